@@ -8,6 +8,7 @@ namespace convoy::models {
 Model lenet(const Options& options) {
   check(options.stem == Stem::automatic,
         "lenet: found a stem, but this model has none; leave the stem at automatic");
+  check(!options.activation, "lenet: found an activation, but this model has no choice; leave it unset");
   const auto relu = [] { return std::make_shared<nn::Activation>(nn::ActivationKind::relu); };
   const auto pool = [] { return std::make_shared<nn::MaxPool2d>(Pool2dOptions{.kernel = 2, .stride = 2}); };
   const auto linear = [](std::int64_t in, int out) {

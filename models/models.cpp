@@ -18,9 +18,9 @@ std::deque<Entry>& entries() {
                                   {"resnet18", resnet18, true, true},
                                   {"resnet34", resnet34, true, true},
                                   {"resnet50", resnet50, true, true},
-                                  {"speedrun", speedrun, true, false, whiten},
-                                  {"speedrun-small", speedrun_small, true, false, whiten},
-                                  {"speedrun-96", speedrun_96, true, false, whiten}};
+                                  {"speedrun", speedrun, true, false, whiten, true},
+                                  {"speedrun-small", speedrun_small, true, false, whiten, true},
+                                  {"speedrun-96", speedrun_96, true, false, whiten, true}};
   return all;
 }
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
+#include "convoy/engine/nn/layers.h"
 #include "convoy/models/model.h"
 
 namespace convoy::models {
@@ -24,13 +26,15 @@ struct Options {
   int classes = 10;                      // number of logits
   std::uint64_t seed = 1;                // of the initial parameters
   Stem stem = Stem::automatic;           // of models that have stems
+  /// Of the speedrun networks: gelu or silu. nullopt: gelu, and the one activation of other models.
+  std::optional<nn::ActivationKind> activation = {};
   DeviceContext device = Device::cpu();  // of the parameters
 };
 
 /// Creates the CNN of the PyTorch tutorials, after LeNet-5 (LeCun et al., 1998): conv 6 5x5 - pool - conv 16
 /// 5x5 - pool - 120 - 84 - classes, with ReLU and max pooling. It has 62,006 parameters for [32, 32, 3]. The
 /// parameter names are those of PyTorch's CIFAR tutorial: conv1, conv2, fc1 … fc3. Throws UsageError for a
-/// stem other than automatic.
+/// stem other than automatic, and for an activation, as all ResNets do.
 Model lenet(const Options& options = {});
 /// Creates the ResNet-20 for CIFAR of He et al., arXiv:1512.03385: 3 groups of 3 basic blocks with widths 16,
 /// 32 and 64. The shortcut of a block that changes the shape is a 1x1 convolution and a batch norm (option B
@@ -47,11 +51,12 @@ Model resnet50(const Options& options = {});
 /// Creates the network of the CIFAR-10 speed records (K. Jordan, arXiv:2404.00498, in the version for the
 /// Muon optimizer): a 2x2 convolution that whitens patches, three groups of two 3x3 convolutions of the
 /// widths 64, 256 and 256 with a max pooling each, and a linear layer. The 3x3 filters begin as the
-/// identity (Conv2dLayerOptions::dirac), batch norms have no trained scale, and activations are GELUs. The
-/// weights of the linear layer begin with a standard deviation of 1, and the logits are divided by the
+/// identity (Conv2dLayerOptions::dirac), batch norms have no trained scale, and activations are GELUs, or SiLUs
+/// with Options::activation. The weights of the linear layer begin with a standard deviation of 1, and the logits are divided by the
 /// number of its inputs: 256 for images of 32x32 pixels. The network has 1,971,352 parameters for [32, 32,
-/// 3] and 10 classes. Call whiten() before a training. Throws UsageError for a stem other than automatic,
-/// and for images that have less than 25x25 pixels, because the last pooling does not fit into them.
+/// 3] and 10 classes. Call whiten() before a training. Throws UsageError for a stem other than automatic, for
+/// an activation other than gelu and silu, and for images that have less than 25x25 pixels, because the last
+/// pooling does not fit into them.
 Model speedrun(const Options& options = {});
 /// Creates the same network with the widths 32, 64 and 64.
 Model speedrun_small(const Options& options = {});
@@ -76,6 +81,7 @@ struct Entry {
   /// the training feeds them. convoy-train calls it before the first step of a new training. Null: there
   /// are none.
   std::function<void(const Model&, const Tensor& images)> initialize_from_data = nullptr;
+  bool has_activations = false;  // whether Options::activation selects one of several
 };
 
 /// Adds a model of one's own, which then is a value of --model. Call it at the beginning of main(): it is not

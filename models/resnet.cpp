@@ -81,6 +81,8 @@ Layers stem(Stem kind, int channels, int width) {
 Model resnet(const Plan& plan, const Options& options) {
   check(options.input.rank() == 3, "{}: found an input of shape {}, expected [H, W, C]", plan.name,
         options.input.text());
+  check(!options.activation, "{}: found an activation, but this model has no choice; leave it unset",
+        plan.name);
   Layers layers =
       stem(resolve_stem(options.stem, options.input), static_cast<int>(options.input[2]), plan.width);
 

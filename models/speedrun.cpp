@@ -40,25 +40,34 @@ std::shared_ptr<nn::Module> norm(int channels, double momentum) {
                                            /*train_scale=*/false);
 }
 
-std::shared_ptr<nn::Module> gelu() { return std::make_shared<nn::Activation>(nn::ActivationKind::gelu); }
+// Returns a layer of the activation with its name, such as "gelu1".
+nn::NamedModule activation(nn::ActivationKind kind, int number) {
+  return {fmt::format("{}{}", kind == nn::ActivationKind::silu ? "silu" : "gelu", number),
+          std::make_shared<nn::Activation>(kind)};
+}
 
 std::shared_ptr<nn::Module> pool(int side) {
   return std::make_shared<nn::MaxPool2d>(Pool2dOptions{.kernel = side, .stride = side});
 }
 
-// A convolution, pooling, batch norm and GELU, followed by a second convolution, batch norm and GELU. With a
-// shortcut, by two of them, and the input of these is added before the last GELU.
+// A convolution, pooling, batch norm and activation, followed by a second convolution, batch norm and activation.
+// With a shortcut, by two of them, and the input of these is added before the last activation.
 class ConvGroup final : public nn::Module {
  public:
-  ConvGroup(int in, int width, bool has_shortcut, double momentum) : in_(in), width_(width) {
-    const Layers first = {
-        {"conv1", conv(in, width)}, {"pool", pool(2)}, {"norm1", norm(width, momentum)}, {"gelu1", gelu()}};
-    Layers rest = {{"conv2", conv(width, width)}, {"norm2", norm(width, momentum)}, {"gelu2", gelu()}};
-    if (has_shortcut)
-      rest.insert(rest.end(), {{"conv3", conv(width, width)}, {"norm3", norm(width, momentum)}});
+  ConvGroup(int in, int width, const Plan& plan, nn::ActivationKind kind) : in_(in), width_(width) {
+    const Layers first = {{"conv1", conv(in, width)},
+                          {"pool", pool(2)},
+                          {"norm1", norm(width, plan.momentum)},
+                          activation(kind, 1)};
+    Layers rest = {{"conv2", conv(width, width)}, {"norm2", norm(width, plan.momentum)}, activation(kind, 2)};
+    if (plan.has_shortcuts)
+      rest.insert(rest.end(), {{"conv3", conv(width, width)}, {"norm3", norm(width, plan.momentum)}});
     for (const auto& [name, layer] : first) add_child(name, layer);
     for (const auto& [name, layer] : rest) add_child(name, layer);
-    if (has_shortcut) last_ = add_child("gelu3", gelu());
+    if (plan.has_shortcuts) {
+      const auto& [name, layer] = activation(kind, 3);
+      last_ = add_child(name, layer);
+    }
     first_ = nn::LayerChain(first);
     rest_ = nn::LayerChain(rest);
   }
@@ -107,13 +116,15 @@ Model speedrun_net(const Plan& plan, const Options& options) {
   check(input.rank() == 3 && std::min(last_side(input[0]), last_side(input[1])) >= kLastPool,
         "{}: found an input of shape {}, expected [H, W, C] of at least {}x{} pixels", plan.name,
         input.text(), (kLastPool << kGroups) + 1, (kLastPool << kGroups) + 1);
+  const nn::ActivationKind kind = options.activation.value_or(nn::ActivationKind::gelu);
+  check(kind == nn::ActivationKind::gelu || kind == nn::ActivationKind::silu,
+        "{}: found the activation {}, expected GELU or SiLU", plan.name, nn::Activation(kind).describe());
   const int channels = static_cast<int>(input[2]);
-  Layers layers = {{"0", gelu()}};
+  Layers layers = {{"0", std::make_shared<nn::Activation>(kind)}};
   int in = 8 * channels;
   for (int i = 0; i < kGroups; ++i) {
     const int width = plan.widths[static_cast<std::size_t>(i)];
-    layers.emplace_back(std::to_string(i + 1),
-                        std::make_shared<ConvGroup>(in, width, plan.has_shortcuts, plan.momentum));
+    layers.emplace_back(std::to_string(i + 1), std::make_shared<ConvGroup>(in, width, plan, kind));
     in = width;
   }
   layers.emplace_back(std::to_string(kGroups + 1), pool(kLastPool));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "convoy/apps/common/config_file.h"
 #include "convoy/engine/io/checkpoint.h"
@@ -31,13 +32,23 @@ models::Stem parse_stem(const std::string& stem) {
                               : models::Stem::automatic;
 }
 
+/// Returns the activation; nullopt for "auto".
+std::optional<nn::ActivationKind> parse_activation(const std::string& activation) {
+  if (activation == "gelu") return nn::ActivationKind::gelu;
+  if (activation == "silu") return nn::ActivationKind::silu;
+  return std::nullopt;
+}
+
+/// Returns whether this program has a model of this name.
+bool is_model(const std::string& name) {
+  const std::vector<std::string> models = models::names();
+  return std::find(models.begin(), models.end(), name) != models.end();
+}
+
 /// Returns the stem of a checkpoint with `--stem auto`. Those of models that have stems come from a version that
 /// stored the flag as it was given, and selected imagenet from 128 pixels on.
 std::string stem_of_auto(const io::Manifest& manifest) {
-  const std::vector<std::string> models = models::names();
-  if (std::find(models.begin(), models.end(), manifest.model) == models.end() ||
-      !models::find(manifest.model).has_stems)
-    return "auto";
+  if (!is_model(manifest.model) || !models::find(manifest.model).has_stems) return "auto";
   const Shape image = read_input_spec(manifest, manifest.model).image;
   return std::min(image[0], image[1]) >= 128 ? "imagenet" : "cifar";
 }
@@ -109,25 +120,31 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, const DeviceContext& de
   InputSpec input = read_input_spec(manifest, checkpoint.path);
   std::map<std::string, std::string> flags = stored_flags(manifest);
   models::Model model =
-      build_model(manifest.model, flags["stem"], input.image, input.classes.size(), 0, device);
+      build_model({.model = manifest.model, .stem = flags["stem"], .activation = flags["activation"]},
+                  input.image, input.classes.size(), 0, device);
   const DType dtype = manifest.dtype == to_string(DType::f64) ? DType::f64 : DType::f32;
   model.to(dtype);
   io::load_checkpoint(checkpoint, model.root(), nullptr);
   return {std::move(model), manifest, std::move(input), dtype, std::move(flags)};
 }
 
-models::Model build_model(const std::string& name, const std::string& stem, const Shape& image,
-                          std::size_t classes, std::uint64_t seed, const DeviceContext& device) {
-  return models::make(name, {.input = image,
-                             .classes = static_cast<int>(classes),
-                             .seed = seed,
-                             .stem = parse_stem(stem),
-                             .device = device});
+models::Model build_model(const NetworkFlags& flags, const Shape& image, std::size_t classes,
+                          std::uint64_t seed, const DeviceContext& device) {
+  return models::make(flags.model, {.input = image,
+                                    .classes = static_cast<int>(classes),
+                                    .seed = seed,
+                                    .stem = parse_stem(flags.stem),
+                                    .activation = parse_activation(flags.activation),
+                                    .device = device});
 }
 
 std::string resolve_stem(const std::string& name, const std::string& stem, const Shape& image) {
   if (!models::find(name).has_stems) return stem;
   return models::resolve_stem(parse_stem(stem), image) == models::Stem::cifar ? "cifar" : "imagenet";
+}
+
+std::string resolve_activation(const std::string& name, const std::string& activation) {
+  return activation == "auto" && models::find(name).has_activations ? "gelu" : activation;
 }
 
 std::map<std::string, std::string> stored_flags(const io::Manifest& manifest) {
@@ -137,6 +154,9 @@ std::map<std::string, std::string> stored_flags(const io::Manifest& manifest) {
   for (ConfigEntry& entry : parse_config(config->second, "the checkpoint's configuration"))
     flags[entry.key] = std::move(entry.value);
   if (flags["stem"] == "auto") flags["stem"] = stem_of_auto(manifest);
+  std::string& activation = flags["activation"];
+  if (activation.empty()) activation = "auto";
+  if (is_model(manifest.model)) activation = resolve_activation(manifest.model, activation);
   return flags;
 }
 

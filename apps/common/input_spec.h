@@ -45,16 +45,27 @@ io::Checkpoint find_checkpoint(const std::filesystem::path& path, std::string_vi
 /// CheckpointError if the checkpoint is incomplete or damaged.
 LoadedModel load_model(const io::Checkpoint& checkpoint, const DeviceContext& device);
 
-/// Builds the model `name` (--model) with `stem` (--stem) for images of shape `image`. Throws UsageError for
-/// an unknown name.
-models::Model build_model(const std::string& name, const std::string& stem, const Shape& image,
-                          std::size_t classes, std::uint64_t seed, const DeviceContext& device);
+/// The flags that select a network.
+struct NetworkFlags {
+  std::string model;       // --model
+  std::string stem;        // --stem
+  std::string activation;  // --activation
+};
+
+/// Builds the network for images of shape `image`. Throws UsageError for an unknown model.
+models::Model build_model(const NetworkFlags& flags, const Shape& image, std::size_t classes,
+                          std::uint64_t seed, const DeviceContext& device);
 
 /// Returns the value of --stem that `stem` stands for with images of shape `image`: `auto` becomes cifar or
 /// imagenet, unless the model has only one stem. Throws UsageError for an unknown name.
 std::string resolve_stem(const std::string& name, const std::string& stem, const Shape& image);
 
-/// Returns the flags of the training run from Manifest::extra; empty if it has none.
+/// Returns the value of --activation that `activation` stands for: `auto` becomes gelu, unless the model has only
+/// one activation. Throws UsageError for an unknown name.
+std::string resolve_activation(const std::string& name, const std::string& activation);
+
+/// Returns the flags of the training run from Manifest::extra; empty if it has none. Those that select the network
+/// are resolved, and are there if an earlier version had no such flag.
 std::map<std::string, std::string> stored_flags(const io::Manifest& manifest);
 
 }  // namespace convoy

@@ -75,18 +75,27 @@ std::map<std::string, std::string> stored_flags_for(const Setup& setup, const io
   return flags;
 }
 
-/// Returns whether rank 0 has a checkpoint to resume from. If so, replaces --stem auto by the stem of the
-/// checkpoint. `directory` is null on other ranks. Collective.
+/// Returns whether rank 0 has a checkpoint to resume from. If so, replaces --stem auto and --activation auto by the
+/// values of the checkpoint. `directory` is null on other ranks. Collective.
 bool take_from_checkpoint(TrainOptions& options, const RunDirectory* directory, Job& job) {
-  std::string stem;  // empty without a checkpoint
+  std::string stem, activation;  // empty without a checkpoint
   if (directory != nullptr && directory->checkpoint()) {
     const std::map<std::string, std::string> stored = stored_flags(directory->checkpoint()->manifest);
-    const auto found = stored.find("stem");
-    stem = found == stored.end() ? "auto" : found->second;
+    const auto value = [&](const char* flag) {
+      const auto found = stored.find(flag);
+      return found == stored.end() ? "auto" : found->second;
+    };
+    stem = value("stem");
+    activation = value("activation");
   }
-  if (dist::Communicator* comm = job.control()) stem = dist::broadcast_text(*comm, stem);
+  if (dist::Communicator* comm = job.control()) {
+    stem = dist::broadcast_text(*comm, stem);
+    activation = dist::broadcast_text(*comm, activation);
+  }
   if (stem.empty()) return false;
-  if (options.stem == "auto" && models::find(options.model).has_stems) options.stem = stem;
+  const models::Entry& entry = models::find(options.model);
+  if (options.stem == "auto" && entry.has_stems) options.stem = stem;
+  if (options.activation == "auto" && entry.has_activations) options.activation = activation;
   return true;
 }
 

@@ -77,7 +77,10 @@ void DataParallel::make_optimizer(DType dtype) {
   const std::vector<RateRule> rate_rules =
       resolve_rate_rules(parse_rate_rules(options_.lr_for), parts_.model, groups);
   const bool is_muon = options_.optimizer == "muon";  // which divides the groups before the rules apply
-  if (!is_muon) groups = apply_rate_rules(groups, rate_rules, peak_rate(options_));
+  if (!is_muon) {
+    if (options_.bias_lr) groups = apply_bias_rate(groups, *options_.bias_lr / *options_.lr);
+    groups = apply_rate_rules(groups, rate_rules, peak_rate(options_));
+  }
   const std::vector<optim::ParameterGroup> whole = groups;
   if (options_.zero > 0 && parts_.world_size() > 1) {
     std::vector<nn::NamedParameter> parameters = parts_.model.parameters();

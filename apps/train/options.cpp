@@ -76,13 +76,14 @@ void check_optimizer(const TrainOptions& o, const CommandLine& line) {
   if (o.optimizer == "muon") {
     check(*o.lr > 0, "--lr {}: found --optimizer muon, expected more than 0", *o.lr);
     check(*o.sgd_lr > 0, "--sgd-lr {}: expected more than 0", *o.sgd_lr);
-    check(*o.bias_lr > 0, "--bias-lr {}: expected more than 0", *o.bias_lr);
     check(*o.sgd_momentum < 1, "--sgd-momentum {}: expected less than 1", *o.sgd_momentum);
   } else {
-    for (const char* name : {"sgd-lr", "bias-lr", "sgd-momentum", "ns-steps", "normalize-filters"})
-      check(!line.given(name), "--{}: not supported with --optimizer {}, expected --optimizer muon", name,
-            *o.optimizer);
+    for (const char* name : {"sgd-lr", "sgd-momentum", "ns-steps", "normalize-filters"})
+      check(!line.given(name), "--{}: not supported with --optimizer {}, expected --optimizer muon{}", name,
+            *o.optimizer, name == std::string_view("sgd-lr") ? ", or --lr, --bias-lr and --lr-for" : "");
+    check(!o.bias_lr || *o.lr > 0, "--bias-lr {}: found --lr 0, expected more than 0", o.bias_lr.value_or(0));
   }
+  check(!o.bias_lr || *o.bias_lr > 0, "--bias-lr 0: expected more than 0");
 }
 
 }  // namespace
@@ -103,6 +104,9 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       "First layers of resnet18, resnet34 and resnet50; auto selects cifar for images of up to 64 pixels per "
       "side, else imagenet",
       {.value = "NAME", .choices = {"auto", "cifar", "imagenet"}, .advanced = true});
+  line.add("activation", &o.activation,
+           "Activation of the speedrun networks; auto: that of --init-from, else gelu",
+           {.value = "NAME", .choices = {"auto", "gelu", "silu"}, .advanced = true});
   line.add(
       "init-from", &o.init_from,
       "Initial parameters: a safetensors file, a checkpoint or a run; a new last layer if the number of classes differs",
@@ -143,13 +147,13 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.group("Optimizer and schedule");
   line.add("epochs", &o.epochs, "Epochs; 0: until --max-steps",
            {.value = "N",
-            .default_text = "10; speedrun 8, lenet on mnist 6; 0 with --max-steps",
+            .default_text = "10; speedrun 8, speedrun-96 37, lenet on mnist 6; 0 with --max-steps",
             .minimum = 0,
             .maximum = 1e6});
   line.add("max-steps", &o.max_steps, "Maximum number of steps; 0: no limit", {.value = "N", .minimum = 0});
   line.add("batch-size", &o.batch_size, "Global batch size (samples)",
            {.value = "N",
-            .default_text = "128; speedrun 2000, speedrun-small 500",
+            .default_text = "128; speedrun 2000, speedrun-small 500, speedrun-96 512",
             .minimum = 1,
             .maximum = 1 << 20});
   line.add("micro-batch-size", &o.micro_batch_size,
@@ -164,13 +168,17 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            {.value = "RATE",
             .default_text = "sgd 0.2 (lenet 0.05), muon 0.02 (speedrun 0.24), lars 8, lamb 0.02, else 0.001",
             .minimum = 0});
-  line.add(
-      "sgd-lr", &o.sgd_lr,
-      "Peak learning rate of the parameters that muon leaves to SGD: biases, norms and the last weight",
-      {.value = "RATE", .default_text = "0.2 (lenet 0.05, speedrun 0.67)", .minimum = 0, .advanced = true});
-  line.add(
-      "bias-lr", &o.bias_lr, "Peak learning rate of biases and norms with muon",
-      {.value = "RATE", .default_text = "that of --sgd-lr; speedrun 0.053", .minimum = 0, .advanced = true});
+  line.add("sgd-lr", &o.sgd_lr,
+           "Peak learning rate of the parameters that muon leaves to SGD: biases, norms and the last weight",
+           {.value = "RATE",
+            .default_text = "0.2 (lenet 0.05, speedrun 0.67, speedrun-96 0.00115)",
+            .minimum = 0,
+            .advanced = true});
+  line.add("bias-lr", &o.bias_lr, "Peak learning rate of biases and norms",
+           {.value = "RATE",
+            .default_text = "that of --lr; muon that of --sgd-lr, speedrun 0.053 (speedrun-96 0.073)",
+            .minimum = 0,
+            .advanced = true});
   line.add(
       "sgd-momentum", &o.sgd_momentum, "Nesterov momentum of the parameters that muon leaves to SGD",
       {.value = "M", .default_text = "0.9; speedrun 0.85", .minimum = 0, .maximum = 1, .advanced = true});
@@ -386,6 +394,8 @@ optim::LossScaleSettings loss_scale_settings(const TrainOptions& options) {
 void check_consistency(const TrainOptions& o, const CommandLine& line) {
   check(o.stem == "auto" || models::find(o.model).has_stems, "--stem {}: {} has only one stem, expected auto",
         o.stem, o.model);
+  check(o.activation == "auto" || models::find(o.model).has_activations,
+        "--activation {}: {} has no choice, expected auto, or a speedrun network", o.activation, o.model);
   check(*o.epochs > 0 || o.max_steps > 0, "--epochs 0: expected --max-steps as well, or at least one epoch");
   check(o.micro_batch_size <= *o.batch_size, "--micro-batch-size {}: expected at most --batch-size {}",
         o.micro_batch_size, *o.batch_size);

@@ -20,6 +20,7 @@ namespace convoy {
 struct TrainOptions {
   std::string model = "resnet20";
   std::string stem = "auto";  // set_up() resolves it for models that have several
+  std::string activation = "auto";  // set_up() resolves it for models that have several
   bool activation_checkpointing = false;
   std::string init_from;  // a safetensors file, a checkpoint or a run
   DataOptions data;
@@ -35,9 +36,9 @@ struct TrainOptions {
   std::int64_t micro_batch_size = 0;  // 0: the whole batch at once
   std::optional<std::string> optimizer;
   std::optional<double> lr;
+  std::optional<double> bias_lr;  // nullopt: that of their weights
   // Only with muon.
   std::optional<double> sgd_lr;
-  std::optional<double> bias_lr;
   std::optional<double> sgd_momentum;
   std::optional<std::int64_t> ns_steps;
   std::optional<bool> normalize_filters;

@@ -51,18 +51,41 @@ void fill(std::optional<T>& option, Value value) {
   if (!option) option = T(value);
 }
 
-bool is_speedrun(const TrainOptions& options) { return options.model.starts_with("speedrun"); }
+/// A row of the table of the networks of the speed records.
+struct SpeedrunEntry {
+  std::string_view model;
+  std::int64_t epochs;
+  std::int64_t batch_size;
+  double lr;      // of the filters
+  double sgd_lr;  // of the head, whose logits speedrun and speedrun-96 divide by 256 and by 9
+  double bias_lr;
+  const char* augment;  // of photographs
+};
 
-/// Sets what the networks of the speed records have of their own, for their optimizer. The numbers are those of
-/// the record script airbench94_muon, except for the small network's epochs, batch size and rate of filters. The script's rates
-/// of SGD are for sums of losses; its decay is 2e-6 of a parameter per sample, at the peak of the rate.
-void fill_speedrun(TrainOptions& options, bool natural_images) {
-  const bool is_small = options.model == "speedrun-small";
-  fill(options.epochs, options.max_steps > 0 ? 0 : is_small ? 6 : 8);
-  fill(options.batch_size, is_small ? 500 : 2000);
-  fill(options.lr, is_small ? 0.12 : 0.24);
-  fill(options.sgd_lr, 0.67);
-  fill(options.bias_lr, 0.053);
+// The numbers are those of the record script airbench94_muon, except for the small network's epochs, batch size and
+// rate of filters. The rates of SGD and the augmentation of speedrun-96 are those of airbench96_faster, whose rates are
+// 9 and 64 * 9, divided by 1024 (1 + 1 / (1 - 0.85)).
+constexpr const char* kSmallShifts = "crop=2,reflect,alternating-flip";
+constexpr std::array kSpeedrunEntries{
+    SpeedrunEntry{"speedrun", 8, 2000, 0.24, 0.67, 0.053, kSmallShifts},
+    SpeedrunEntry{"speedrun-small", 6, 500, 0.12, 0.67, 0.053, kSmallShifts},
+    SpeedrunEntry{"speedrun-96", 37, 512, 0.12, 0.00115, 0.073, "crop=4,reflect,alternating-flip,cutout=12"}};
+
+/// Returns the row of a model; null for other models.
+const SpeedrunEntry* speedrun_entry(std::string_view model) {
+  const auto* const entry = std::find_if(kSpeedrunEntries.begin(), kSpeedrunEntries.end(),
+                                         [&](const SpeedrunEntry& row) { return row.model == model; });
+  return entry == kSpeedrunEntries.end() ? nullptr : entry;
+}
+
+/// Sets what the networks of the speed records have of their own, for their optimizer. The scripts' rates of SGD are
+/// for sums of losses; the decay is 2e-6 of a parameter per sample, at the peak of the rate.
+void fill_speedrun(TrainOptions& options, const SpeedrunEntry& entry, bool natural_images) {
+  fill(options.epochs, options.max_steps > 0 ? 0 : entry.epochs);
+  fill(options.batch_size, entry.batch_size);
+  fill(options.lr, entry.lr);
+  fill(options.sgd_lr, entry.sgd_lr);
+  fill(options.bias_lr, entry.bias_lr);
   fill(options.momentum, 0.6);
   fill(options.sgd_momentum, 0.85);
   fill(options.ns_steps, 3);
@@ -74,7 +97,7 @@ void fill_speedrun(TrainOptions& options, bool natural_images) {
   fill(options.schedule, "linear");
   fill(options.warmup, 0);
   fill(options.freeze, "whiten=3");
-  fill(options.augment, natural_images ? "crop=2,reflect,alternating-flip" : "none");
+  fill(options.augment, natural_images ? entry.augment : "none");
   fill(options.tta, natural_images);
 }
 
@@ -84,13 +107,12 @@ void resolve_recipe(TrainOptions& options) {
   Recipe recipe = sgd_recipe(options.model, options.data.dataset);
   const bool natural_images = data::find_dataset(options.data.dataset).natural_images;
   if (options.augment == "auto") options.augment.reset();
-  fill(options.optimizer, is_speedrun(options) && !options.overfit_batch ? "muon" : "sgd");
+  const SpeedrunEntry* const speedrun = options.overfit_batch ? nullptr : speedrun_entry(options.model);
+  fill(options.optimizer, speedrun != nullptr ? "muon" : "sgd");
   const bool is_muon = options.optimizer == "muon";
-  const bool has_speedrun_recipe = is_muon && is_speedrun(options) && !options.overfit_batch;
-  const std::int64_t default_batch_size = !has_speedrun_recipe                ? recipe.batch_size
-                                          : options.model == "speedrun-small" ? 500
-                                                                              : 2000;
-  if (has_speedrun_recipe) fill_speedrun(options, natural_images);
+  const bool has_speedrun_recipe = is_muon && speedrun != nullptr;
+  const std::int64_t default_batch_size = has_speedrun_recipe ? speedrun->batch_size : recipe.batch_size;
+  if (has_speedrun_recipe) fill_speedrun(options, *speedrun, natural_images);
   if (is_muon) {
     fill(options.sgd_lr, recipe.lr);  // of the parameters that Muon leaves to SGD
     fill(options.bias_lr, *options.sgd_lr);

@@ -21,8 +21,8 @@ namespace convoy {
 
 models::Model make_model(const TrainOptions& options, const data::DataSet& data, const DeviceContext& device,
                          bool resumes, std::string* new_head) {
-  models::Model model = build_model(options.model, options.stem, data.image_shape(), data.classes.size(),
-                                    static_cast<std::uint64_t>(options.seed), device);
+  models::Model model = build_model({options.model, options.stem, options.activation}, data.image_shape(),
+                                    data.classes.size(), static_cast<std::uint64_t>(options.seed), device);
   const Precision precision = parse_precision(options.precision);
   model.to(precision.parameters);
   if (!options.init_from.empty() && !resumes) {
@@ -46,6 +46,10 @@ Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext devic
       models::find(options.model).has_stems)
     options.stem = stem_of_initial_parameters(options.init_from);
   options.stem = resolve_stem(options.model, options.stem, data.image_shape());
+  if (options.activation == "auto" && !options.init_from.empty() && !resumes &&
+      models::find(options.model).has_activations)
+    options.activation = activation_of_initial_parameters(options.init_from);
+  options.activation = resolve_activation(options.model, options.activation);
   if (data.chosen_size > 0) options.data.image_size = data.chosen_size;
   std::string config = line.config();
   // Training, evaluation and prediction use the same statistics, which the checkpoint stores.
@@ -132,9 +136,12 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
     rate += fmt::format(", times {} after more than {} without a lower {} loss", *o.gamma,
                         counted(*o.plateau_patience, data.validation.size() > 0 ? "evaluation" : "epoch"),
                         data.validation.size() > 0 ? "validation" : "training");
+  if (o.bias_lr && !o.sgd_lr)
+    rate += fmt::format(", biases and norms {:.6g}", *o.bias_lr * peak_rate(o) / *o.lr);
   if (o.lr_for != "none") rate += fmt::format(", {}", o.lr_for);
   std::string model = setup.model.name();
   if (models::find(o.model).has_stems) model += fmt::format(" with the {} stem", o.stem);
+  if (o.activation == "silu") model += " with SiLU";
   const bool has_validation = data.validation.size() > 0;
   const std::string validation =
       has_validation ? fmt::format(", {} validation", data.validation.size()) : std::string();
@@ -186,7 +193,8 @@ std::string summarize(const TrainOptions& options) {
     classes = data.classes.size();
   }
   if (const std::int64_t size = options.data.image_size; size > 0) image = {size, size, image[2]};
-  return build_model(options.model, options.stem, image, classes, 0, Device::cpu()).summary();
+  return build_model({options.model, options.stem, options.activation}, image, classes, 0, Device::cpu())
+      .summary();
 }
 
 std::int64_t count_steps(const TrainOptions& options, std::int64_t steps_per_epoch) {

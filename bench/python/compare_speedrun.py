@@ -199,7 +199,7 @@ def print_figures(figures):
 def parser():
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--convoy", default="build/release/bin/convoy-train")
-    flags.add_argument("--model", default="speedrun-small", choices=["speedrun-small", "speedrun"])
+    flags.add_argument("--model", default="speedrun-small", choices=["speedrun-small", "speedrun", "speedrun-96"])
     flags.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     flags.add_argument("--precision", default="fp32", help="of Convoy")
     flags.add_argument("--data", default=os.environ.get("CONVOY_DATA"), help="directory that contains cifar10/")

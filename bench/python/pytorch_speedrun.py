@@ -26,7 +26,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-WIDTHS = {"speedrun-small": (32, 64, 64), "speedrun": (64, 256, 256)}
+# Widths of the groups, and whether they have a third convolution and a shortcut. Such a network also has other initial
+# values, statistics and a fixed divisor of the logits.
+PLANS = {"speedrun-small": ((32, 64, 64), False), "speedrun": ((64, 256, 256), False),
+         "speedrun-96": ((128, 384, 512), True)}
+ACTIVATIONS = {"gelu": F.gelu, "silu": F.silu}
 WHITENED_IMAGES = 5000
 WARMUP_STEPS = 5  # on a GPU, before the time begins
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -54,24 +58,33 @@ def read_images(directory, cache):
     return sets
 
 
-def batch_norm(channels):
-    norm = nn.BatchNorm2d(channels, eps=1e-12, momentum=0.4)
-    norm.weight.requires_grad = False
-    return norm
+class Group(nn.Module):
+    def __init__(self, channels, width, has_shortcut, activation):
+        super().__init__()
+        self.has_shortcut, self.activation = has_shortcut, activation
+        for i in range(3 if has_shortcut else 2):
+            self.add_module(f"conv{i + 1}", nn.Conv2d(width if i else channels, width, 3, padding=1, bias=False))
+            norm = nn.BatchNorm2d(width, eps=1e-12, momentum=0.1 if has_shortcut else 0.4)
+            norm.weight.requires_grad = False
+            self.add_module(f"norm{i + 1}", norm)
+
+    def forward(self, x):
+        first = self.activation(self.norm1(F.max_pool2d(self.conv1(x), 2)))
+        x = self.activation(self.norm2(self.conv2(first)))
+        return self.activation(self.norm3(self.conv3(x)) + first) if self.has_shortcut else x
 
 
 class Network(nn.Module):
-    def __init__(self, widths):
+    def __init__(self, model, activation):
         super().__init__()
+        widths, self.has_shortcuts = PLANS[model]
+        self.activation = ACTIVATIONS[activation]
         self.whiten = nn.Conv2d(3, 24, 2)
         self.whiten.weight.requires_grad = False
-        layers, channels = [nn.GELU()], 24
-        for width in widths:
-            layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.MaxPool2d(2), batch_norm(width),
-                       nn.GELU(), nn.Conv2d(width, width, 3, padding=1, bias=False), batch_norm(width), nn.GELU()]
-            channels = width
-        self.layers = nn.Sequential(*layers, nn.MaxPool2d(3), nn.Flatten())
-        self.head = nn.Linear(channels, 10, bias=False)
+        inputs = (24, *widths)
+        groups = [Group(inputs[i], widths[i], self.has_shortcuts, self.activation) for i in range(3)]
+        self.layers = nn.Sequential(*groups, nn.MaxPool2d(3), nn.Flatten())
+        self.head = nn.Linear(widths[-1], 10, bias=False)
 
     @torch.no_grad()
     def initialize(self, images):
@@ -80,13 +93,17 @@ class Network(nn.Module):
             if hasattr(layer, "reset_parameters"):
                 layer.reset_parameters()
         self.whiten.weight.copy_(whitening_filters(images.float()))
-        for layer in self.layers:
+        for layer in self.layers.modules():
             if isinstance(layer, nn.Conv2d):
                 nn.init.dirac_(layer.weight[:layer.in_channels])
-        self.head.weight /= self.head.weight.std()
+        if self.has_shortcuts:
+            self.whiten.bias.zero_()
+        else:
+            self.head.weight /= self.head.weight.std()
 
     def forward(self, images):
-        return self.head(self.layers(self.whiten(images))) / self.head.in_features
+        divisor = 9 if self.has_shortcuts else self.head.in_features
+        return self.head(self.layers(self.activation(self.whiten(images)))) / divisor
 
 
 def whitening_filters(images):
@@ -139,12 +156,33 @@ def shifted(images, limit):
     return padded.gather(2, rows).gather(3, columns)
 
 
+def without_squares(images, size):
+    """Returns images [N, C, H, W] with zeros in a square of `size` pixels, whose center is anywhere in the image."""
+    if not size:
+        return images
+    count, _, height, width = images.shape
+    top, left = (torch.randint(0, side, (count, 1), device=images.device) - size // 2 for side in (height, width))
+    rows, columns = (torch.arange(side, device=images.device) for side in (height, width))
+    in_rows, in_columns = (rows >= top) & (rows < top + size), (columns >= left) & (columns < left + size)
+    return images.masked_fill((in_rows.unsqueeze(2) & in_columns.unsqueeze(1)).unsqueeze(1), 0)
+
+
+def augmentation(config):
+    """Returns the maximum shift and the side of the square of --augment."""
+    words = dict(word.partition("=")[::2] for word in config["augment"].split(","))
+    if not {"crop", "reflect", "alternating-flip"} <= set(words) <= {"crop", "reflect", "alternating-flip", "cutout"}:
+        sys.exit(f"found augment = {config['augment']}, expected crop, reflect, alternating-flip, and cutout or not")
+    return int(words["crop"] or 4), int(words.get("cutout", 0) or 8 * ("cutout" in words))
+
+
 class Recipe:
     """What all trainings of a process share: configuration, network, arithmetic, and compiled functions."""
 
     def __init__(self, config, device, arithmetic, mode):
         self.config, self.arithmetic, self.compiles = config, arithmetic, mode != "no"
-        self.network = Network(WIDTHS[config["model"]]).to(device).to(memory_format=torch.channels_last)
+        self.shift, self.square = augmentation(config)
+        self.network = Network(config["model"], config["activation"].replace("auto", "gelu"))
+        self.network = self.network.to(device).to(memory_format=torch.channels_last)
         self.forward = torch.compile(self.network, mode=mode) if self.compiles else self.network
         self.orthogonalize = torch.compile(orthogonalized, dynamic=False) if self.compiles else orthogonalized
 
@@ -198,9 +236,10 @@ def train(recipe, images, labels, max_steps=None, whiten_epochs=None):
             if step == max_steps:
                 return
             rows = order[first:first + size]
-            batch = shifted(images[rows], 2)
+            batch = shifted(images[rows], recipe.shift)
             flip = (mirrored[rows] ^ bool(epoch % 2)).view(-1, 1, 1, 1)
-            batch = torch.where(flip, batch.flip(-1), batch).contiguous(memory_format=torch.channels_last)
+            batch = without_squares(torch.where(flip, batch.flip(-1), batch), recipe.square)
+            batch = batch.contiguous(memory_format=torch.channels_last)
             network.whiten.bias.requires_grad = step < whiten_epochs * per_epoch
             F.cross_entropy(recipe.logits(batch), labels[rows], label_smoothing=config["label-smoothing"],
                             reduction="sum").backward()
@@ -228,8 +267,8 @@ def main():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     arguments = parser.parse_args()
     config = tomllib.loads(arguments.config.read_text())
-    expected = {"optimizer": "muon", "schedule": "linear", "augment": "crop=2,reflect,alternating-flip",
-                "loss-reduction": "sum", "normalize-filters": True, "decay-biases": True}
+    expected = {"optimizer": "muon", "schedule": "linear", "loss-reduction": "sum", "normalize-filters": True,
+                "decay-biases": True}
     for name, value in expected.items():
         if config[name] != value:
             sys.exit(f"{arguments.config}: found {name} = {config[name]}, expected {value}")

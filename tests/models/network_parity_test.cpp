@@ -130,9 +130,9 @@ double norm_of(const Tensor& tensor) {
   return std::sqrt(squares);
 }
 
-// Compares a training step on `count` images. `tolerance` is relative to the maximum of each tensor.
-void expect_step(const models::Model& model, std::int64_t count, double tolerance) {
-  const std::string& name = model.name();
+// Compares a training step on `count` images with that of the network `name`. `tolerance` is relative to the maximum of
+// each tensor.
+void expect_step(const models::Model& model, const std::string& name, std::int64_t count, double tolerance) {
   const DType dtype = model.parameters().front().variable.dtype();
   fill_by_formula(model.root());
   const Tensor images = formula_values("images0", {count, 32, 32, 3}, dtype);
@@ -170,11 +170,19 @@ void expect_step(const models::Model& model, std::int64_t count, double toleranc
 // by less than 1e5; in f32, those of 6e-8 by less than 2e3 for the smaller network.
 TEST(SpeedrunParity, OneStepInF64) {
   models::Model small = models::speedrun_small(), large = models::speedrun_96();
-  expect_step(small.to(DType::f64), 8, 1e-11);
-  expect_step(large.to(DType::f64), 2, 1e-11);
+  expect_step(small.to(DType::f64), "speedrun-small", 8, 1e-11);
+  expect_step(large.to(DType::f64), "speedrun-96", 2, 1e-11);
 }
 
-TEST(SpeedrunParity, OneStepInF32) { expect_step(models::speedrun_small(), 8, 1e-4); }
+TEST(SpeedrunParity, OneStepInF32) { expect_step(models::speedrun_small(), "speedrun-small", 8, 1e-4); }
+
+TEST(SpeedrunParity, OneStepWithSiLU) {
+  const models::Options options{.activation = nn::ActivationKind::silu};
+  models::Model small = models::speedrun_small(options), large = models::speedrun_96(options);
+  expect_step(small, "speedrun-small/silu", 8, 1e-4);
+  expect_step(small.to(DType::f64), "speedrun-small/silu", 8, 1e-11);
+  expect_step(large.to(DType::f64), "speedrun-96/silu", 2, 1e-11);
+}
 
 // Compares the sum of w w^T over the filters w, which depends neither on their order nor on their signs.
 TEST(SpeedrunParity, WhiteningFilters) {

@@ -83,6 +83,25 @@ TEST(Speedrun, HasTheShapesOfTheRecipe) {
   EXPECT_EQ(shapes.at("head"), (Shape{1, 10}));
 }
 
+TEST(Speedrun, HasTheActivationOfItsOptions) {
+  const auto types = [](std::optional<nn::ActivationKind> activation) {
+    const models::Model model = models::speedrun_96({.activation = activation});
+    std::map<std::string, int> counts;
+    for (nn::Module* const module : model.root().modules())
+      if (dynamic_cast<nn::Activation*>(module) != nullptr) ++counts[module->describe()];
+    return counts;
+  };
+  using Counts = std::map<std::string, int>;
+  EXPECT_EQ(types(std::nullopt), (Counts{{"GELU", 10}}));
+  EXPECT_EQ(types(nn::ActivationKind::gelu), (Counts{{"GELU", 10}}));
+  EXPECT_EQ(types(nn::ActivationKind::silu), (Counts{{"SiLU", 10}}));
+  EXPECT_EQ(message_of<UsageError>([] { models::speedrun({.activation = nn::ActivationKind::relu}); }),
+            "speedrun: found the activation ReLU, expected GELU or SiLU");
+  for (const char* name : {"lenet", "resnet20", "resnet50"})
+    EXPECT_EQ(message_of<UsageError>([&] { models::make(name, {.activation = nn::ActivationKind::gelu}); }),
+              std::string(name) + ": found an activation, but this model has no choice; leave it unset");
+}
+
 TEST(Speedrun, AcceptsOtherSizesAndChannels) {
   const NoGrad no_grad;
   for (const Shape& image : {Shape{25, 25, 3}, Shape{28, 28, 1}, Shape{64, 49, 4}}) {

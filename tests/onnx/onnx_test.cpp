@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <ostream>
 
 #include "convoy/engine/io/state_dict.h"
@@ -115,10 +116,12 @@ struct Case {
   Shape image;
   models::Stem stem = models::Stem::automatic;
   double tolerance = kExact;
+  std::optional<nn::ActivationKind> activation = {};
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
-  *out << c.model << (c.stem == models::Stem::imagenet ? ", imagenet stem, " : ", ") << c.image.text();
+  *out << c.model << (c.stem == models::Stem::imagenet ? ", imagenet stem, " : ", ")
+       << (c.activation ? nn::Activation(*c.activation).describe() + ", " : "") << c.image.text();
 }
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) {
@@ -131,7 +134,8 @@ class OnnxOfModel : public ::testing::TestWithParam<Case> {};
 
 TEST_P(OnnxOfModel, ComputesTheSameLogits) {
   const Case& c = GetParam();
-  const models::Model model = models::make(c.model, {.input = c.image, .classes = 7, .stem = c.stem});
+  const models::Model model =
+      models::make(c.model, {.input = c.image, .classes = 7, .stem = c.stem, .activation = c.activation});
   randomize(model.root());
   const OnnxFile file = read_onnx(io::encode_onnx(model.root(), c.image));
   EXPECT_THAT(file.inputs, ElementsAre(Pair("images", ElementsAre("N", std::to_string(c.image[2]),
@@ -167,7 +171,12 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"resnet50", {40, 34, 3}, models::Stem::imagenet},
                       Case{"speedrun", {49, 25, 3}, models::Stem::automatic, kWithRoundedConstants},
                       Case{"speedrun-small", {49, 25, 3}, models::Stem::automatic, kWithRoundedConstants},
-                      Case{"speedrun-96", {25, 25, 3}, models::Stem::automatic, kWithRoundedConstants}),
+                      Case{"speedrun-96", {25, 25, 3}, models::Stem::automatic, kWithRoundedConstants},
+                      Case{"speedrun-small",
+                           {25, 25, 3},
+                           models::Stem::automatic,
+                           kWithRoundedConstants,
+                           nn::ActivationKind::silu}),
     case_name);
 
 TEST(Onnx, EveryModelIsTested) {

@@ -9,27 +9,36 @@ import networks
 from speedrun import PIXELS, Speedrun
 
 SMALL, LARGE = ((32, 64, 64), 2, 0.4, 64), ((128, 384, 512), 3, 0.1, 9)
-# network, images (which are one batch), images with the largest losses, which are trained, steps, rate of the filters
-CASES = {"speedrun-small": (SMALL, 16, 16, 4, 0.12), "speedrun-small-hardest": (SMALL, 16, 7, 4, 0.12),
-         "speedrun-96": (LARGE, 4, 4, 2, 0.24)}
+# rates of filters, head and biases
+SMALL_RATES, LARGE_RATES, SGD_RATES = (0.12, 0.67, 0.053), (0.12, 0.00115, 0.073), (0.002, 0.05, 0.02)
+# network, images (which are one batch), images with the largest losses, which are trained, steps, rates
+CASES = {"speedrun-small": (SMALL, 16, 16, 4, SMALL_RATES), "speedrun-small-hardest": (SMALL, 16, 7, 4, SMALL_RATES),
+         "speedrun-96": (LARGE, 4, 4, 2, LARGE_RATES),
+         "speedrun-small-sgd": (SMALL, 16, 16, 4, SGD_RATES)}  # without Muon
 WHITEN_STEPS = 3  # after which the first bias is frozen
-BIAS_RATE, HEAD_RATE = 0.053, 0.67
 
 
 def train(out: dict, case: str) -> None:
-    plan, count, hardest, steps, filter_rate = CASES[case]
+    plan, count, hardest, steps, (filter_rate, head_rate, bias_rate) = CASES[case]
     model = networks.fill(Speedrun(*plan)).double()
     pixels = torch.from_numpy(formula.labels("recipe/images", count * PIXELS * PIXELS * 3, 256))  # bytes, NHWC
     images = pixels.reshape(count, PIXELS, PIXELS, 3).permute(0, 3, 1, 2).double() / 255
     labels = torch.from_numpy(formula.labels("recipe/labels", count, 10))
     filters = [p for p in model.layers.parameters() if p.dim() == 4]
     biases = [p for p in model.layers.parameters() if p.dim() == 1 and p.requires_grad]
-    peaks = [BIAS_RATE, BIAS_RATE, HEAD_RATE]
+    peaks = [bias_rate, bias_rate, head_rate]
     decay = 2e-6 * count  # of a step at the peak of the rate
-    groups = zip(([model.whiten.bias], biases, [model.head.weight]), peaks)
-    sgd = torch.optim.SGD([{"params": params, "weight_decay": decay / peak} for params, peak in groups],
+    decays = [decay / peak for peak in peaks]
+    parameters = [[model.whiten.bias], biases, [model.head.weight]]
+    spectral = None
+    if case == "speedrun-small-sgd":
+        parameters.append(filters)
+        peaks.append(filter_rate)
+        decays[2:] = [decay / filter_rate] * 2  # --lr-for does not change the decay of the head
+    else:
+        spectral = muon.Recipe(filters, lr=0, momentum=0.6, steps=3)
+    sgd = torch.optim.SGD([{"params": each, "weight_decay": own} for each, own in zip(parameters, decays)],
                           lr=0, momentum=0.85, nesterov=True)
-    spectral = muon.Recipe(filters, lr=0, momentum=0.6, steps=3)
     for step in range(steps):
         model.whiten.bias.requires_grad_(step < WHITEN_STEPS)
         model.zero_grad(set_to_none=True)
@@ -37,12 +46,13 @@ def train(out: dict, case: str) -> None:
         loss = losses[losses.topk(hardest).indices].sum()
         loss.backward()
         share = 1 - step / steps
-        shares = [max(0, 1 - step / min(WHITEN_STEPS, steps)), share, share]
+        shares = [max(0, 1 - step / min(WHITEN_STEPS, steps)), share, share, share]
         for group, peak, of_peak in zip(sgd.param_groups, peaks, shares):
             group["lr"] = peak * of_peak
-        spectral.lr = filter_rate * share
         sgd.step()
-        spectral.step()
+        if spectral:
+            spectral.lr = filter_rate * share
+            spectral.step()
         out[f"{case}/loss{step}"] = loss.reshape(1) / hardest
     for name, parameter in model.named_parameters():
         # The norm, and the inner product with fixed values, to which every element contributes.

@@ -12,9 +12,9 @@ WHOLE = ("whiten.bias", "layers.1.norm1.bias", "layers.3.norm2.bias", "head.weig
 
 
 class Group(nn.Module):
-    def __init__(self, inputs: int, width: int, depth: int, momentum: float):
+    def __init__(self, inputs: int, width: int, depth: int, momentum: float, activation):
         super().__init__()
-        self.depth = depth
+        self.depth, self.activation = depth, activation
         for i in range(1, depth + 1):
             self.add_module(f"conv{i}", nn.Conv2d(inputs if i == 1 else width, width, 3, padding=1, bias=False))
             norm = nn.BatchNorm2d(width, eps=1e-12, momentum=momentum)
@@ -22,22 +22,22 @@ class Group(nn.Module):
             self.add_module(f"norm{i}", norm)
 
     def forward(self, x):
-        x = first = F.gelu(self.norm1(F.max_pool2d(self.conv1(x), 2)))
+        x = first = self.activation(self.norm1(F.max_pool2d(self.conv1(x), 2)))
         x = self.norm2(self.conv2(x))
         if self.depth == 2:
-            return F.gelu(x)
-        return F.gelu(self.norm3(self.conv3(F.gelu(x))) + first)
+            return self.activation(x)
+        return self.activation(self.norm3(self.conv3(self.activation(x))) + first)
 
 
 class Speedrun(nn.Module):
-    def __init__(self, widths: tuple, depth: int, momentum: float, divisor: float):
+    def __init__(self, widths: tuple, depth: int, momentum: float, divisor: float, activation=nn.GELU()):
         super().__init__()
         self.divisor = divisor
         self.whiten = nn.Conv2d(3, 24, 2)
         self.whiten.weight.requires_grad_(False)
         inputs = (24, *widths)
-        groups = [Group(inputs[i], widths[i], depth, momentum) for i in range(3)]
-        self.layers = nn.Sequential(nn.GELU(), *groups, nn.MaxPool2d(3))
+        groups = [Group(inputs[i], widths[i], depth, momentum, activation) for i in range(3)]
+        self.layers = nn.Sequential(activation, *groups, nn.MaxPool2d(3))
         self.head = nn.Linear(widths[-1], 10, bias=False)
 
     def forward(self, x):
@@ -77,5 +77,7 @@ def compute() -> dict:
     out = {}
     step(out, "speedrun-small", Speedrun((32, 64, 64), 2, 0.4, 64), 8)
     step(out, "speedrun-96", Speedrun((128, 384, 512), 3, 0.1, 9), 2)
+    step(out, "speedrun-small/silu", Speedrun((32, 64, 64), 2, 0.4, 64, nn.SiLU()), 8)
+    step(out, "speedrun-96/silu", Speedrun((128, 384, 512), 3, 0.1, 9, nn.SiLU()), 2)
     whitening(out)
     return out

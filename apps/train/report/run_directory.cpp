@@ -15,6 +15,7 @@ namespace fs = std::filesystem;
 // Flags that must not change between a checkpoint and its resumption.
 constexpr const char* kFixedFlags[] = {"model",
                                        "stem",
+                                       "activation",
                                        "dataset",
                                        "image-size",
                                        "augment",

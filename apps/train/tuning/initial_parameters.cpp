@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -101,6 +102,16 @@ std::string stem_of_initial_parameters(const std::string& source) {
   const io::NamedTensor* const filters = find(tensors, "conv1.weight");
   if (filters == nullptr || filters->tensor.shape().rank() != 4) return "auto";
   return filters->tensor.size(3) == 7 ? "imagenet" : "cifar";
+}
+
+std::string activation_of_initial_parameters(const std::string& source) {
+  const std::filesystem::path file = file_of(source), checkpoint = file.parent_path();
+  std::error_code ignored;
+  if (file.filename() != io::kModelFile || !std::filesystem::exists(checkpoint / io::kManifestFile, ignored))
+    return "auto";
+  const std::map<std::string, std::string> flags = stored_flags(io::read_manifest(checkpoint));
+  const auto found = flags.find("activation");
+  return found == flags.end() ? "auto" : found->second;
 }
 
 }  // namespace convoy

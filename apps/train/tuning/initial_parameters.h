@@ -23,4 +23,9 @@ std::string load_initial_parameters(const models::Model& model, const std::strin
 /// "auto" if there are no such filters. Throws CheckpointError if the file cannot be read.
 std::string stem_of_initial_parameters(const std::string& source);
 
+/// Returns the --activation of the training that wrote the checkpoint `source`, a directory or its file of parameters;
+/// "auto" for a file without a manifest next to it, and for a model that has no choice. Throws CheckpointError if there
+/// is no checkpoint, or if its manifest is damaged.
+std::string activation_of_initial_parameters(const std::string& source);
+
 }  // namespace convoy

@@ -46,17 +46,24 @@ std::string prefixes_of(const Groups& groups) {
   return fmt::format("{}", fmt::join(prefixes, ", "));
 }
 
-/// Moves the parameters with the prefix from `groups` to copies of their groups, and returns these.
-Groups take(Groups& groups, const std::string& prefix) {
+/// Moves the parameters for which `is_taken` returns true from `groups` to copies of their groups, and returns these.
+template <class F>
+Groups take_if(Groups& groups, const F& is_taken) {
   Groups taken;
   for (optim::ParameterGroup& group : groups) {
     optim::ParameterGroup part = group;
-    std::erase_if(part.parameters, [&](const auto& parameter) { return !belongs(parameter.name, prefix); });
-    std::erase_if(group.parameters, [&](const auto& parameter) { return belongs(parameter.name, prefix); });
+    std::erase_if(part.parameters, [&](const auto& parameter) { return !is_taken(parameter); });
+    std::erase_if(group.parameters, is_taken);
     if (!part.parameters.empty()) taken.push_back(std::move(part));
   }
   std::erase_if(groups, [](const optim::ParameterGroup& group) { return group.parameters.empty(); });
   return taken;
+}
+
+/// Does so for the parameters with the prefix.
+Groups take(Groups& groups, const std::string& prefix) {
+  return take_if(groups,
+                 [&](const nn::NamedParameter& parameter) { return belongs(parameter.name, prefix); });
 }
 
 [[noreturn]] void refuse_prefix(const std::string& rule, const std::string& prefix, const Groups& groups) {
@@ -158,6 +165,18 @@ std::vector<RateRule> resolve_rate_rules(std::vector<RateRule> rules, const mode
     if (take(rest, rule.prefix).empty()) refuse_prefix(text, rule.prefix, groups);
   }
   return rules;
+}
+
+Groups apply_bias_rate(const Groups& groups, double factor) {
+  Groups rest = groups;
+  Groups biases =
+      take_if(rest, [](const nn::NamedParameter& each) { return each.variable.shape().rank() < 2; });
+  for (optim::ParameterGroup& group : biases) {
+    group.lr_scale *= factor;
+    group.weight_decay /= factor;
+  }
+  rest.insert(rest.end(), biases.begin(), biases.end());
+  return rest;
 }
 
 Groups apply_rate_rules(const Groups& groups, const std::vector<RateRule>& rules, double peak) {

@@ -1,4 +1,4 @@
-// The rules of --freeze and --lr-for, which apply to parameters by prefixes of their names. A prefix stands for the
+// The rules of --freeze and --lr-for, which apply to parameters by prefixes of their names, and of --bias-lr. A prefix stands for the
 // parameter of this name, and for those whose name begins with it and a dot. A parameter belongs to the first
 // rule that matches it.
 #pragma once
@@ -53,6 +53,12 @@ std::vector<RateRule> parse_rate_rules(std::string_view text);
 /// parameter of `groups` that an earlier rule has left.
 std::vector<RateRule> resolve_rate_rules(std::vector<RateRule> rules, const models::Model& model,
                                          const std::vector<optim::ParameterGroup>& groups);
+
+/// Moves biases and the parameters of norms, which have one axis, into groups of their own. Multiplies the lr_scale of
+/// these by `factor`, which must be more than 0, and divides their weight decay by it, so that a rate times a decay is
+/// the same for all parameters (as optim::muon_groups() does).
+std::vector<optim::ParameterGroup> apply_bias_rate(const std::vector<optim::ParameterGroup>& groups,
+                                                   double factor);
 
 /// Moves the parameters of each rule into groups of their own, with the lr_scale of the rule: its factor times that of
 /// their group, or its rate divided by `peak`, the rate of --lr.

@@ -77,6 +77,7 @@ TEST_F(Flags, TrainingFlagsChangeTheParameters) {
                                {"--optimizer", "muon", "--sgd-lr", "0.01"},
                                {"--optimizer", "muon", "--momentum", "0.5"},
                                {"--lr", "0.01"},
+                               {"--bias-lr", "0.01"},
                                {"--momentum", "0.5"},
                                {"--no-nesterov"},
                                {"--weight-decay", "0.1"},

@@ -1,4 +1,4 @@
-// Fine-tuning with convoy-train: a new last layer, frozen layers, and learning rates of their own.
+// Fine-tuning with convoy-train: a new last layer, frozen layers, and learning rates of their own, also of biases.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -192,6 +192,81 @@ TEST_F(FineTuning, RefusesRulesWithoutParameters) {
   EXPECT_EQ(rate.exit_code, 2);
   EXPECT_THAT(rate.err, HasSubstr("--lr-for layer1=2x: no parameter"));
   EXPECT_EQ(tune("refused", {"--lr", "0", "--lr-for", "fc=0.1"}).exit_code, 2);
+}
+
+/// A short training of LeNet, whose rates the flags set.
+class BiasRate : public ::testing::Test {
+ protected:
+  std::string hash_of(const std::string& out, const std::string& optimizer, const Arguments& more) {
+    Arguments flags = {"--optimizer", optimizer, "--lr", "0.0625", "--max-steps", "4", "--eval-every", "0"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    const ProcessResult run = workshop_.train(optimizer + out, flags);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    output_ = run.out;
+    return workshop_.result(optimizer + out)["parameters_hash"].get<std::string>();
+  }
+  static std::string each_bias(const std::string& rate) {
+    std::string rules;
+    for (const char* layer : {"conv1", "conv2", "fc1", "fc2", "fc3"})
+      rules += fmt::format("{}{}.bias={}", rules.empty() ? "" : ",", layer, rate);
+    return rules;
+  }
+  Workshop workshop_;
+  std::string output_;  // of the latest training
+};
+
+TEST_F(BiasRate, IsThatOfEachBiasWithEveryOptimizer) {
+  for (const std::string optimizer : {"sgd", "adam", "adamw", "lars", "lamb"}) {
+    const std::string hash = hash_of("own", optimizer, {"--bias-lr", "0.25"});
+    EXPECT_THAT(output_, HasSubstr(", biases and norms 0.25\n")) << optimizer;
+    EXPECT_EQ(hash_of("rules", optimizer, {"--lr-for", each_bias("0.25")}), hash) << optimizer;
+    EXPECT_EQ(hash_of("factors", optimizer, {"--bias-lr", "0.25", "--lr-for", each_bias("1x")}), hash);
+    const std::string plain = hash_of("plain", optimizer, {});
+    EXPECT_EQ(hash_of("same", optimizer, {"--bias-lr", "0.0625"}), plain) << optimizer;
+    EXPECT_NE(hash, plain) << optimizer;
+  }
+}
+
+TEST_F(BiasRate, IsTheSameWithShardsAndAfterAResume) {
+  for (const std::string optimizer : {"sgd", "adam", "adamw"}) {
+    const Arguments flags = {"--bias-lr", "0.25", "--decay-biases", "--devices", "2", "--save-every", "2"};
+    const auto with = [&](const Arguments& more) {
+      Arguments all = flags;
+      all.insert(all.end(), more.begin(), more.end());
+      return all;
+    };
+    const std::string whole = hash_of("whole", optimizer, with({"--zero", "0"}));
+    EXPECT_EQ(hash_of("1", optimizer, with({"--zero", "1"})), whole) << optimizer;
+    EXPECT_EQ(hash_of("2", optimizer, with({"--zero", "2"})), whole) << optimizer;
+    for (const char* zero : {"0", "1"}) {
+      const fs::path middle =
+          workshop_.path(optimizer + (*zero == '0' ? "whole" : "1")) / "checkpoints" / "step_000002";
+      const std::string out = std::string("rest") + zero;
+      EXPECT_EQ(hash_of(out, optimizer, with({"--zero", zero, "--resume", middle.string()})), whole);
+    }
+  }
+  // A resumed training may have another rate, also if it had none for biases.
+  const fs::path middle = workshop_.path("sgdwhole") / "checkpoints" / "step_000002";
+  hash_of("other", "sgd", {"--decay-biases", "--devices", "2", "--resume", middle.string()});
+  EXPECT_THAT(output_, HasSubstr("--bias-lr changed from 0.25 to none"));
+}
+
+// The weight decay of biases is divided by the factor of their rate, so that rate times decay is the same.
+TEST_F(BiasRate, KeepsRateTimesDecay) {
+  const auto sum_of_bias = [&](const std::string& out, const Arguments& more) {
+    Arguments flags = {"--max-steps", "1", "--schedule", "constant", "--momentum", "0", "--decay-biases"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    hash_of(out, "sgd", flags);
+    const Values values = values_of(last_checkpoint(workshop_, "sgd" + out));
+    double sum = 0;
+    for (const float value : values.at("fc3.bias")) sum += value;
+    return sum;
+  };
+  // The gradients of the last bias add up to 0, so its sum changes by the decay only.
+  const double start = sum_of_bias("start", {"--weight-decay", "0"});
+  for (const char* rate : {"0.0625", "0.25"})
+    EXPECT_NEAR(sum_of_bias(rate, {"--weight-decay", "2", "--bias-lr", rate}), start * (1 - 0.0625 * 2),
+                1e-6);  // a sum of ten values below 0.2 in f32
 }
 
 TEST(FineTuningStem, IsThatOfTheFile) {

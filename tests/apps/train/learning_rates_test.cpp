@@ -161,6 +161,25 @@ TEST(Recipe, SpeedrunNetworksHaveTheFlagsOfTheRecord) {
   EXPECT_DOUBLE_EQ(*options.weight_decay * *options.lr, 0.004);
 }
 
+TEST(Recipe, Speedrun96HasTheFlagsOfItsRecord) {
+  const TrainOptions options = resolved({.model = "speedrun-96"});
+  EXPECT_EQ(options.optimizer, "muon");
+  EXPECT_EQ(options.epochs, 37);
+  EXPECT_EQ(options.batch_size, 512);
+  EXPECT_EQ(options.augment, "crop=4,reflect,alternating-flip,cutout=12");
+  // Of the script: rates for sums of losses, as sums over steps with Nesterov's momentum.
+  const double rate = 9 / (1024 * (1 + 1 / (1 - *options.sgd_momentum)));
+  EXPECT_NEAR(*options.sgd_lr, rate, 0.005 * rate);
+  EXPECT_NEAR(*options.bias_lr, 64 * rate, 0.01 * 64 * rate);
+  // The logits of speedrun are divided by 256, and those of speedrun-96 by 9. The rates have nearly the same effect on
+  // them.
+  const double effect = *resolved({.model = "speedrun"}).sgd_lr / (256.0 * 256);
+  EXPECT_NEAR(*options.sgd_lr / (9.0 * 9), effect, 0.5 * effect);
+  EXPECT_DOUBLE_EQ(*options.weight_decay * *options.lr, 2e-6 * 512);
+  EXPECT_EQ(resolved({.model = "speedrun-96", .lr_rule = "sqrt"}).lr_base_batch, 512);
+  EXPECT_EQ(resolved({.model = "speedrun-96", .max_steps = 9}).epochs, 0);
+}
+
 TEST(Recipe, FlagsAndOtherOptimizersReplaceIt) {
   const TrainOptions given = resolved({.model = "speedrun", .batch_size = 500, .lr = 0.1, .tta = false});
   EXPECT_DOUBLE_EQ(*given.weight_decay * *given.lr, 0.001);
@@ -169,6 +188,7 @@ TEST(Recipe, FlagsAndOtherOptimizersReplaceIt) {
   EXPECT_EQ(sgd.lr, 0.2);
   EXPECT_EQ(sgd.loss_reduction, "mean");
   EXPECT_EQ(sgd.freeze, "none");
+  EXPECT_EQ(sgd.bias_lr, std::nullopt) << "that of --lr";
   EXPECT_EQ(resolved({}).optimizer, "sgd");
   EXPECT_EQ(resolved({.optimizer = "muon"}).bias_lr, 0.2) << "that of --sgd-lr";
   EXPECT_EQ(resolved({.model = "speedrun", .overfit_batch = true}).optimizer, "sgd");

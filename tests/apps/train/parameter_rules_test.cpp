@@ -132,6 +132,28 @@ TEST(RateRules, SetTheScaleOfTheFirstRuleThatMatches) {
   }
 }
 
+TEST(BiasRate, IsThatOfParametersWithOneAxis) {
+  const models::Model model = models::resnet20();
+  const std::vector<FreezeRule> freeze = parse_freeze_rules("conv1=1,bn1=1");
+  Groups groups = apply_bias_rate(
+      apply_freeze_rules(optim::decay_groups(model.parameters(), 0.1, /*decay_all=*/true), freeze), 4);
+  const auto is_bias = [](const nn::NamedParameter& each) { return each.variable.shape().rank() == 1; };
+  std::size_t parameters = 0;
+  for (const optim::ParameterGroup& group : groups)
+    for (const nn::NamedParameter& parameter : group.parameters) {
+      EXPECT_EQ(group.lr_scale, is_bias(parameter) ? 4 : 1) << parameter.name;
+      EXPECT_EQ(group.weight_decay, is_bias(parameter) ? 0.025 : 0.1) << parameter.name;
+      const bool has_own_rate = parameter.name.starts_with("bn1.") || parameter.name.starts_with("conv1.");
+      EXPECT_EQ(group.rate > 0, has_own_rate) << parameter.name;
+      ++parameters;
+    }
+  EXPECT_EQ(parameters, model.parameters().size());
+  // A factor of --lr-for is one of the rate of the biases.
+  groups = apply_rate_rules(groups, parse_rate_rules("fc=3x"), 1);
+  EXPECT_EQ(scales_of(groups).at("fc.bias"), 12);
+  EXPECT_EQ(scales_of(groups).at("fc.weight"), 3);
+}
+
 TEST(RateRules, RefusePrefixesWithoutParameters) {
   const models::Model model = models::lenet();
   const auto message = [&](const char* text) {

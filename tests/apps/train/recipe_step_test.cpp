@@ -1,5 +1,6 @@
-// Whole steps of the speed recipe: a training with the default flags of speedrun-small is compared with PyTorch
-// (tests/reference/recipe.py): network, sum of smoothed losses, rates by group, Muon and SGD, early end of a bias.
+// Whole steps of the speed recipe: trainings with the default flags of speedrun-small and speedrun-96 are compared with
+// PyTorch (tests/reference/recipe.py): network, sum of smoothed losses, rates by group, Muon and SGD, early end of a
+// bias. And a training by SGD alone, with the same parts.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,20 +24,19 @@ data::ImageSet images(std::int64_t count) {
   return set;
 }
 
-// Trains the `hardest` fraction of a batch of all images, so that their order does not matter. `tolerance` is relative
-// to the loss or to the norm of a parameter.
-void expect_steps(const std::string& name, models::Model model, std::int64_t count, double hardest,
-                  std::int64_t steps, double tolerance) {
+// Trains by `options` with one batch of all images per epoch, so that their order does not matter. `tolerance` is
+// relative to the loss or to the norm of a parameter.
+void expect_steps(const std::string& name, models::Model model, std::int64_t count, std::int64_t steps,
+                  double tolerance, TrainOptions options = {}) {
   const TempDirectory directory;
-  TrainOptions options{.model = model.name(),
-                       .augment = "none",
-                       .hardest = hardest,
-                       .epochs = steps,
-                       .batch_size = count,
-                       .precision = "fp64",
-                       .out = directory.path().string(),
-                       .eval_every = 0,
-                       .log_every = 1};
+  options.model = model.name();
+  options.augment = "none";
+  options.epochs = steps;
+  options.batch_size = count;
+  options.precision = "fp64";
+  options.out = directory.path().string();
+  options.eval_every = 0;
+  options.log_every = 1;
   resolve_recipe(options);
   model.to(DType::f64);
   fill_by_formula(model.root());
@@ -84,15 +84,31 @@ void expect_steps(const std::string& name, models::Model model, std::int64_t cou
 
 // Sums of up to 16,384 rounded terms, in steps that depend on one another.
 TEST(RecipeStep, SpeedrunSmallMatchesPyTorch) {
-  expect_steps("speedrun-small", models::speedrun_small(), 16, 1, 4, 1e-10);
+  expect_steps("speedrun-small", models::speedrun_small(), 16, 4, 1e-10);
 }
 
 TEST(RecipeStep, HardestSamplesMatchPyTorch) {
-  expect_steps("speedrun-small-hardest", models::speedrun_small(), 16, 0.4, 4, 1e-10);
+  expect_steps("speedrun-small-hardest", models::speedrun_small(), 16, 4, 1e-10, {.hardest = 0.4});
 }
 
 TEST(RecipeStep, Speedrun96MatchesPyTorch) {
-  expect_steps("speedrun-96", models::speedrun_96(), 4, 1, 2, 1e-10);
+  expect_steps("speedrun-96", models::speedrun_96(), 4, 2, 1e-10);
+}
+
+TEST(RecipeStep, SgdWithRatesOfItsGroupsMatchesPyTorch) {
+  expect_steps("speedrun-small-sgd", models::speedrun_small(), 16, 4, 1e-10,
+               {.optimizer = "sgd",
+                .lr = 0.002,
+                .bias_lr = 0.02,
+                .momentum = 0.85,
+                .weight_decay = 2e-6 * 16 / 0.002,
+                .decay_biases = true,
+                .label_smoothing = 0.2,
+                .loss_reduction = "sum",
+                .schedule = "linear",
+                .warmup = 0,
+                .freeze = "whiten=3",
+                .lr_for = "head=0.05"});
 }
 
 }  // namespace
