@@ -30,8 +30,8 @@ struct Decoded {
   }
 };
 
-Pixels decode_file(const fs::path& file) {
-  return decode_rgb(read_file(file, kMaxImageFileBytes), file.string());
+Pixels decode_file(const fs::path& file, std::int64_t side = 0) {
+  return decode_rgb(read_file(file, kMaxImageFileBytes), file.string(), side);
 }
 
 /// Returns the size of the first image that can be decoded, or nothing if none can.
@@ -58,10 +58,11 @@ std::optional<Decoded> decode_all(const ClassDirectories& directories, const std
     SquareResizer resizer(size.width);
     for (std::int64_t i = begin; i < end && !sizes_differ; ++i) {
       try {
-        const Pixels pixels = decode_file(directories.files[static_cast<std::size_t>(i)]);
+        const Pixels pixels =
+            decode_file(directories.files[static_cast<std::size_t>(i)], resize ? size.width : 0);
         std::uint8_t* target = out + i * size.height * size.width * 3;
         const auto [width, height] = pixels.size;
-        if (width == size.width && height == size.height)
+        if (width == size.width && height == size.height && !pixels.is_reduced)
           std::memcpy(target, pixels.rgb.data(), pixels.rgb.size());
         else if (resize) {
           resizer.run({pixels.rgb.data(), height, width, 3}, target);

@@ -86,9 +86,10 @@ bool is_image_name(const std::filesystem::path& file);
 Tensor read_image(const std::filesystem::path& file, int size = 0);
 
 /// Decodes one image of at most 64 megapixels, of a format in image_formats_text(), to u8 [H, W, 3]. If size > 0,
-/// scales the short side to `size` and crops the center square. Gray becomes three equal channels, alpha is
-/// composited on white, and a photograph is turned upright as its EXIF orientation (of JPEG) or its TIFF
-/// orientation says. Throws DataError, which starts with `name`, if the image is damaged.
+/// scales the short side to `size` and crops the center square; libjpeg-turbo first reduces a JPEG image whose short side
+/// is at least 2, 4 or 8 times `size`. Gray becomes three equal channels, alpha is composited on white, and a photograph
+/// is turned upright as its EXIF orientation (of JPEG) or its TIFF orientation says. Throws DataError, which starts with
+/// `name`, if the image is damaged.
 Tensor decode_image(const std::string& bytes, const std::string& name, int size = 0);
 
 }  // namespace convoy::data
