@@ -76,8 +76,8 @@ TEST_F(ReducedJpeg, HasThePixelsOfTheWholeImageAfterResizing) {
     data::resize_to_square({whole.rgb.data(), height, width, 3}, kSize, expected.data());
     const auto found = data::decode_image(bytes, "in memory", kSize).to_vector<std::uint8_t>();
     // Both ways keep a linear slope, and differ in the positions of their pixels. A reduced side is rounded up by a
-    // part of a pixel, which stretches the image by at most that part. At the border, the wide filter of the whole image
-    // loses an eighth of its weight, which moves its mean by 0.1 pixels. Rounding of three channels: 4.
+    // part of a pixel, which stretches the image by at most that part. At the border, the wide filter of the whole
+    // image loses an eighth of its weight, which moves its mean by 0.1 pixels. Rounding of three channels: 4.
     const int reduction = data::jpeg_reduction({width, height}, kSize);
     ASSERT_GE(reduction, 2);
     const auto stretch = [reduction](int side) {
