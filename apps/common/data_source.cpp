@@ -101,6 +101,10 @@ void add_data_flags(CommandLine& line, DataOptions& options, const std::string& 
            {.value = "PIXELS", .minimum = 0, .maximum = 4096, .advanced = true});
   line.add("skip-corrupt", &options.skip_corrupt,
            "Warning instead of an error for images that cannot be decoded", {.advanced = true});
+  line.add("image-cache", &options.image_cache,
+           "Directory that keeps the decoded images of a folder in a file, which later starts and all ranks of a "
+           "host map into memory",
+           {.value = "DIR", .default_text = "none", .advanced = true});
   line.add("workers", &options.workers, "Data loader threads; 0: main thread",
            {.value = "N", .minimum = 0, .maximum = 256, .advanced = true});
 }
@@ -169,13 +173,21 @@ std::int64_t validation_count(const std::string& text, std::int64_t images) {
   return is_percentage ? std::llround(number / 100 * static_cast<double>(images)) : std::llround(number);
 }
 
-data::DataSet read_data(const DataLocation& location, const DataOptions& options, std::uint64_t seed) {
+data::DataSet read_data(const DataLocation& location, const DataOptions& options, std::uint64_t seed,
+                        const data::HostRanks& host) {
   data::DataSet set =
       data::find_dataset(location.dataset)
-          .read(location.directory, {.image_size = static_cast<int>(options.image_size),
-                                     .skip_corrupt = options.skip_corrupt,
-                                     .workers = static_cast<int>(std::max<std::int64_t>(options.workers, 1)),
-                                     .seed = seed});
+          .read(location.directory,
+                {.image_size = static_cast<int>(options.image_size),
+                 .skip_corrupt = options.skip_corrupt,
+                 .workers = static_cast<int>(std::max<std::int64_t>(options.workers, 1)),
+                 .seed = seed,
+                 .image_cache = options.image_cache,
+                 .host = host,
+                 .waiting = [&](std::int64_t holder) {
+                   fmt::print(stderr, "waiting for process {}, which is writing the same images into {}\n",
+                              holder, options.image_cache);
+                 }});
   if (const std::int64_t count = validation_count(options.validation, set.train.size());
       options.validation != "none")
     std::tie(set.train, set.validation) = data::hold_out(set.train, count, seed);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "convoy/apps/common/command_line.h"
+#include "convoy/datasets/cache/host_ranks.h"
 #include "convoy/datasets/dataset.h"
 
 namespace convoy {
@@ -19,6 +20,7 @@ struct DataOptions {
   bool fallback_shapes = false;
   std::int64_t image_size = 0;
   bool skip_corrupt = false;
+  std::string image_cache;          // directory; empty: none
   std::string validation = "none";  // a flag of convoy-train only, as validation_count() reads it
   std::int64_t workers = 2;
   bool quiet = false;  // not a flag: another rank prints the progress of downloads
@@ -45,8 +47,10 @@ DataLocation locate_data(const DataOptions& options);
 std::int64_t validation_count(const std::string& text, std::int64_t images);
 
 /// Reads the data set, and holds out the training images of --validation. `seed` determines these, generated images,
-/// and the split of directories without train/ and test/.
-data::DataSet read_data(const DataLocation& location, const DataOptions& options, std::uint64_t seed);
+/// and the split of directories without train/ and test/. `host`: the ranks of this host that call this function at the
+/// same time (data::ReadOptions).
+data::DataSet read_data(const DataLocation& location, const DataOptions& options, std::uint64_t seed,
+                        const data::HostRanks& host = {});
 
 /// Returns a hash of the images and labels of a split. It does not depend on the directory.
 std::string hash_of(const data::ImageSet& set);

@@ -20,6 +20,7 @@ std::span<const FlagName> flag_names() {
       FlagName{"ReadOptions::workers", "--workers"},
       FlagName{"ReadOptions::image_size", "--image-size"},
       FlagName{"ReadOptions::skip_corrupt", "--skip-corrupt"},
+      FlagName{"ReadOptions::image_cache", "--image-cache"},
       FlagName{"RandAugmentOptions", "--randaugment"},
       FlagName{"AugmentOptions", "--augment"},
       FlagName{"hold_out count", "--validation"},

@@ -174,7 +174,7 @@ void Job::adopt(std::unique_ptr<dist::Communicator>& place,
 void Job::abort_communicators(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   if (abort_reason_.empty()) abort_reason_ = reason;
-  for (const auto* communicator : {&gradients_, &statistics_, &control_})
+  for (const auto* communicator : {&host_, &gradients_, &statistics_, &control_})
     if (*communicator) (*communicator)->abort(reason);
 }
 
@@ -187,6 +187,14 @@ dist::Communicator* Job::statistics() {
     statistics_->set_monitor(plane_->monitor("statistics"));
   }
   return statistics_.get();
+}
+
+dist::Communicator* Job::host() {
+  if (control_ && !host_) {
+    adopt(host_, control_->split(info().node));
+    host_->set_monitor(plane_->monitor("host"));
+  }
+  return host_.get();
 }
 
 int Job::run(const char* program, const std::function<int()>& body) {
@@ -236,6 +244,7 @@ void Job::abandon_group() {
 void Job::regroup(std::int64_t step, const DeviceContext& device) {
   {
     const std::lock_guard lock(mutex_);
+    host_.reset();
     statistics_.reset();
     gradients_.reset();
     control_.reset();
@@ -312,6 +321,7 @@ std::string Job::describe() const {
 void Job::finish() {
   if (gradients_) gradients_->finish();
   if (statistics_) statistics_->finish();
+  if (host_) host_->finish();
   if (control_) control_->finish();
   plane_->leave();
 }

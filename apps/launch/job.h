@@ -104,6 +104,9 @@ class Job {
   /// gradients() on GPUs, on the CPU a separate one that the first call creates. The first call is
   /// collective. Null if there is one rank.
   dist::Communicator* statistics();
+  /// Returns the communicator of the ranks of this host, in their order, for data in CPU memory. The first call is
+  /// collective among all ranks. Null if there is one rank.
+  dist::Communicator* host();
 
   /// Returns the control plane: phases, stop signals and the flight recorder of this rank.
   dist::ControlPlane& control_plane() { return *plane_; }
@@ -154,11 +157,12 @@ class Job {
   int ranks_on_my_cores_ = 1;
   std::vector<std::string> devices_;
   std::unique_ptr<dist::ControlPlane> plane_;
-  std::mutex mutex_;          // guards the next four against the thread of the control plane
+  std::mutex mutex_;          // guards the next five against the thread of the control plane
   std::string abort_reason_;  // empty: none
   std::unique_ptr<dist::Communicator> control_;
   std::unique_ptr<dist::Communicator> gradients_;   // null on the CPU
   std::unique_ptr<dist::Communicator> statistics_;  // null on GPUs, and before the first call of statistics()
+  std::unique_ptr<dist::Communicator> host_;        // null before the first call of host()
 };
 
 }  // namespace convoy

@@ -12,6 +12,7 @@
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/launch/job.h"
 #include "convoy/apps/launch/local_ranks.h"
+#include "convoy/apps/launch/shared_data.h"
 #include "convoy/apps/programs/npy.h"
 #include "convoy/apps/programs/programs.h"
 #include "convoy/apps/train/report/progress.h"
@@ -189,9 +190,8 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   const auto seed = loaded.flags.find("seed");
   DataLocation location;
   job.run_on_rank_zero_first([&] { location = locate_data(options.data); });
-  const data::DataSet data = *job.make_once<data::DataSet>([&] {
-    return read_data(location, options.data, seed == loaded.flags.end() ? 1 : std::stoull(seed->second));
-  });
+  const data::DataSet data = *read_shared_data(
+      job, location, options.data, seed == loaded.flags.end() ? 1 : std::stoull(seed->second));
   std::vector<std::string> warnings = data.warnings;
   if (auto warning = oversubscription_warning(job, device)) warnings.push_back(std::move(*warning));
   const auto print_warnings = [first](const std::vector<std::string>& texts) {

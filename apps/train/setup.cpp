@@ -8,6 +8,7 @@
 #include "convoy/apps/common/counted.h"
 #include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/common/input_spec.h"
+#include "convoy/apps/launch/shared_data.h"
 #include "convoy/apps/train/selection/sample_selection.h"
 #include "convoy/apps/train/tuning/initial_parameters.h"
 #include "convoy/datasets/formats/registry.h"
@@ -38,9 +39,8 @@ models::Model make_model(const TrainOptions& options, const data::DataSet& data,
 Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext device,
              const DataLocation& location, Job& job, bool resumes) {
   options.data.data = location.directory.string();
-  job.control_plane().enter(dist::Phase::read);
-  data::DataSet data = *job.make_once<data::DataSet>(
-      [&] { return read_data(location, options.data, static_cast<std::uint64_t>(options.seed)); });
+  data::DataSet data =
+      *read_shared_data(job, location, options.data, static_cast<std::uint64_t>(options.seed));
   job.control_plane().enter(dist::Phase::start);
   if (options.stem == "auto" && !options.init_from.empty() && !resumes &&
       models::find(options.model).has_stems)

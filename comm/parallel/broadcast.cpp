@@ -1,5 +1,6 @@
 #include "convoy/comm/parallel/broadcast.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "convoy/kernels/runtime/event.h"
@@ -60,6 +61,24 @@ std::string broadcast_text(Communicator& comm, const std::string& local) {
   bytes = text.to_vector<std::uint8_t>();
   comm.check_errors();
   return {bytes.begin(), bytes.end()};
+}
+
+std::vector<std::string> all_gather_texts(Communicator& comm, const std::string& local) {
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  const auto size = static_cast<std::int32_t>(local.size());
+  std::vector<std::int32_t> sizes(ranks);
+  all_gather_and_wait(comm, {&size, {1}, DType::i32}, {sizes.data(), {comm.size()}, DType::i32});
+  // Every rank sends as many bytes as the longest text has.
+  const std::int64_t longest = *std::max_element(sizes.begin(), sizes.end());
+  std::string padded = local, all(ranks * static_cast<std::size_t>(longest), '\0');
+  padded.resize(static_cast<std::size_t>(longest));
+  all_gather_and_wait(comm, {padded.data(), {longest}, DType::u8},
+                      {all.data(), {comm.size() * longest}, DType::u8});
+  std::vector<std::string> texts;
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    texts.push_back(
+        all.substr(rank * static_cast<std::size_t>(longest), static_cast<std::size_t>(sizes[rank])));
+  return texts;
 }
 
 void broadcast_model(Communicator& comm, nn::Module& model) {

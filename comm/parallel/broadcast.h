@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "convoy/comm/core/communicator.h"
 #include "convoy/engine/nn/module.h"
@@ -13,6 +14,10 @@ namespace convoy::dist {
 /// Returns rank 0's `local` on every rank; the other ranks' `local` is ignored. Collective. Blocks until the
 /// text is received. Throws PeerError if a rank fails.
 std::string broadcast_text(Communicator& comm, const std::string& local);
+
+/// Returns the texts of all ranks, in rank order, on every rank. Collective, for CPU communicators. Blocks until all are
+/// received. Throws PeerError if a rank fails.
+std::vector<std::string> all_gather_texts(Communicator& comm, const std::string& local);
 
 /// Copies rank 0's values into the tensors of all ranks. Shapes and types must be equal on all ranks, and the
 /// tensors must be on the communicator's device. Collective. The compute stream waits, the host does not:

@@ -1,79 +1,23 @@
 #include "convoy/datasets/download/download.h"
 
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
-#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
 
-#include "convoy/datasets/download/file_descriptor.h"
 #include "convoy/datasets/download/http_transfer.h"
 #include "convoy/engine/io/file.h"
+#include "convoy/engine/io/file_descriptor.h"
+#include "convoy/engine/io/file_lock.h"
 
 namespace convoy::data {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// An exclusive lock between processes and threads, if the file system supports locks. The kernel releases it
-/// when the process exits for any reason.
-class FileLock {
- public:
-  /// Blocks until the lock is acquired. If another process holds it, calls `waiting` first.
-  FileLock(fs::path path, const std::function<void(std::int64_t holder)>& waiting) : path_(std::move(path)) {
-    bool is_first = true;
-    do {
-      file_.emplace(path_, O_RDWR | O_CREAT);
-      io::LockResult result = io::try_lock(file_->get());
-      if (result == io::LockResult::held) {
-        if (std::exchange(is_first, false) && waiting) waiting(holder());
-        while (::flock(file_->get(), LOCK_EX) != 0)
-          if (errno != EINTR)
-            fail<OutputError>("{}: cannot be locked: {}", path_.string(), std::strerror(errno));
-        result = io::LockResult::acquired;
-      }
-      is_locked_ = result == io::LockResult::acquired;
-    } while (is_locked_ && !is_current());
-    if (is_locked_) write_holder();
-  }
-  /// Removes the file before unlocking it. Waiting processes detect that and lock a new file.
-  ~FileLock() { ::unlink(path_.c_str()); }
-  FileLock(const FileLock&) = delete;
-  FileLock& operator=(const FileLock&) = delete;
-
-  /// Returns whether the file system supports locks.
-  bool is_locked() const { return is_locked_; }
-
- private:
-  /// Returns the process ID that the holder of the lock has written, or 0 if there is none yet.
-  std::int64_t holder() const {
-    char text[24] = {};
-    return ::pread(file_->get(), text, sizeof text - 1, 0) > 0 ? std::atoll(text) : 0;
-  }
-  /// Writes the process ID into the file. It is only for messages, so an error does not matter.
-  void write_holder() const {
-    const std::string text = std::to_string(::getpid());
-    [[maybe_unused]] const ssize_t written = ::pwrite(file_->get(), text.data(), text.size(), 0);
-  }
-  /// Returns whether the locked file still has this name: the previous holder removes it.
-  bool is_current() const {
-    struct stat locked = {};
-    struct stat named = {};
-    return ::fstat(file_->get(), &locked) == 0 && ::stat(path_.c_str(), &named) == 0 &&
-           locked.st_dev == named.st_dev && locked.st_ino == named.st_ino;
-  }
-
-  fs::path path_;
-  std::optional<FileDescriptor> file_;
-  bool is_locked_ = false;
-};
 
 /// The reasons of failed attempts, formatted as one line. Equal consecutive reasons are counted.
 class Reasons {
@@ -135,7 +79,7 @@ bool fetch(const RemoteFile& mirror, const fs::path& part, const DownloadOptions
 
 /// Renames the complete file to its final name. After a power failure, the file is complete or absent.
 void publish(const fs::path& part, const fs::path& target) {
-  const FileDescriptor file(part, O_RDONLY);
+  const io::FileDescriptor file(part, O_RDONLY);
   if (::fsync(file.get()) != 0)
     fail<OutputError>("{}: cannot be written: {}", part.string(), std::strerror(errno));
   io::rename_path(part, target);
@@ -159,7 +103,7 @@ fs::path download(const Mirrors& mirrors, const fs::path& directory, const Downl
   std::error_code error;
   fs::create_directories(target.parent_path(), error);
   if (error) fail<OutputError>("{}: cannot be created: {}", directory.string(), error.message());
-  const FileLock lock(target.string() + ".lock", options.waiting);
+  const io::FileLock lock(target.string() + ".lock", options.waiting);
   if (has_checksum(target, md5)) return target;  // downloaded by another process in the meantime
 
   const fs::path part =

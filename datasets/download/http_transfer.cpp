@@ -11,7 +11,7 @@
 #include <memory>
 #include <string_view>
 
-#include "convoy/datasets/download/file_descriptor.h"
+#include "convoy/engine/io/file_descriptor.h"
 
 namespace convoy::data {
 namespace {
@@ -201,7 +201,7 @@ class Request {
 
   const std::filesystem::path& part_;
   const TransferOptions& options_;
-  FileDescriptor file_;
+  io::FileDescriptor file_;
   std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> curl_;
   std::int64_t resumed_at_ = 0;    // file size at the start
   std::int64_t received_ = 0;      // file size now

@@ -37,9 +37,10 @@ std::uint8_t on_white(int value, int alpha) {
 
 /// Converts 1 to 4 channels to RGB.
 Pixels to_rgb(Samples samples) {
-  if (samples.channels == 3) return {samples.size, std::move(samples.values)};
+  if (samples.channels == 3) return {.size = samples.size, .rgb = std::move(samples.values)};
   const ImageSize size = samples.size;
-  Pixels pixels{size, std::vector<std::uint8_t>(static_cast<std::size_t>(size.width * size.height * 3))};
+  Pixels pixels{.size = size, .rgb = {}};
+  pixels.rgb.resize(static_cast<std::size_t>(size.width * size.height * 3));
   const bool grey = samples.channels <= 2;
   const bool has_alpha = samples.channels == 2 || samples.channels == 4;
   const std::uint8_t* in = samples.values.data();
@@ -110,14 +111,21 @@ bool is_tiff(std::string_view bytes) {
   return false;
 }
 
-Pixels decode_rgb(std::string_view bytes, const std::string& name) {
+int jpeg_reduction(ImageSize size, std::int64_t side) {
+  int reduction = 1;
+  while (side > 0 && reduction < 8 && std::min(size.width, size.height) >= 2 * reduction * side)
+    reduction *= 2;
+  return reduction;
+}
+
+Pixels decode_rgb(std::string_view bytes, const std::string& name, std::int64_t side) {
   if (is_tiff(bytes)) return decode_with_libtiff(bytes, name);
   if (is_webp(bytes)) return to_rgb(decode_with_libwebp(bytes, name));
   int orientation = 1;
   const ImageSize size = check_structure(bytes, name, orientation);
   if (is_jpeg(bytes))
-    if (auto rgb = decode_with_libjpeg(bytes, name, size))
-      return upright({size, std::move(*rgb)}, orientation);
+    if (auto pixels = decode_with_libjpeg(bytes, name, size, jpeg_reduction(size, side)))
+      return upright(std::move(*pixels), orientation);
   Samples samples{.size = size, .values = {}};
   samples.values =
       decode_with_stb(bytes, name, size, max_decoder_bytes(size, bytes.size()), samples.channels);
@@ -126,7 +134,7 @@ Pixels decode_rgb(std::string_view bytes, const std::string& name) {
 
 Tensor decode_image(const std::string& bytes, const std::string& name, int size) {
   check_image_side(size);
-  const Pixels pixels = decode_rgb(bytes, name);
+  const Pixels pixels = decode_rgb(bytes, name, size);
   const auto [width, height] = pixels.size;
   if (size == 0) return Tensor::from(pixels.rgb, {height, width, 3}, Device::cpu());
   const Tensor image = Tensor::empty({size, size, 3}, DType::u8, Device::cpu());

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "convoy/datasets/cache/host_ranks.h"
 #include "convoy/datasets/dataset.h"
 #include "convoy/datasets/remote_file.h"
 
@@ -25,6 +27,16 @@ struct ReadOptions {
   int workers = 2;
   /// Seed of the split into training and test images, and of generated images.
   std::uint64_t seed = 1;
+  /// Images in directories: the directory in which the decoded images are stored, in a file per data set and size. The
+  /// next call with the same files maps that file into memory and decodes nothing (datasets/cache/image_cache.h). The
+  /// images must then not be written. Empty: none is stored.
+  std::filesystem::path image_cache = {};
+  /// With `image_cache`: the ranks of this host that call the reader at the same time. Each decodes a share of the
+  /// images.
+  HostRanks host = {};
+  /// With `image_cache`: called before a wait for another process that writes the same file. `holder` is its process
+  /// ID, or 0 if unknown.
+  std::function<void(std::int64_t holder)> waiting = {};
 };
 
 /// Throws UsageError if an option is out of range. Every reader calls this function first.
@@ -86,9 +98,10 @@ bool is_image_name(const std::filesystem::path& file);
 Tensor read_image(const std::filesystem::path& file, int size = 0);
 
 /// Decodes one image of at most 64 megapixels, of a format in image_formats_text(), to u8 [H, W, 3]. If size > 0,
-/// scales the short side to `size` and crops the center square. Gray becomes three equal channels, alpha is
-/// composited on white, and a photograph is turned upright as its EXIF orientation (of JPEG) or its TIFF
-/// orientation says. Throws DataError, which starts with `name`, if the image is damaged.
+/// scales the short side to `size` and crops the center square; libjpeg-turbo first reduces a JPEG image whose short
+/// side is at least 2, 4 or 8 times `size`. Gray becomes three equal channels, alpha is composited on white, and a
+/// photograph is turned upright as its EXIF orientation (of JPEG) or its TIFF orientation says. Throws DataError, which
+/// starts with `name`, if the image is damaged.
 Tensor decode_image(const std::string& bytes, const std::string& name, int size = 0);
 
 }  // namespace convoy::data

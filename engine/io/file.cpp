@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -158,6 +159,23 @@ LockResult try_lock(int descriptor) {
     if (errno != EINTR) return LockResult::unsupported;
   }
   return LockResult::acquired;
+}
+
+std::shared_ptr<void> map_file(int descriptor, std::uint64_t offset, std::size_t bytes, MapAccess access,
+                               const fs::path& path) {
+  if (bytes == 0) return nullptr;
+  const std::size_t lead =
+      offset % static_cast<std::uint64_t>(::sysconf(_SC_PAGE_SIZE));  // in the first page
+  const int protection = access == MapAccess::write ? PROT_READ | PROT_WRITE : PROT_READ;
+  void* const begin =
+      ::mmap(nullptr, lead + bytes, protection, MAP_SHARED, descriptor, static_cast<off_t>(offset - lead));
+  if (begin == MAP_FAILED) {
+    const std::string message = fmt::format("{}: cannot be mapped: {}", path.string(), reason(errno));
+    if (access == MapAccess::write) throw OutputError(message);
+    throw CheckpointError(message);
+  }
+  const std::shared_ptr<void> mapping(begin, [size = lead + bytes](void* pages) { ::munmap(pages, size); });
+  return {mapping, static_cast<std::byte*>(begin) + lead};
 }
 
 InputFile::InputFile(fs::path path) : path_(std::move(path)) {

@@ -1,10 +1,11 @@
-// Durable and atomic file writes, locks, and file reads that check every length. All functions are
+// Durable and atomic file writes, locks, mappings, and file reads that check every length. All functions are
 // thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,6 +46,15 @@ enum class LockResult : std::uint8_t {
 /// Tries to lock an open file against other processes (flock(2)). Does not block.
 LockResult try_lock(int descriptor);
 
+/// Whether the memory of map_file() may be written. Writes go to the file.
+enum class MapAccess : std::uint8_t { read, write };
+/// Maps bytes [offset, offset + bytes) of an open file into memory, which all processes that map them share. The system
+/// reads and evicts its pages as necessary. The file may be closed, renamed or removed, but must not be truncated:
+/// access beyond its end kills the process. The memory is unmapped with the last copy of the pointer, which is null for
+/// 0 bytes. `path` is for messages. Throws OutputError (MapAccess::write) or CheckpointError if the system refuses.
+std::shared_ptr<void> map_file(int descriptor, std::uint64_t offset, std::size_t bytes, MapAccess access,
+                               const std::filesystem::path& path);
+
 /// A regular file that is open for reading.
 class InputFile {
  public:
@@ -62,6 +72,10 @@ class InputFile {
   /// Fills `bytes` from `offset` on. Throws CheckpointError if the read fails or the file ends earlier, which
   /// means that it shrank.
   void read(std::uint64_t offset, std::span<std::byte> bytes) const;
+  /// Maps `bytes` bytes from `offset` on for reading, as map_file() does.
+  std::shared_ptr<void> map(std::uint64_t offset, std::size_t bytes) const {
+    return map_file(descriptor_, offset, bytes, MapAccess::read, path_);
+  }
 
  private:
   std::filesystem::path path_;

@@ -124,6 +124,17 @@ Tensor SafetensorsReader::read(std::size_t index) const {
   return tensor;
 }
 
+Tensor SafetensorsReader::map(std::size_t index) const {
+  const SafetensorsEntry& entry = file_->header.entries[index];
+  const NamedTensor& named = tensors_[index];
+  const std::uint64_t offset = file_->data_start + entry.begin;
+  if (entry.dtype == "I64" || offset % size_of(named.tensor.dtype()) != 0)
+    fail<CheckpointError>("{}: tensor {}: {} at byte {} cannot be mapped, expected a multiple of its size",
+                          file_->file.path().string(), printable(entry.name), entry.dtype, offset);
+  return Tensor::from_memory(file_->file.map(offset, named.tensor.bytes()), entry.shape, named.tensor.dtype(),
+                             Device::cpu());
+}
+
 SafetensorsFile read_safetensors(const std::filesystem::path& path, const DeviceContext& device) {
   const SafetensorsReader reader(path);
   SafetensorsFile result{.tensors = reader.tensors(), .metadata = reader.metadata()};
@@ -133,7 +144,8 @@ SafetensorsFile read_safetensors(const std::filesystem::path& path, const Device
 }
 
 SafetensorsLayout lay_out_safetensors(const std::vector<NamedTensor>& tensors,
-                                      const std::map<std::string, std::string>& metadata) {
+                                      const std::map<std::string, std::string>& metadata,
+                                      std::size_t alignment) {
   std::vector<const NamedTensor*> ordered;
   for (const NamedTensor& named : tensors) ordered.push_back(&named);
   std::stable_sort(ordered.begin(), ordered.end(), [](const NamedTensor* a, const NamedTensor* b) {
@@ -159,7 +171,7 @@ SafetensorsLayout lay_out_safetensors(const std::vector<NamedTensor>& tensors,
   } catch (const nlohmann::json::exception&) {
     fail<UsageError>("safetensors: a tensor name or the metadata are not valid UTF-8");
   }
-  json.append((8 - json.size() % 8) % 8, ' ');  // aligns the data to 8 bytes
+  json.append((alignment - (kLengthBytes + json.size()) % alignment) % alignment, ' ');
   check(json.size() <= kMaxSafetensorsHeader, "safetensors: header of {} bytes, expected at most {}",
         json.size(), kMaxSafetensorsHeader);
 

@@ -44,6 +44,9 @@ class SafetensorsReader {
   const std::map<std::string, std::string>& metadata() const;
   /// Reads tensors()[index] to host memory. Throws CheckpointError if that fails.
   Tensor read(std::size_t index) const;
+  /// Maps tensors()[index] into memory instead, where it must not be written. Processes that map it share the memory.
+  /// Throws CheckpointError if that fails, or if its position in the file is not a multiple of its element size.
+  Tensor map(std::size_t index) const;
 
  private:
   struct OpenFile;
@@ -67,12 +70,13 @@ struct SafetensorsLayout {
   std::size_t size() const;
 };
 
-/// Lays out a file for write_file_durably(). Tensors may be on any device. The data are ordered by decreasing
-/// element size, otherwise as given, so that each tensor is aligned to its element size. Throws UsageError if
-/// a name occurs twice, is reserved by the format or is not UTF-8, or if the header exceeds
-/// 100,000,000 bytes.
+/// Lays out a file for write_file_durably(). Tensors may be on any device. The data begin at a multiple of `alignment`
+/// bytes (8 or more), and are ordered by decreasing element size, otherwise as given, so that each tensor is aligned to
+/// its element size. Throws UsageError if a name occurs twice, is reserved by the format or is not UTF-8, or if the
+/// header exceeds 100,000,000 bytes.
 SafetensorsLayout lay_out_safetensors(const std::vector<NamedTensor>& tensors,
-                                      const std::map<std::string, std::string>& metadata = {});
+                                      const std::map<std::string, std::string>& metadata = {},
+                                      std::size_t alignment = 8);
 
 /// Returns the same file as one string. Throws UsageError like lay_out_safetensors().
 std::string encode_safetensors(const std::vector<NamedTensor>& tensors,

@@ -1,5 +1,7 @@
 #include "convoy/engine/tensor/tensor.h"
 
+#include <utility>
+
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/elementwise.h"
 
@@ -10,13 +12,27 @@ Storage::Storage(const DeviceContext& device, std::size_t bytes)
       bytes_(bytes),
       data_(device.kind() == DeviceKind::meta ? nullptr : context_.memory().allocate(bytes)) {}
 
-Storage::~Storage() { context_.memory().release(data_, bytes_); }
+Storage::Storage(const DeviceContext& device, std::shared_ptr<void> memory)
+    : context_(device), memory_(std::move(memory)), data_(memory_.get()) {}
+
+Storage::~Storage() {
+  if (memory_ == nullptr) context_.memory().release(data_, bytes_);
+}
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, const DeviceContext& device) {
   Tensor tensor;
   tensor.shape_ = shape;
   tensor.dtype_ = dtype;
   tensor.storage_ = std::make_shared<Storage>(device, tensor.bytes());
+  return tensor;
+}
+
+Tensor Tensor::from_memory(std::shared_ptr<void> memory, const Shape& shape, DType dtype,
+                           const DeviceContext& device) {
+  Tensor tensor;
+  tensor.shape_ = shape;
+  tensor.dtype_ = dtype;
+  tensor.storage_ = std::make_shared<Storage>(device, std::move(memory));
   return tensor;
 }
 

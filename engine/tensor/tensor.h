@@ -10,18 +10,20 @@
 
 namespace convoy {
 
-/// A block of bytes from a device's allocator. It is released with the last tensor that refers to it.
-/// It does not change after construction, except for its bytes.
+/// A block of bytes from a device's allocator, or of another owner. It is released with the last tensor that refers to
+/// it. It does not change after construction, except for its bytes.
 class Storage {
  public:
   /// Allocates an uninitialized block. Throws DeviceError if the device is out of memory.
   Storage(const DeviceContext& device, std::size_t bytes);
+  /// Refers to `memory` of this device, and keeps a copy of the pointer.
+  Storage(const DeviceContext& device, std::shared_ptr<void> memory);
   /// Releases the block.
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  /// Returns the context whose allocator the block is from.
+  /// Returns the context of the device.
   const DeviceContext& context() const { return context_; }
   /// Returns the address of the block in the memory of the device; null for 0 bytes and on the
   /// meta device.
@@ -29,7 +31,8 @@ class Storage {
 
  private:
   DeviceContext context_;
-  std::size_t bytes_;
+  std::size_t bytes_ = 0;  // from the allocator; 0 for memory of another owner
+  std::shared_ptr<void> memory_;
   void* data_;
 };
 
@@ -62,6 +65,10 @@ class Tensor {
   static Tensor from(const std::vector<T>& values, const Shape& shape, const DeviceContext& device) {
     return from(std::span<const T>(values), shape, device);
   }
+  /// Returns a tensor whose elements are stored in `memory` on `device`, which has at least as many bytes and is aligned
+  /// to the element size. The tensor keeps a copy of the pointer. Memory that is mapped for reading must not be written.
+  static Tensor from_memory(std::shared_ptr<void> memory, const Shape& shape, DType dtype,
+                            const DeviceContext& device);
   /// Returns an uninitialized tensor with the shape, dtype and device of `other`.
   static Tensor empty_like(const Tensor& other) {
     return empty(other.shape(), other.dtype(), other.context());

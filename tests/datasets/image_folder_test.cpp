@@ -86,6 +86,14 @@ TEST(ImageFolder, KeepsASharedSizeAndOtherwiseResizesTo224) {
   EXPECT_EQ(data.train.size() + data.test.size(), 5);
 }
 
+TEST(ImageFolder, CountsImagesThatTheDecoderReducesAsScaled) {
+  const TempDirectory directory;
+  for (const char* name : {"1.jpg", "2.jpg"})
+    directory.write(fs::path("a") / name, testing::jpeg(Picture::plain(8, 8, 3, 128)));
+  EXPECT_THAT(data::read_image_folder(directory.path(), {.image_size = 4}).note,
+              HasSubstr(" (2 of 2 images scaled and cropped to 4 x 4 pixels)"));
+}
+
 TEST(ImageFolder, CountsFilesOfOtherTypes) {
   const TempDirectory directory;
   for (const char* split : {"train", "test"})

@@ -18,7 +18,9 @@ using ::testing::HasSubstr;
 using testing::message_of;
 using testing::Picture;
 
-data::Pixels decode(const std::string& bytes) { return data::decode_rgb(bytes, "in memory"); }
+data::Pixels decode(const std::string& bytes, std::int64_t side = 0) {
+  return data::decode_rgb(bytes, "in memory", side);
+}
 
 std::string refusal(const std::string& bytes) {
   return message_of<DataError>([&] { decode(bytes); });
@@ -63,13 +65,15 @@ std::string with_metadata(std::string jpeg, const std::string& data) {
 
 TEST(Orientation, OfExifTurnsJpegsUpright) {
   const std::string plain = testing::jpeg(Picture::ramp(24, 16, 3));
-  for (const bool big_endian : {false, true})
-    for (int orientation = 1; orientation <= 8; ++orientation) {
-      const data::Pixels found = decode(with_metadata(plain, exif(orientation, big_endian)));
-      const data::Pixels expected = data::upright(decode(plain), orientation);
-      EXPECT_EQ(found.size.width, orientation >= 5 ? 16 : 24);
-      EXPECT_EQ(found.rgb, expected.rgb) << orientation;
-    }
+  for (const std::int64_t side : {0, 8})  // 8: may be reduced by 2
+    for (const bool big_endian : {false, true})
+      for (int orientation = 1; orientation <= 8; ++orientation) {
+        const data::Pixels found = decode(with_metadata(plain, exif(orientation, big_endian)), side);
+        const data::Pixels stored = decode(plain, side), expected = data::upright(stored, orientation);
+        EXPECT_EQ(found.size.width, orientation >= 5 ? stored.size.height : stored.size.width);
+        EXPECT_EQ(found.is_reduced, stored.is_reduced);
+        EXPECT_EQ(found.rgb, expected.rgb) << orientation;
+      }
   // A tensor has the shape of the upright image.
   EXPECT_EQ(data::decode_image(with_metadata(plain, exif(6, false)), "x").shape(), (Shape{24, 16, 3}));
 }

@@ -15,6 +15,7 @@
 #include "convoy/engine/io/safetensors_header.h"
 #include "convoy/kernels/base/check.h"
 #include "tests/testing/source_tree/source_path.h"
+#include "tests/testing/support/errors.h"
 #include "tests/testing/support/temp_directory.h"
 
 namespace convoy {
@@ -336,6 +337,41 @@ TEST(Safetensors, RejectsEveryFlippedHeaderByteAndEveryTruncation) {
   EXPECT_EQ(rejected, static_cast<int>(8 + header));
   for (std::size_t length = 0; length < good.size(); ++length)
     EXPECT_NE(read_error(good.substr(0, length)), "") << length;
+}
+
+TEST(Safetensors, MapsTensorsThatOutliveTheReaderAndTheFile) {
+  const testing::TempDirectory directory;
+  const DeviceContext cpu = Device::cpu();
+  const Tensor numbers = Tensor::from(std::vector<float>{1, 2, 3}, {3}, cpu);
+  const Tensor bytes = Tensor::from(std::vector<std::uint8_t>{4, 5}, {2, 1}, cpu);
+  for (const std::size_t alignment : {std::size_t{8}, std::size_t{64}, std::size_t{4096}}) {
+    const io::SafetensorsLayout layout = io::lay_out_safetensors(
+        {{"n", numbers}, {"b", bytes}, {"none", Tensor::empty({0}, DType::u8, cpu)}}, {}, alignment);
+    EXPECT_EQ(layout.header.size() % alignment, 0u);
+    const auto path = directory.path() / "mapped.safetensors";
+    io::write_file_durably(path, layout.pieces());
+    std::vector<Tensor> mapped;
+    {
+      const io::SafetensorsReader reader(path);
+      for (std::size_t i = 0; i < 3; ++i) mapped.push_back(reader.map(i));
+    }
+    std::filesystem::remove(path);
+    EXPECT_EQ(mapped[0].to_vector<float>(), numbers.to_vector<float>());
+    EXPECT_EQ(mapped[1].shape(), bytes.shape());
+    EXPECT_EQ(mapped[1].to_vector<std::uint8_t>(), bytes.to_vector<std::uint8_t>());
+    EXPECT_EQ(mapped[2].numel(), 0);
+  }
+}
+
+TEST(Safetensors, RefusesToMapValuesBetweenTheirMultiples) {
+  const testing::TempDirectory directory;
+  std::string header = R"({"f":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+  header.resize(header.size() + (8 - header.size() % 8) % 8 + 1, ' ');
+  const io::SafetensorsReader reader(directory.write("odd.safetensors", file_of(header, 4)));
+  EXPECT_THAT(testing::message_of<CheckpointError>([&] { reader.map(0); }),
+              ::testing::AllOf(HasSubstr("odd.safetensors: tensor \"f\": F32 at byte "),
+                               HasSubstr("expected a multiple of its size")));
+  EXPECT_EQ(reader.read(0).item(), 0);
 }
 
 TEST(Safetensors, NamesFilesOfPyTorchAndJson) {

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <memory>
+
 namespace convoy {
 namespace {
 
@@ -36,6 +39,18 @@ TEST_F(TensorTest, ReshapeRowsAndSliceShareStorage) {
   EXPECT_THROW(a.rows(2, 4), UsageError);
   EXPECT_THROW(a.rows(-1, 1), UsageError);
   EXPECT_THROW(a.slice(5, {2}), UsageError);
+}
+
+TEST_F(TensorTest, KeepsMemoryOfAnotherOwner) {
+  const auto memory = std::make_shared<std::array<float, 6>>(std::array<float, 6>{0, 1, 2, 3, 4, 5});
+  {
+    const Tensor rows = Tensor::from_memory(memory, {3, 2}, DType::f32, device).rows(1, 3);
+    EXPECT_EQ(rows.view().data, memory->data() + 2);
+    EXPECT_THAT(rows.to_vector<float>(), ElementsAre(2, 3, 4, 5));
+    EXPECT_EQ(memory.use_count(), 2);
+  }
+  EXPECT_EQ(memory.use_count(), 1);
+  EXPECT_EQ(device.memory().stats().in_use, 0u);
 }
 
 TEST_F(TensorTest, ConvertsBetweenTypes) {

@@ -42,9 +42,10 @@ void warn_or_stop(j_common_ptr state, int level) {
 
 enum class Outcome { decoded, unsupported, failed };
 
-/// Decodes into rgb, [height, width, 3]. If it fails, `message` of the decoder is the reason. If the number of
-/// components is neither 1 nor 3, writes nothing and returns `unsupported`.
-Outcome decode(Decoder& decoder, std::string_view bytes, ImageSize size, std::uint8_t* rgb) {
+/// Decodes an image of `size` into rgb, [height, width, 3], with sides divided by `reduction` and rounded up. If it
+/// fails, `message` of the decoder is the reason. If the number of components is neither 1 nor 3, writes nothing and
+/// returns `unsupported`.
+Outcome decode(Decoder& decoder, std::string_view bytes, ImageSize size, int reduction, std::uint8_t* rgb) {
   jpeg_decompress_struct& state = decoder.state;
   state.err = jpeg_std_error(&decoder.errors);
   state.err->error_exit = stop;
@@ -60,6 +61,7 @@ Outcome decode(Decoder& decoder, std::string_view bytes, ImageSize size, std::ui
                   state.image_height);
     return Outcome::failed;
   }
+  state.scale_denom = static_cast<unsigned>(reduction);  // scale_num is 1
   state.out_color_space = JCS_RGB;
   state.dct_method = JDCT_ISLOW;  // the same bits with and without SIMD
   jpeg_start_decompress(&state);
@@ -78,17 +80,19 @@ std::string jpeg_decoder_text() {
   return fmt::format("libjpeg-turbo {}.{}.{}", kVersion / 1'000'000, kVersion / 1000 % 1000, kVersion % 1000);
 }
 
-std::optional<std::vector<std::uint8_t>> decode_with_libjpeg(std::string_view bytes, const std::string& name,
-                                                             ImageSize size) {
-  std::vector<std::uint8_t> rgb(static_cast<std::size_t>(size.width * size.height * 3));
+std::optional<Pixels> decode_with_libjpeg(std::string_view bytes, const std::string& name, ImageSize size,
+                                          int reduction) {
+  const auto reduced = [reduction](std::int64_t side) { return (side + reduction - 1) / reduction; };
+  Pixels pixels{.size = {reduced(size.width), reduced(size.height)}, .rgb = {}, .is_reduced = reduction > 1};
+  pixels.rgb.resize(static_cast<std::size_t>(pixels.size.width * pixels.size.height * 3));
   Decoder decoder;
-  const Outcome outcome = decode(decoder, bytes, size, rgb.data());
+  const Outcome outcome = decode(decoder, bytes, size, reduction, pixels.rgb.data());
   jpeg_destroy_decompress(&decoder.state);
   if (outcome == Outcome::failed)
     fail<DataError>("{}: damaged: libjpeg-turbo reports '{}', expected a JPEG image of {} x {} pixels", name,
                     static_cast<const char*>(decoder.message), size.width, size.height);
   if (outcome == Outcome::unsupported) return std::nullopt;
-  return rgb;
+  return pixels;
 }
 
 }  // namespace convoy::data

@@ -5,8 +5,7 @@ namespace convoy::data {
 
 std::string jpeg_decoder_text() { return "stb_image"; }
 
-std::optional<std::vector<std::uint8_t>> decode_with_libjpeg(std::string_view, const std::string&,
-                                                             ImageSize) {
+std::optional<Pixels> decode_with_libjpeg(std::string_view, const std::string&, ImageSize, int) {
   return std::nullopt;
 }
 

@@ -18,6 +18,7 @@ constexpr Page kPages[] = {
     {"bench/README.md"},
     {"comm/transport/shm/README.md"},
     {"docs/augmentation.md"},
+    {"docs/data.md"},
     {"docs/distributed.md"},
     {"docs/files.md",
      "convoy-train --model resnet18 --stem imagenet --max-steps 1 --out OUT && convoy-export --checkpoint OUT --onnx "
@@ -76,6 +77,7 @@ constexpr Exception kExceptions[] = {
     {"", "mkdir -p build/cuda && tar ", "needs the archive of a GPU build"},
     {"", "scripts/validate_gpu.sh", "needs a GPU; a test has fake programs", "gpu_validation_test"},
     {"docs/own-network.md", "python3 bench/python/examples/", "needs PyTorch"},
+    {"docs/data.md", "python3 bench/python/", "needs NumPy and Pillow"},
     {"docs/reliability.md", "python3 bench/python/compare_faults.py", "needs PyTorch"},
     {"docs/batch-norm.md", "scripts/batch_norm_experiment.py",
      "trains 32 networks; a test has a fake program", "batch_norm_experiment_test"},

@@ -22,6 +22,15 @@ TEST(Broadcast, SendsTextOfRankZero) {
   });
 }
 
+TEST(Broadcast, GathersTextsOfAllRanks) {
+  on_ranks(3, [](dist::Communicator& comm) {
+    const std::vector<std::string> expected = {"", "one\nline", std::string(100000, 'x')};
+    EXPECT_EQ(dist::all_gather_texts(comm, expected[static_cast<std::size_t>(comm.rank())]), expected);
+    EXPECT_EQ(dist::all_gather_texts(comm, ""), std::vector<std::string>(3));
+    comm.finish();
+  });
+}
+
 TEST(Broadcast, SendsModelOfRankZero) {
   on_ranks(3, [](dist::Communicator& comm) {
     const TinyTraining expected("sgd", DType::f32, 1);

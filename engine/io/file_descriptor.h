@@ -10,7 +10,7 @@
 
 #include "convoy/kernels/base/check.h"
 
-namespace convoy::data {
+namespace convoy::io {
 
 /// An owned file descriptor.
 class FileDescriptor {
@@ -30,4 +30,4 @@ class FileDescriptor {
   int fd_;
 };
 
-}  // namespace convoy::data
+}  // namespace convoy::io
