@@ -144,7 +144,8 @@ void TransformSpec::check_image_shape(std::int64_t height, std::int64_t width, s
         "AugmentOptions: found cutout={}, expected at most the images' {} pixels ({}x{})", augment.cutout,
         side, height, width);
   check((augment.saturation == 0 && augment.hue == 0) || channels == 3,
-        "AugmentOptions: found saturation or hue, and images of {} channels, expected 3 (red, green, blue)", channels);
+        "AugmentOptions: found saturation or hue, and images of {} channels, expected 3 (red, green, blue)",
+        channels);
   check(!rand_augment.enabled() || channels == 1 || channels == 3,
         "RandAugmentOptions: found images of {} channels, expected 1 or 3", channels);
   check(mixing.mixup >= 0 && mixing.cutmix >= 0,

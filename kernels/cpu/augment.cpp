@@ -199,8 +199,10 @@ class Augmenter {
   void color(const ColorChoices& choices) {
     if (!choices.changes()) return;
     for (std::size_t i = 0; i < row_.size(); i += 3) {
-      const Color color = change_color({{row_[i], row_[i + 1], row_[i + 2]}}, choices);
-      std::copy_n(color.channels, 3, &row_[i]);
+      const Color color = change_color({row_[i], row_[i + 1], row_[i + 2]}, choices);
+      row_[i] = color.red;
+      row_[i + 1] = color.green;
+      row_[i + 2] = color.blue;
     }
   }
 
@@ -223,8 +225,9 @@ void augment(CpuStream& stream, ConstView images, ConstView rows, ConstView ids,
   const std::int64_t grain = std::max<std::int64_t>(1, kElementGrain / image_size);
   random = random.resolved();
   const bool changes = options.crop_padding > 0 || options.min_area > 0 || options.flip ||
-                       options.cutout > 0 || options.jitter > 0 || options.saturation > 0 || options.hue > 0 ||
-                       options.random_erasing > 0 || options.down != 0 || options.right != 0 || options.mirror;
+                       options.cutout > 0 || options.jitter > 0 || options.saturation > 0 ||
+                       options.hue > 0 || options.random_erasing > 0 || options.down != 0 ||
+                       options.right != 0 || options.mirror;
   const auto augment_to = [&](auto zero) {
     using T = decltype(zero);
     AugmentOptions constant = options;

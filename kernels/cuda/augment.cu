@@ -62,7 +62,7 @@ __device__ std::uint8_t shifted_pixel(const ImageSizes& sizes, const AugmentChoi
   return image[(from_y * sizes.width + from_x) * sizes.channels + channel];
 }
 
-template <class C>
+template <bool kHasColors, class C>
 __device__ C augmented_element(const ImageSizes& sizes, bool reflect, const Sample<C>& sample,
                                const std::uint8_t* image, int element) {
   const AugmentChoices& choices = sample.choices;
@@ -75,16 +75,18 @@ __device__ C augmented_element(const ImageSizes& sizes, bool reflect, const Samp
     return choices.box.height > 0 ? stretched_pixel(sizes, choices, image, y, x, of)
                                   : shifted_pixel(sizes, choices, reflect, image, y, x, of);
   };
-  // A color depends on the pixel's three bytes, which each of its three elements reads.
-  const std::uint8_t byte =
-      choices.colors.changes()
-          ? change_color({{pixel(0), pixel(1), pixel(2)}}, choices.colors).channels[channel]
-          : pixel(channel);
+  std::uint8_t byte = 0;
+  if constexpr (kHasColors) {  // each of the three elements of a pixel reads all of them
+    byte = change_color({pixel(0), pixel(1), pixel(2)}, choices.colors).channel(channel);
+  } else {
+    byte = pixel(channel);
+  }
   return normalize_pixel(byte, sample.channels[channel].mean, sample.channels[channel].inverse_std);
 }
 
 /// Each thread computes kWidth adjacent elements of out. gridDim.x is N times the number of blocks per image.
-template <class T, int kWidth>
+/// kHasColors: the options change saturation or hue.
+template <class T, int kWidth, bool kHasColors>
 __global__ void __launch_bounds__(kAugmentBlock)
     augment_kernel(ImageSizes sizes, cuda::Divisor blocks_per_image, AugmentOptions options, Random random,
                    const std::uint8_t* images, const std::int32_t* rows, const std::int32_t* ids, T* out) {
@@ -117,7 +119,8 @@ __global__ void __launch_bounds__(kAugmentBlock)
   const std::uint8_t* const image = images + std::int64_t{rows[sample]} * sizes.elements();
   Pack<T, kWidth> pack;
   for (int i = 0; i < kWidth; ++i)
-    pack.values[i] = narrow<T>(augmented_element<C>(sizes, options.reflect, shared, image, begin + i));
+    pack.values[i] =
+        narrow<T>(augmented_element<kHasColors>(sizes, options.reflect, shared, image, begin + i));
   store_pack(out + sample * sizes.elements() + begin, pack);
 }
 
@@ -154,13 +157,16 @@ void augment(CudaStream& stream, ConstView images, ConstView rows, ConstView ids
   const ImageSizes sizes(images.shape);
   dispatch(cuda::kGpuTypes, out.dtype, [&](auto zero) {
     using T = decltype(zero);
-    cuda::dispatch_width<T>(cuda::comes_in_packs<T>(sizes.elements(), out.data), [&](auto width) {
-      constexpr int kWidth = decltype(width)::value;
-      const unsigned blocks_per_image = blocks_for(sizes.elements(), kAugmentBlock * kWidth);
+    const auto run = [&](auto kernel, int width) {
+      const unsigned blocks_per_image = blocks_for(sizes.elements(), kAugmentBlock * width);
       launch(stream, blocks_per_image * static_cast<unsigned>(rows.numel()), kAugmentBlock,
-             sizeof(Sample<compute_t<T>>), augment_kernel<T, kWidth>, sizes, cuda::Divisor(blocks_per_image),
-             options, random, images.as<std::uint8_t>(), rows.as<std::int32_t>(), ids.as<std::int32_t>(),
-             out.as<T>());
+             sizeof(Sample<compute_t<T>>), kernel, sizes, cuda::Divisor(blocks_per_image), options, random,
+             images.as<std::uint8_t>(), rows.as<std::int32_t>(), ids.as<std::int32_t>(), out.as<T>());
+    };
+    // With colors, the time is that of the arithmetic: no packs.
+    if (options.saturation > 0 || options.hue > 0) return run(augment_kernel<T, 1, true>, 1);
+    cuda::dispatch_width<T>(cuda::comes_in_packs<T>(sizes.elements(), out.data), [&](auto width) {
+      run(augment_kernel<T, decltype(width)::value, false>, width);
     });
   });
 }

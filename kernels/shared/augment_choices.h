@@ -171,26 +171,30 @@ CONVOY_HOST_DEVICE constexpr AugmentChoices choose_augmentation(const AugmentOpt
 
 /// A pixel of three bytes.
 struct Color {
-  std::uint8_t channels[3];  // red, green, blue
+  std::uint8_t red, green, blue;
+
+  /// Returns a byte by its place in the pixel. Compares, since a GPU has no registers with numbers.
+  CONVOY_HOST_DEVICE constexpr std::uint8_t channel(int place) const {
+    return place == 0 ? red : place == 1 ? green : blue;
+  }
 };
 
 /// Returns the color whose distance from its gray value (ITU-R BT.601) is multiplied by `factor`, in units of 2^-16.
 CONVOY_HOST_DEVICE constexpr Color saturate(const Color& color, std::int32_t factor) {
-  const int red = color.channels[0], green = color.channels[1], blue = color.channels[2];
-  const int gray = 19595 * red + 38470 * green + 7471 * blue;  // 0.299, 0.587 and 0.114
+  const int gray = 19595 * color.red + 38470 * color.green + 7471 * color.blue;  // 0.299, 0.587 and 0.114
   const auto channel = [&](int from) {
     const std::int64_t distance = from * ColorChoices::kOne - gray;
     const auto to = static_cast<int>((gray + (distance * factor >> 16) + ColorChoices::kOne / 2) >> 16);
     return static_cast<std::uint8_t>(to < 0 ? 0 : to > 255 ? 255 : to);
   };
-  return {{channel(red), channel(green), channel(blue)}};
+  return {channel(color.red), channel(color.green), channel(color.blue)};
 }
 
 /// Returns the color whose hue is rotated by `turn`, a part of the color circle in units of 2^-16. Its largest and its
 /// smallest channel keep their values and change places, so that value and saturation (HSV) remain; the third channel
 /// depends linearly on the angle within each sixth of the circle.
 CONVOY_HOST_DEVICE constexpr Color rotate_hue(const Color& color, std::int32_t turn) {
-  const int red = color.channels[0], green = color.channels[1], blue = color.channels[2];
+  const int red = color.red, green = color.green, blue = color.blue;
   const int largest = red > green ? (red > blue ? red : blue) : (green > blue ? green : blue);
   const int smallest = red < green ? (red < blue ? red : blue) : (green < blue ? green : blue);
   const int chroma = largest - smallest;
@@ -200,18 +204,19 @@ CONVOY_HOST_DEVICE constexpr Color rotate_hue(const Color& color, std::int32_t t
   const int hue = largest == red     ? green - blue
                   : largest == green ? 2 * chroma + blue - red
                                      : 4 * chroma + red - green;
-  const int turned = (hue * ColorChoices::kOne + 6 * chroma * turn + 6 * sixth) % (6 * sixth);  // at most 5 255 2^17
+  const int turned =
+      (hue * ColorChoices::kOne + 6 * chroma * turn + 6 * sixth) % (6 * sixth);  // at most 5 255 2^17
   const int rise = (turned % sixth + ColorChoices::kOne / 2) / ColorChoices::kOne;
   const auto top = static_cast<std::uint8_t>(largest), bottom = static_cast<std::uint8_t>(smallest);
   const auto rising = static_cast<std::uint8_t>(smallest + rise);
   const auto falling = static_cast<std::uint8_t>(largest - rise);
   switch (turned / sixth) {
-    case 0: return {{top, rising, bottom}};   // red to yellow
-    case 1: return {{falling, top, bottom}};  // to green
-    case 2: return {{bottom, top, rising}};   // to cyan
-    case 3: return {{bottom, falling, top}};  // to blue
-    case 4: return {{rising, bottom, top}};   // to magenta
-    default: return {{top, bottom, falling}};
+    case 0: return {top, rising, bottom};   // red to yellow
+    case 1: return {falling, top, bottom};  // to green
+    case 2: return {bottom, top, rising};   // to cyan
+    case 3: return {bottom, falling, top};  // to blue
+    case 4: return {rising, bottom, top};   // to magenta
+    default: return {top, bottom, falling};
   }
 }
 

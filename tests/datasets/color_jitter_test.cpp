@@ -21,9 +21,9 @@ constexpr int kPixels = 400;
 
 std::vector<Color> pixels_of_the_script() {
   const auto labels = formula_labels("color_jitter", kPixels * 3, 256).to_vector<std::int32_t>();
-  std::vector<Color> pixels(kPixels);
-  for (std::size_t i = 0; i < labels.size(); ++i)
-    pixels[i / 3].channels[i % 3] = static_cast<std::uint8_t>(labels[i]);
+  const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(labels[i]); };
+  std::vector<Color> pixels;
+  for (std::size_t i = 0; i < labels.size(); i += 3) pixels.push_back({byte(i), byte(i + 1), byte(i + 2)});
   return pixels;
 }
 
@@ -36,9 +36,10 @@ void expect_stored(const char* name, double tolerance, F&& change) {
   int changed = 0;
   for (std::size_t i = 0; i < pixels.size(); ++i) {
     const Color color = change(pixels[i]);
-    for (std::size_t c = 0; c < 3; ++c) {
-      ASSERT_NEAR(color.channels[c], stored[3 * i + c], tolerance) << "channel " << c << " of pixel " << i;
-      if (color.channels[c] != pixels[i].channels[c]) ++changed;
+    for (int c = 0; c < 3; ++c) {
+      ASSERT_NEAR(color.channel(c), stored[3 * i + static_cast<std::size_t>(c)], tolerance)
+          << "channel " << c << " of pixel " << i;
+      if (color.channel(c) != pixels[i].channel(c)) ++changed;
     }
   }
   EXPECT_GT(changed, kPixels);
@@ -47,8 +48,10 @@ void expect_stored(const char* name, double tolerance, F&& change) {
 // torchvision rounds the weights of gray to 4 digits, which changes 255 units by at most 0.03 and, by the factor, half of
 // that to as much. Half a unit is the rounding.
 TEST(ColorJitter, SaturationIsThatOfTorchvision) {
-  for (const auto& [name, factor] : {std::pair{"saturation/0.0", 0.0}, {"saturation/0.5", 0.5},
-                                     {"saturation/1.25", 1.25}, {"saturation/2.0", 2.0}})
+  for (const auto& [name, factor] : {std::pair{"saturation/0.0", 0.0},
+                                     {"saturation/0.5", 0.5},
+                                     {"saturation/1.25", 1.25},
+                                     {"saturation/2.0", 2.0}})
     expect_stored(name, 0.53, [&](const Color& color) {
       return kernels::saturate(color, static_cast<std::int32_t>(std::lround(factor * ColorChoices::kOne)));
     });
@@ -68,13 +71,13 @@ TEST(ColorJitter, GrayAndATurnOfNothingChangeNothing) {
   for (int level = 0; level < 256; ++level) {
     const auto byte = static_cast<std::uint8_t>(level);
     for (const std::int32_t turn : {0, 12345, 65535}) {
-      const Color gray = kernels::change_color({{byte, byte, byte}}, {.saturation = 100000, .turn = turn});
-      for (const std::uint8_t channel : gray.channels) EXPECT_EQ(channel, byte);
+      const Color gray = kernels::change_color({byte, byte, byte}, {.saturation = 100000, .turn = turn});
+      for (int c = 0; c < 3; ++c) EXPECT_EQ(gray.channel(c), byte);
     }
   }
   for (const Color& color : pixels_of_the_script()) {
     const Color same = kernels::change_color(color, {});
-    EXPECT_TRUE(std::equal(same.channels, same.channels + 3, color.channels));
+    for (int c = 0; c < 3; ++c) EXPECT_EQ(same.channel(c), color.channel(c));
   }
 }
 
@@ -84,7 +87,7 @@ TEST(ColorJitter, IsPartOfAugment) {
   constexpr std::size_t kBatch = 4000;
   const auto pixels = pixels_of_the_script();
   Array<std::uint8_t> images({kPixels, 1, 1, 3});
-  for (std::size_t i = 0; i < images.size(); ++i) images[i] = pixels[i / 3].channels[i % 3];
+  for (std::size_t i = 0; i < images.size(); ++i) images[i] = pixels[i / 3].channel(static_cast<int>(i % 3));
   Array<std::int32_t> rows({kBatch}), ids({kBatch});
   for (std::size_t i = 0; i < kBatch; ++i) {
     rows[i] = static_cast<std::int32_t>(i % kPixels);
@@ -112,8 +115,8 @@ TEST(ColorJitter, IsPartOfAugment) {
     sum += factor + turn;
     const Color color = kernels::change_color(pixels[n % kPixels], chosen);
     for (std::size_t c = 0; c < 3; ++c)
-      ASSERT_EQ(out[3 * n + c], kernels::normalize_pixel<double>(color.channels[c], options.mean[c],
-                                                                 options.inverse_std[c]));
+      ASSERT_EQ(out[3 * n + c], kernels::normalize_pixel<double>(color.channel(static_cast<int>(c)),
+                                                                 options.mean[c], options.inverse_std[c]));
   }
   EXPECT_LT(least, 0.61);
   EXPECT_GT(most, 1.39);

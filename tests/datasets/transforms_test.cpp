@@ -154,8 +154,7 @@ TEST(Transforms, DescribesItself) {
 TEST(Transforms, RefusesColorsOfGrayImages) {
   EXPECT_NO_THROW(make("saturation,hue").check_image_shape(8, 9, 3));
   for (const char* word : {"saturation", "hue"})
-    for (const int channels : {1, 4})
-      try {
+    for (const int channels : {1, 4}) try {
         make(word).check_image_shape(8, 9, channels);
         ADD_FAILURE() << word << " with " << channels << " channels";
       } catch (const UsageError& error) {
