@@ -125,7 +125,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       "augment", &o.augment,
       "Augmentation: auto, none, or a list of crop[=4], reflect, resized-crop[=8], flip, alternating-flip, cutout[=8], "
       "jitter[=10], saturation[=10], hue[=5]",
-      {.value = "LIST", .default_text = "auto: photographs crop=4,flip (speedrun another), else none"});
+      {.value = "LIST", .default_text = "auto: for photographs mostly crop=4,flip"});
   add_augmentation_flags(line, o.augmentation);
   line.add(
       "hardest", &o.hardest,

@@ -59,6 +59,7 @@ constexpr Exception kExceptions[] = {
     {"tests/reference/README.md", "python3 tests/reference/generate.py", "needs PyTorch"},
     // What needs a GPU, another program, or hours.
     {"scripts/docker/", "", "needs a container engine"},
+    {"scripts/arm64/", "", "compiles for minutes; a labelled test runs it", "package.arm64"},
     {"docs/launching.md", "kubectl ", "needs a cluster; a test checks the file", "LaunchRecipes"},
     {"docs/from-pytorch.md", "torchrun ", "needs PyTorch", "TorchLaunchers"},
     {"docs/from-pytorch.md", "python3 -m torch.", "needs PyTorch", "TorchLaunchers"},
@@ -77,12 +78,11 @@ constexpr Exception kExceptions[] = {
     {"", "mkdir -p build/cuda && tar ", "needs the archive of a GPU build"},
     {"", "scripts/validate_gpu.sh", "needs a GPU; a test has fake programs", "gpu_validation_test"},
     {"docs/own-network.md", "python3 bench/python/examples/", "needs PyTorch"},
-    {"docs/data.md", "python3 bench/python/", "needs NumPy and Pillow"},
     {"docs/reliability.md", "python3 bench/python/compare_faults.py", "needs PyTorch"},
     {"docs/batch-norm.md", "scripts/batch_norm_experiment.py",
      "trains 32 networks; a test has a fake program", "batch_norm_experiment_test"},
     {"docs/files.md", "convoy-train --dataset shapes --model resnet50", "writes 1 GB", "CheckpointSaver"},
-    {"docs/determinism.md", "", "needs a build by the preset package; a test checks the refusal", "CpuLevel"},
+    {"docs/determinism.md", "", "needs a build by the preset package; a labelled test makes one", "package.preset"},
     // What waits for a person, or needs a fault.
     {"docs/debugging.md", "mpirun -n 4 convoy-train --wait-debugger", "waits for a debugger", "WaitDebugger"},
     {"docs/debugging.md", "gdb ", "attaches to a certain process", "WaitDebugger"},
