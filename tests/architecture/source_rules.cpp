@@ -117,6 +117,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/kernels", {"kernels", "tests/testing/support"}},
     {"tests/kernels/runtime", {"tests/kernels", "kernels/cuda"}},
     {"tests/kernels/cpu", {"tests/kernels", "kernels/cpu"}},
+    {"tests/kernels/cpu/augment", {"tests/kernels", "kernels/cpu"}},
     {"tests/kernels/cuda/driver_stub", {}},
     {"tests/kernels/cuda/planned",
      {"tests/kernels/cuda/driver_stub", "tests/testing/source_tree", "kernels/cuda", "models"}},

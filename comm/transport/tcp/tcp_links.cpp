@@ -18,12 +18,13 @@
 namespace convoy::dist {
 namespace {
 
-constexpr double kReasonSeconds = 1;              // for the reason of abort() to be sent
-constexpr std::chrono::seconds kGrace(1);         // after the loss of a rank that owes no message
-constexpr std::size_t kMaxReasonBytes = 1 << 16;  // of a rank that has failed
-constexpr std::size_t kReadBytes = 4096;          // read together with the length of a message
-constexpr std::size_t kSearchBytes = 4 << 20;     // searched for the reason of a rank that has failed
-constexpr std::chrono::milliseconds kSleep(50);   // between calls of the poll hook
+constexpr double kReasonSeconds = 1;                    // for the reason of abort() to be sent
+constexpr std::chrono::seconds kGrace(1);               // after the loss of a rank that owes no message
+constexpr std::chrono::milliseconds kReasonGrace(200);  // for another rank to tell why one was lost
+constexpr std::size_t kMaxReasonBytes = 1 << 16;        // of a rank that has failed
+constexpr std::size_t kReadBytes = 4096;                // read together with the length of a message
+constexpr std::size_t kSearchBytes = 4 << 20;           // searched for the reason of a rank that has failed
+constexpr std::chrono::milliseconds kSleep(50);         // between calls of the poll hook
 
 std::array<std::byte, 8> to_bytes(std::uint64_t length) {
   std::array<std::byte, 8> bytes{};
@@ -87,7 +88,7 @@ void TcpLinks::run(const Deadline& deadline, bool accepts_losses) {
         // A lost connection has no messages, but those that were started since.
         if (peer.socket) send_some(peer);
         if (peer.socket) receive_some(peer);
-        is_pending = is_pending || (peer.is_pending() && (peer.socket || !accepts_losses));
+        is_pending = is_pending || (peer.owes_messages() && (peer.socket || !accepts_losses));
         has_moved |= std::exchange(peer.has_moved, false);
       }
       if (!accepts_losses) check_failures();
@@ -175,7 +176,13 @@ void TcpLinks::watch(Peer& peer) {
 void TcpLinks::lose(Peer& peer, const std::string& error) {
   const std::optional<std::string> reason = find_reason(peer);
   peer.error = reason ? *reason : fmt::format("rank {} has disconnected{}", peer.rank, error);
-  if (!peer.is_pending()) peer.error_counts_at = Deadline::Clock::now() + kGrace;
+  peer.has_reason = reason.has_value();
+  peer.has_lost_messages = peer.is_pending();
+  const auto now = Deadline::Clock::now();
+  if (!peer.has_lost_messages)
+    peer.error_counts_at = now + kGrace;
+  else if (!peer.has_reason)
+    peer.error_counts_at = now + kReasonGrace;
   peer.socket.close();
   peer.read.clear();
   peer.rest.clear();
@@ -212,9 +219,15 @@ std::optional<std::string> TcpLinks::find_reason(Peer& peer) {
 }
 
 void TcpLinks::check_failures() const {
-  for (const Peer& peer : peers_)
-    if (!peer.error.empty() && (peer.is_pending() || Deadline::Clock::now() >= peer.error_counts_at))
-      throw PeerError(peer.error);
+  const auto now = Deadline::Clock::now();
+  const auto counts = [now](const Peer& peer) {
+    return !peer.error.empty() && (peer.is_pending() || now >= peer.error_counts_at);
+  };
+  const auto lost = std::find_if(peers_.begin(), peers_.end(), counts);
+  if (lost == peers_.end()) return;
+  const auto informed =
+      std::find_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.has_reason; });
+  throw PeerError(informed == peers_.end() ? lost->error : informed->error);
 }
 
 bool TcpLinks::poll_peers() {

@@ -69,8 +69,11 @@ class TcpLinks final : public MessageLinks {
     std::string rest;   // of a message that was sent in part when an error has ended wait()
     std::string error;  // why the connection is lost
     Deadline::Clock::time_point error_counts_at{};
-    bool has_moved = false;  // bytes of messages, since wait() has last looked
+    bool has_reason = false;         // whether `error` is the reason of abort()
+    bool has_lost_messages = false;  // whether messages were dropped with the connection
+    bool has_moved = false;          // bytes of messages, since wait() has last looked
     bool is_pending() const { return !out.empty() || !in.empty(); }
+    bool owes_messages() const { return is_pending() || has_lost_messages; }
   };
 
   /// Moves data until all messages have completed. With `accepts_losses`, a lost connection completes its messages.
@@ -87,9 +90,10 @@ class TcpLinks final : public MessageLinks {
   static void lose(Peer& peer, const std::string& error);
   static std::optional<std::string> find_reason(Peer& peer);
 
-  /// Throws the error of a lost connection, which is the reason of abort() if that rank has called it. If this rank has
-  /// no messages for that one, it throws a second after the loss: a rank may have exited after a collective that is not
-  /// complete here, but will be.
+  /// Throws the error of a lost connection, which is the reason of abort() if that rank, or another lost one, has called
+  /// it. A rank that was lost without a reason, amid a message, counts a moment later: it may have exited because of the
+  /// reason of another rank, which is on its way. If this rank has no messages for the lost one, it throws a second
+  /// after the loss: a rank may have exited after a collective that is not complete here, but will be.
   void check_failures() const;
   /// Blocks until a connection is ready or abort() is called, for `limit` at most. Releases the lock meanwhile. Then
   /// watches the peers that owe no message.
