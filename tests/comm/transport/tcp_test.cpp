@@ -215,6 +215,30 @@ TEST(TcpFaults, NameTheFirstCauseBehindUnreadMessages) {
   });
 }
 
+/// A rank that exits with unread bytes resets its connections, which loses what it has sent last. The reason for which it
+/// has exited comes from another rank.
+TEST(TcpFaults, NameTheCauseThatArrivesAfterAReset) {
+  run_rendezvous_ranks(3, new_tcp_url(), [](dist::Rendezvous& rendezvous) {
+    auto links = dist::make_tcp_links(rendezvous, {.timeout_seconds = 40});
+    std::string text(1, ' ');
+    if (links->rank() == 0) {
+      links->send(1, std::as_bytes(std::span(text)));  // rank 1 does not read it
+      links->wait(dist::Deadline(40));
+    }
+    rendezvous.barrier();
+    if (links->rank() == 1) links.reset();
+    if (rendezvous.info().rank == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      links->abort("the reason of rank 2");
+    }
+    if (rendezvous.info().rank == 0) {
+      links->receive(1, std::as_writable_bytes(std::span(text)));
+      EXPECT_EQ(message_of<PeerError>([&] { links->wait(dist::Deadline(40)); }), "the reason of rank 2");
+    }
+    rendezvous.barrier();
+  });
+}
+
 /// The receiver has read a part of a message when the sender fails: the rest and the reason follow.
 TEST(TcpFaults, SendTheReasonBehindAPartOfAMessage) {
   run_rendezvous_ranks(2, new_tcp_url(), [](dist::Rendezvous& rendezvous) {
