@@ -22,10 +22,10 @@ Stem resolve_stem(Stem stem, const Shape& input);
 
 /// Options of all models.
 struct Options {
-  Shape input{32, 32, 3};                // [H, W, C]
-  int classes = 10;                      // number of logits
-  std::uint64_t seed = 1;                // of the initial parameters
-  Stem stem = Stem::automatic;           // of models that have stems
+  Shape input{32, 32, 3};       // [H, W, C]
+  int classes = 10;             // number of logits
+  std::uint64_t seed = 1;       // of the initial parameters
+  Stem stem = Stem::automatic;  // of models that have stems
   /// Of the speedrun networks: gelu or silu. nullopt: gelu, and the one activation of other models.
   std::optional<nn::ActivationKind> activation = {};
   DeviceContext device = Device::cpu();  // of the parameters

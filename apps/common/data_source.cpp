@@ -101,10 +101,11 @@ void add_data_flags(CommandLine& line, DataOptions& options, const std::string& 
            {.value = "PIXELS", .minimum = 0, .maximum = 4096, .advanced = true});
   line.add("skip-corrupt", &options.skip_corrupt,
            "Warning instead of an error for images that cannot be decoded", {.advanced = true});
-  line.add("image-cache", &options.image_cache,
-           "Directory that keeps the decoded images of a folder in a file, which later starts and all ranks of a "
-           "host map into memory",
-           {.value = "DIR", .default_text = "none", .advanced = true});
+  line.add(
+      "image-cache", &options.image_cache,
+      "Directory that keeps the decoded images of a folder in a file, which later starts and all ranks of a "
+      "host map into memory",
+      {.value = "DIR", .default_text = "none", .advanced = true});
   line.add("workers", &options.workers, "Data loader threads; 0: main thread",
            {.value = "N", .minimum = 0, .maximum = 256, .advanced = true});
 }

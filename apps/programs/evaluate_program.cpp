@@ -190,8 +190,8 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   const auto seed = loaded.flags.find("seed");
   DataLocation location;
   job.run_on_rank_zero_first([&] { location = locate_data(options.data); });
-  const data::DataSet data = *read_shared_data(
-      job, location, options.data, seed == loaded.flags.end() ? 1 : std::stoull(seed->second));
+  const data::DataSet data = *read_shared_data(job, location, options.data,
+                                               seed == loaded.flags.end() ? 1 : std::stoull(seed->second));
   std::vector<std::string> warnings = data.warnings;
   if (auto warning = oversubscription_warning(job, device)) warnings.push_back(std::move(*warning));
   const auto print_warnings = [first](const std::vector<std::string>& texts) {

@@ -19,7 +19,7 @@ namespace convoy {
 /// data set and optimizer.
 struct TrainOptions {
   std::string model = "resnet20";
-  std::string stem = "auto";  // set_up() resolves it for models that have several
+  std::string stem = "auto";        // set_up() resolves it for models that have several
   std::string activation = "auto";  // set_up() resolves it for models that have several
   bool activation_checkpointing = false;
   std::string init_from;  // a safetensors file, a checkpoint or a run

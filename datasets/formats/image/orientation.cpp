@@ -51,9 +51,8 @@ Pixels upright(Pixels pixels, int orientation) {
   const bool flips_rows = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
   const bool flips_columns = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
   const auto [width, height] = pixels.size;
-  Pixels result{.size = swaps ? ImageSize{height, width} : pixels.size,
-                .rgb = {},
-                .is_reduced = pixels.is_reduced};
+  Pixels result{
+      .size = swaps ? ImageSize{height, width} : pixels.size, .rgb = {}, .is_reduced = pixels.is_reduced};
   result.rgb.resize(pixels.rgb.size());
   std::uint8_t* out = result.rgb.data();
   for (std::int64_t y = 0; y < result.size.height; ++y)

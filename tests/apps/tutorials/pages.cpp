@@ -82,7 +82,8 @@ constexpr Exception kExceptions[] = {
     {"docs/batch-norm.md", "scripts/batch_norm_experiment.py",
      "trains 32 networks; a test has a fake program", "batch_norm_experiment_test"},
     {"docs/files.md", "convoy-train --dataset shapes --model resnet50", "writes 1 GB", "CheckpointSaver"},
-    {"docs/determinism.md", "", "needs a build by the preset package; a labelled test makes one", "package.preset"},
+    {"docs/determinism.md", "", "needs a build by the preset package; a labelled test makes one",
+     "package.preset"},
     // What waits for a person, or needs a fault.
     {"docs/debugging.md", "mpirun -n 4 convoy-train --wait-debugger", "waits for a debugger", "WaitDebugger"},
     {"docs/debugging.md", "gdb ", "attaches to a certain process", "WaitDebugger"},
