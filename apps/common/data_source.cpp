@@ -176,6 +176,10 @@ std::int64_t validation_count(const std::string& text, std::int64_t images) {
 
 data::DataSet read_data(const DataLocation& location, const DataOptions& options, std::uint64_t seed,
                         const data::HostRanks& host) {
+  check(
+      options.image_cache.empty() || location.dataset == "folder" || location.dataset == "cifar10",
+      "--image-cache: found --dataset {}, which has no image files, expected folder, or cifar10 as directories",
+      location.dataset);
   data::DataSet set =
       data::find_dataset(location.dataset)
           .read(location.directory,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # scripts/arm64/test.sh [DIR]: compiles the libraries and convoy-train for 64-bit Arm, runs tests of the kernels, the
-# engine and the models in qemu-user, and compares a short training with one on this machine. As root, on Debian.
+# engine and the models in qemu-user, and trains LeNet there. As root, on Debian.
 #
 # DIR, build/arm64 by default, keeps the build and a root file system with arm64 libraries. The emulator is slow: a second
 # run takes as long as the first but for compiling.

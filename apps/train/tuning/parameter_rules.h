@@ -1,6 +1,6 @@
-// The rules of --freeze and --lr-for, which apply to parameters by prefixes of their names, and of --bias-lr. A prefix stands for the
-// parameter of this name, and for those whose name begins with it and a dot. A parameter belongs to the first
-// rule that matches it.
+// The rules of --freeze and --lr-for, which apply to parameters by prefixes of their names, and of --bias-lr. A prefix
+// stands for the parameter of this name, and for those whose name begins with it and a dot. A parameter belongs to the
+// first rule that matches it.
 #pragma once
 
 #include <optional>
