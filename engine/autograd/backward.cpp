@@ -60,6 +60,19 @@ GradView GradSlot::claim() {
   return GradView(target_->gradient.view(), mode);
 }
 
+void GradSlot::claim_beside(std::function<void(const Stream&, const GradView&)> write) {
+  if (!wanted()) return;
+  const GradMode mode = target_->prepare();
+  const Tensor gradient = target_->gradient;
+  if (OpObserver::active() != nullptr)  // which times the work of an operation on the compute stream
+    return write(gradient.stream(), GradView(gradient.view(), mode));
+  const std::uint64_t number = gradient.context().enqueue_beside(
+      [gradient, mode, write = std::move(write)](const Stream& stream) {
+        write(stream, GradView(gradient.view(), mode));
+      });
+  gradient.written_beside(number);
+}
+
 void GradSlot::alias_or_accumulate(const Tensor& gradient) {
   if (!wanted()) return;
   check(gradient.shape() == target_->variable.shape(),
@@ -214,7 +227,9 @@ class BackwardPass {
     Variable::State& leaf = *variable.state_;
     leaf.grad = target.gradient;
     leaf.grad_is_new = target.has_value;
-    if (leaf.grad_is_new && leaf.grad_ready_hook) leaf.grad_ready_hook();
+    if (!leaf.grad_is_new || !leaf.grad_ready_hook) return;
+    variable.context().end_beside();  // the hook may hand the gradient to another stream
+    leaf.grad_ready_hook();
   }
 
   void run_node(const Variable& result) {
@@ -287,9 +302,19 @@ void backward(const Variable& loss, const BackwardOptions& options) {
           loss.shape().text());
   }
   const NoGrad no_grad;
-  BackwardPass(loss).run(
-      options.seed.defined() ? options.seed : Tensor::full(loss.shape(), 1, loss.dtype(), loss.context()),
-      options.accumulate);
+  const DeviceContext& context = loss.context();
+  try {
+    BackwardPass(loss).run(
+        options.seed.defined() ? options.seed : Tensor::full(loss.shape(), 1, loss.dtype(), context),
+        options.accumulate);
+  } catch (...) {
+    try {
+      context.end_beside();
+    } catch (const Error&) {  // a consequence of the first error, which is rethrown
+    }
+    throw;
+  }
+  context.end_beside();
 }
 
 }  // namespace convoy

@@ -62,12 +62,15 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
                 [x = x.value(), w = filter.value(), y = options.relu ? y : Tensor(), options](
                     const Tensor& dy, std::span<GradSlot> slots) {
                   const Tensor g = detail::before_bias(dy, y, slots.size() > 2 ? slots[2] : GradSlot());
+                  // Parameters first, so that their all-reduce can start while dx is computed.
+                  slots[1].claim_beside([g, x, options](const Stream& stream, const GradView& dw) {
+                    on(stream, [&](auto& s) {
+                      kernels::conv2d_backward_filter(s, g.view(), x.view(), dw, options);
+                    });
+                  });
+                  if (!slots[0].wanted()) return;
                   on(dy.stream(), [&](auto& s) {
-                    // Parameters first, so that their all-reduce can start while dx is computed.
-                    if (slots[1].wanted())
-                      kernels::conv2d_backward_filter(s, g.view(), x.view(), slots[1].claim(), options);
-                    if (slots[0].wanted())
-                      kernels::conv2d_backward_data(s, g.view(), w.view(), slots[0].claim(), options);
+                    kernels::conv2d_backward_data(s, g.view(), w.view(), slots[0].claim(), options);
                   });
                 },
                 detail::gemm_cost(flops_of(y, filter), x, filter, y, passes),
@@ -137,11 +140,13 @@ BatchNormInput convolve(std::string_view name, const Variable& x, const BatchNor
   const Variable result = record(
       name, y, std::move(inputs),
       [x = x.value(), w = filter.value(), saved, options](const Tensor& dy, std::span<GradSlot> slots) {
+        // Parameters first, as in conv2d().
+        slots[1].claim_beside([dy, x, saved, options](const Stream& stream, const GradView& dw) {
+          on(stream, [&](auto& s) {
+            kernels::norm_conv2d_backward_filter(s, dy.view(), x.view(), saved.view(), dw, options);
+          });
+        });
         on(dy.stream(), [&](auto& s) {
-          // Parameters first, as in conv2d().
-          if (slots[1].wanted())
-            kernels::norm_conv2d_backward_filter(s, dy.view(), x.view(), saved.view(), slots[1].claim(),
-                                                 options);
           const bool wants_norm = slots.size() > 2 && (slots[2].wanted() || slots[3].wanted());
           if (!slots[0].wanted() && !wants_norm) return;
           const GradView dx = slots[0].claim();

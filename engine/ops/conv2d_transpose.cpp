@@ -66,10 +66,13 @@ Variable conv2d_transpose(const Variable& x, const Variable& filter, const Varia
   return record(
       kOp.data(), y, std::move(inputs),
       [x = x.value(), w = filter.value(), convolution](const Tensor& dy, std::span<GradSlot> slots) {
+        // Parameters first, so that their all-reduce can start while dx is computed.
+        slots[1].claim_beside([x, dy, convolution](const Stream& stream, const GradView& dw) {
+          on(stream, [&](auto& s) {
+            kernels::conv2d_backward_filter(s, x.view(), dy.view(), dw, convolution);
+          });
+        });
         on(dy.stream(), [&](auto& s) {
-          // Parameters first, so that their all-reduce can start while dx is computed.
-          if (slots[1].wanted())
-            kernels::conv2d_backward_filter(s, x.view(), dy.view(), slots[1].claim(), convolution);
           if (slots.size() > 2 && slots[2].wanted()) kernels::sum_rows(s, dy.view(), slots[2].claim());
         });
         if (!slots[0].wanted()) return;

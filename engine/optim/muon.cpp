@@ -66,6 +66,19 @@ class Batches {
   }
   const std::vector<Batch>& all() const { return batches_; }
 
+  /// Orthogonalizes all directions: the largest batch on the compute stream, the others beside it. The GEMMs of one
+  /// batch are too small for a GPU, and each waits for the one before.
+  void orthogonalize(int steps) const {
+    const Batch& largest = *std::max_element(
+        batches_.begin(), batches_.end(),
+        [](const Batch& a, const Batch& b) { return a.directions.numel() < b.directions.numel(); });
+    for (const Batch& batch : batches_)
+      if (&batch != &largest)
+        batch.directions.context().enqueue_beside(newton_schulz_work(batch.directions, steps));
+    newton_schulz(largest.directions, steps);
+    largest.directions.context().end_beside();
+  }
+
  private:
   std::vector<Batch> batches_;
 };
@@ -187,7 +200,7 @@ void Muon::step_matrices(const Indices& indices, const kernels::StepScalars& sca
   }
   const Tensor keep = Tensor::empty({static_cast<std::int64_t>(places.size())}, DType::f64, context());
   on(context().stream(), [&](auto& s) { kernels::muon_direction(s, groups, scalars, keep.view()); });
-  for (const Batch& batch : batches.all()) newton_schulz(batch.directions, settings_.ns_steps);
+  batches.orthogonalize(settings_.ns_steps);
   on(context().stream(), [&](auto& s) { kernels::muon_update(s, groups, scalars, keep.view()); });
 }
 

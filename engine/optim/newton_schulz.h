@@ -1,6 +1,8 @@
 // Orthogonalization of matrices by Newton-Schulz iterations, for Muon.
 #pragma once
 
+#include <functional>
+
 #include "convoy/engine/tensor/tensor.h"
 
 namespace convoy::optim {
@@ -17,5 +19,9 @@ namespace convoy::optim {
 /// x: f32 or f64, or bf16 with f32 sums. Enqueues work and does not wait for the device. Throws UsageError
 /// unless x has three axes.
 void newton_schulz(const Tensor& x, int steps);
+
+/// Allocates what newton_schulz() needs, and returns a function that enqueues its work on a stream, once. The function
+/// holds the memory (DeviceContext::enqueue_beside()).
+std::function<void(const Stream&)> newton_schulz_work(const Tensor& x, int steps);
 
 }  // namespace convoy::optim

@@ -1,6 +1,8 @@
 // The streams and memory behind a DeviceContext, with one implementation per kind of device.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +24,12 @@ struct DeviceContext::State {
 
   virtual Stream stream() = 0;
   virtual void synchronize() {}
+  virtual std::uint64_t enqueue_beside(std::function<void(const Stream&)> work) {
+    work(stream());
+    return 0;
+  }
+  virtual void wait_beside(std::uint64_t /*number*/) {}
+  virtual void end_beside() {}
   virtual void set_autotune(bool) {}
   virtual std::vector<std::string> take_warnings() { return {}; }
   virtual std::string hardware() const { return ""; }

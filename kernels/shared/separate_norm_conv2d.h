@@ -14,17 +14,22 @@ template <class Stream>
 class TemporaryArray {
  public:
   TemporaryArray(Stream& stream, const Shape& shape, DType dtype)
-      : memory_(stream.memory()), view_(nullptr, shape, dtype) {
-    view_.data = memory_.allocate(view_.bytes());
+      : stream_(stream), view_(nullptr, shape, dtype) {
+    view_.data = stream.memory().allocate(view_.bytes());
   }
-  ~TemporaryArray() { memory_.release(view_.data, view_.bytes()); }
+  ~TemporaryArray() {
+    if constexpr (std::is_same_v<Stream, CpuStream>)
+      stream_.memory().release(view_.data, view_.bytes());
+    else
+      stream_.release(view_.data, view_.bytes());
+  }
   TemporaryArray(const TemporaryArray&) = delete;
   TemporaryArray& operator=(const TemporaryArray&) = delete;
 
   const View& view() const { return view_; }
 
  private:
-  CachingAllocator& memory_;
+  Stream& stream_;
   View view_;
 };
 

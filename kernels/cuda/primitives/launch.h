@@ -27,7 +27,7 @@ enum class LaunchStart : std::uint8_t {
   /// When all blocks of the previous kernel have called cuda::allow_next_kernel() or ended, so that the latency
   /// of the launch is hidden (CUDA Programming Guide, "Programmatic Dependent Launch"). Every thread must call
   /// cuda::wait_for_previous_kernel() of early_start.h before it accesses global memory. Only GPUs from sm_90
-  /// on start it early.
+  /// on start it early, and not after a wait for another stream.
   early,
 };
 
@@ -49,7 +49,8 @@ void launch(LaunchStart start, CudaStream& stream, dim3 grid, dim3 block, std::s
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
-  if (start == LaunchStart::early && starts_kernels_early(stream)) {
+  const bool follows_event = stream.take_event_wait();
+  if (start == LaunchStart::early && !follows_event && starts_kernels_early(stream)) {
     config.attrs = &early;
     config.numAttrs = 1;
   }
@@ -91,8 +92,8 @@ __device__ T& shared_memory() {
 class Scratch {
  public:
   Scratch(CudaStream& stream, std::size_t bytes)
-      : memory_(stream.memory()), bytes_(bytes), block_(memory_.allocate(bytes)) {}
-  ~Scratch() { memory_.release(block_, bytes_); }
+      : stream_(stream), bytes_(bytes), block_(stream.memory().allocate(bytes)) {}
+  ~Scratch() { stream_.release(block_, bytes_); }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
@@ -102,7 +103,7 @@ class Scratch {
   }
 
  private:
-  CachingAllocator& memory_;
+  CudaStream& stream_;
   std::size_t bytes_;
   void* block_;
 };

@@ -50,6 +50,7 @@ void run_all(CudaStream& stream, const std::vector<Candidate>& candidates,
 }  // namespace
 
 std::vector<double> measure_ms(CudaStream& stream, const std::vector<Candidate>& candidates) {
+  stream.wait_for_neighbour();
   std::vector<std::vector<double>> times(candidates.size());
   std::vector<std::size_t> chosen;
   for (std::size_t candidate = 0; candidate < candidates.size(); ++candidate)

@@ -3,10 +3,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <variant>
 
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/cuda/check.h"
+#include "convoy/kernels/runtime/cuda/side_stream.h"
 #include "convoy/kernels/runtime/cuda/stream.h"
 #include "convoy/kernels/runtime/device_context_state.h"
 #include "convoy/kernels/runtime/library_versions.h"
@@ -170,8 +172,26 @@ std::shared_ptr<DeviceContext::State> DeviceContext::make_cuda(int index, const 
     }
     Stream stream() override { return std::ref(compute); }
     void synchronize() override { compute.synchronize(); }
-    void set_autotune(bool enabled) override { compute.set_autotune(enabled); }
-    std::vector<std::string> take_warnings() override { return compute.take_warnings(); }
+    void set_autotune(bool enabled) override {
+      compute.set_autotune(enabled);
+      if (beside) beside->stream().set_autotune(enabled);
+    }
+    std::vector<std::string> take_warnings() override {
+      std::vector<std::string> warnings = compute.take_warnings();
+      if (beside)
+        for (std::string& warning : beside->stream().take_warnings()) warnings.push_back(std::move(warning));
+      return warnings;
+    }
+    std::uint64_t enqueue_beside(std::function<void(const Stream&)> work) override {
+      if (!beside) beside.emplace(compute);
+      return beside->enqueue(std::move(work));
+    }
+    void wait_beside(std::uint64_t number) override {
+      if (beside) beside->wait(number);
+    }
+    void end_beside() override {
+      if (beside) beside->end();
+    }
     std::string hardware() const override {
       const std::string cudnn = cudnn_version_text();
       return fmt::format("{}, sm_{}{}", properties.name, compute_capability(),
@@ -184,6 +204,7 @@ std::shared_ptr<DeviceContext::State> DeviceContext::make_cuda(int index, const 
     // Its constructor makes this GPU current before the first call that creates a context. Otherwise a
     // process that uses another GPU would also create a context on GPU 0.
     CudaStream compute;
+    std::optional<SideStream> beside;
   };
   return std::make_shared<CudaState>(index, options);
 }

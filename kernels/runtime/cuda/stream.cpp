@@ -1,5 +1,7 @@
 #include "convoy/kernels/runtime/cuda/stream.h"
 
+#include <algorithm>
+
 #include "convoy/kernels/runtime/cuda/check.h"
 
 namespace convoy {
@@ -12,7 +14,12 @@ void make_current_gpu(int device) { CUDA_CHECK(cudaSetDevice(device)); }
 int runtime_priority(StreamPriority priority) {
   int lowest = 0, highest = 0;  // the highest priority is the smallest number
   CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
-  return priority == StreamPriority::high ? highest : lowest;
+  switch (priority) {
+    case StreamPriority::low: return lowest;
+    case StreamPriority::normal: return std::max(lowest - 1, highest);
+    case StreamPriority::high: return highest;
+  }
+  return lowest;
 }
 
 }  // namespace
@@ -55,7 +62,9 @@ CudaStream::CudaStream(int device, CachingAllocator& memory, const CudaStreamOpt
       memory_(memory),
       options_(options.cuda),
       algorithms_(options.algorithms != nullptr ? options.algorithms : &own_algorithms_),
-      autotune_(!options.cuda.deterministic) {
+      autotune_(!options.cuda.deterministic),
+      neighbour_(options.beside),
+      is_beside_(options.beside != nullptr) {
   make_current();
   constexpr std::size_t kBytes = kTickets * sizeof(unsigned);
   void* tickets = nullptr;
@@ -64,15 +73,41 @@ CudaStream::CudaStream(int device, CachingAllocator& memory, const CudaStreamOpt
   CUDA_CHECK(
       cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, runtime_priority(options.priority)));
   CUDA_CHECK(cudaMemsetAsync(tickets, 0, kBytes, stream_));
+  if (is_beside_) neighbour_->neighbour_ = this;
 }
 
 CudaStream::~CudaStream() {
   cudaSetDevice(device_);
+  if (is_beside_) neighbour_->neighbour_ = nullptr;
   locals_.clear();
   cudaStreamDestroy(stream_);
 }
 
 void CudaStream::FreeTickets::operator()(unsigned* tickets) const { cudaFree(tickets); }
+
+void CudaStream::release(void* block, std::size_t bytes) noexcept {
+  if (is_beside_ && block != nullptr)
+    released_.emplace_back(block, bytes);
+  else
+    memory_.release(block, bytes);
+}
+
+std::shared_ptr<void> CudaStream::take_released() {
+  struct Blocks {
+    CachingAllocator& memory;
+    std::vector<std::pair<void*, std::size_t>> blocks;
+    ~Blocks() {
+      for (const auto& [block, bytes] : blocks) memory.release(block, bytes);
+    }
+  };
+  auto held = std::make_shared<Blocks>(memory_);
+  held->blocks.swap(released_);
+  return held;
+}
+
+void CudaStream::wait_for_neighbour() {
+  if (neighbour_ != nullptr) neighbour_->synchronize();
+}
 
 void CudaStream::make_current() const { make_current_gpu(device_); }
 
@@ -96,6 +131,7 @@ void CudaStream::record_in_replays(CudaEvent& event) {
 void CudaStream::wait(const CudaEvent& event) {
   make_current();
   CUDA_CHECK(cudaStreamWaitEvent(stream_, event.event_, 0));
+  has_waited_ = true;
 }
 
 void CudaStream::synchronize() {

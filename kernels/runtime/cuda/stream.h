@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <typeindex>
@@ -45,15 +46,19 @@ class CudaEvent {
 /// reached.
 double elapsed_ms(const CudaEvent& begin, const CudaEvent& end);
 
-/// The scheduling priority of a stream. Pending thread blocks of a stream of high priority start before those
+/// The scheduling priority of a stream. Pending thread blocks of a stream of higher priority start before those
 /// of other streams. High priority is meant for communication: computation waits for it, and its kernels have
-/// few blocks.
-enum class StreamPriority : bool { normal, high };
+/// few blocks. Low priority is meant for work whose results nobody waits for yet.
+enum class StreamPriority : std::uint8_t { low, normal, high };
+
+class CudaStream;
 
 struct CudaStreamOptions {
   StreamPriority priority = StreamPriority::normal;
   CudaOptions cuda = {};
   AlgorithmCache* algorithms = nullptr;  // must outlive the stream; null: the stream owns a cache
+  /// A stream of the same GPU and memory that this one runs beside, see release(). It must outlive this stream.
+  CudaStream* beside = nullptr;
 };
 
 /// A CUDA stream on one GPU, which does not synchronize with the legacy default stream. Memory is
@@ -79,6 +84,8 @@ class CudaStream {
   /// Without autotuning, a problem that is not in the cache uses the first algorithm that the library
   /// suggests. Always false with CudaOptions::deterministic and during a capture.
   bool autotune() const { return autotune_ && !is_capturing(); }
+  /// Returns what set_autotune() set, also during a capture.
+  bool autotune_is_enabled() const { return autotune_; }
   /// Enables or disables autotuning. Has no effect with CudaOptions::deterministic.
   void set_autotune(bool enabled) { autotune_ = enabled && !options_.deterministic; }
 
@@ -86,6 +93,18 @@ class CudaStream {
   void warn(std::string text) { warnings_.push_back(std::move(text)); }
   /// Returns and clears the warnings.
   std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
+
+  /// Returns scratch memory of this stream to the allocator: at once, or, for a stream that runs beside another one,
+  /// when take_released() returns it. The allocator would give it to the other stream, which does not wait.
+  void release(void* block, std::size_t bytes) noexcept;
+  /// Returns an owner of all memory that was released since the last call, for a stream beside another one.
+  std::shared_ptr<void> take_released();
+  /// Blocks until the other stream of `CudaStreamOptions::beside` is idle, if there is one: this stream or the one
+  /// that it runs beside. Then work on this stream can be timed.
+  void wait_for_neighbour();
+  /// Returns whether the stream has waited for an event since the last call. A kernel after an event must not start
+  /// early.
+  bool take_event_wait() { return std::exchange(has_waited_, false); }
 
   /// Returns the per-stream state of type T, such as library handles and execution plans. Creates it on first
   /// use as T(*this).
@@ -130,6 +149,10 @@ class CudaStream {
   AlgorithmCache* algorithms_;
   bool autotune_;
   std::vector<std::string> warnings_;
+  CudaStream* neighbour_ = nullptr;
+  bool is_beside_;
+  bool has_waited_ = false;
+  std::vector<std::pair<void*, std::size_t>> released_;
   struct FreeTickets {
     void operator()(unsigned* tickets) const;
   };

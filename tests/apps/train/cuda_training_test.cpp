@@ -295,13 +295,13 @@ TEST_F(CudaTraining, FailedCaptureFallsBackToEagerSteps) {
   // Enough memory for an eager step, but not for the memory pool of its graph.
   const Arguments flags = {"--no-data-on-device", "--deterministic"};
   const Json small =
-      trained("small", flags, {{"CONVOY_EMULATED_MEMORY", "920000"}, {"CONVOY_MEMORY_CACHE", "off"}});
+      trained("small", flags, {{"CONVOY_EMULATED_MEMORY", "1000000"}, {"CONVOY_MEMORY_CACHE", "off"}});
   ASSERT_EQ(warnings("small").size(), 1U);
   EXPECT_THAT(warnings("small")[0], AllOf(HasSubstr("op by op"), HasSubstr("out of memory on cuda:0")));
   // Without graphs, the memory suffices.
   Arguments without = flags;
   without.push_back("--no-cuda-graph");
-  trained("without", without, {{"CONVOY_EMULATED_MEMORY", "920000"}, {"CONVOY_MEMORY_CACHE", "off"}});
+  trained("without", without, {{"CONVOY_EMULATED_MEMORY", "1000000"}, {"CONVOY_MEMORY_CACHE", "off"}});
   EXPECT_TRUE(warnings("without").empty());
   // The workspace of some algorithms does not fit either, so sums may round differently.
   trained("large", flags);

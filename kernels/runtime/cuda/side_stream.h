@@ -1,0 +1,45 @@
+// SideStream: work that a GPU runs beside its compute stream, behind DeviceContext::enqueue_beside().
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "convoy/kernels/runtime/cuda/stream.h"
+#include "convoy/kernels/runtime/device_context.h"
+
+namespace convoy {
+
+/// A stream of low priority next to a compute stream, with which it shares memory and algorithms. Not thread-safe.
+class SideStream {
+ public:
+  /// Creates the stream. `compute` must outlive it.
+  explicit SideStream(CudaStream& compute);
+
+  /// Returns the stream, for its settings.
+  CudaStream& stream() { return stream_; }
+  /// Runs `work` with this stream after what the compute stream has got so far, as DeviceContext::enqueue_beside().
+  std::uint64_t enqueue(std::function<void(const Stream&)> work);
+  /// Makes the compute stream wait for the work with this number and for earlier work, and releases what they hold.
+  void wait(std::uint64_t number);
+  /// Makes the compute stream wait for all work. If that fails, as after a failed capture, discards the rest.
+  void end();
+
+ private:
+  struct Pending {
+    std::function<void(const Stream&)> work;  // and the tensors that it holds
+    std::shared_ptr<void> scratch;
+  };
+  CudaEvent& done(std::uint64_t number) { return *done_[number % done_.size()]; }
+
+  CudaStream& compute_;
+  CudaStream stream_;
+  CudaEvent ready_;
+  std::array<std::unique_ptr<CudaEvent>, DeviceContext::kMaxBeside + 1> done_;
+  std::deque<Pending> pending_;
+  std::uint64_t enqueued_ = 0;  // the number of the last work; pending_ has the last ones
+};
+
+}  // namespace convoy
