@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/cuda/implicit_gemm/channel_padding.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/cuda/primitives/timing.h"
 #include "convoy/kernels/elementwise.h"
@@ -18,6 +19,8 @@ namespace convoy::kernels {
 namespace {
 
 constexpr std::string_view kSeparate = "separate";
+constexpr std::string_view kPadded = "padded";
+constexpr std::int64_t kChannelUnit = 32;  // multiples of it have kernels for Hopper GPUs
 constexpr std::size_t kAnyWorkspace = std::numeric_limits<std::size_t>::max();
 
 EngineRules rules_for(const CudaStream& stream, const Conv2dProblem& problem) {
@@ -34,6 +37,19 @@ double flops_of(const Conv2dProblem& problem) {
   const ConvSizes& s = problem.sizes;
   return 2.0 * static_cast<double>(s.n * s.oh * s.ow * s.o) *
          static_cast<double>(s.kh * s.kw * s.i / s.groups);
+}
+
+/// Returns the problem with input channels in units of kChannelUnit; nullopt if copies with so many must not replace the
+/// arrays (an added gradient would be rounded twice), or would be larger by more than a half.
+std::optional<Conv2dProblem> padded_problem(const Conv2dProblem& problem) {
+  const std::int64_t channels = (problem.sizes.i + kChannelUnit - 1) / kChannelUnit * kChannelUnit;
+  if (!is_half(problem.dtype) || problem.has_epilogue() || problem.mode == GradMode::accumulate ||
+      problem.sizes.groups != 1 || channels == problem.sizes.i || 2 * channels > 3 * problem.sizes.i)
+    return std::nullopt;
+  Conv2dProblem padded = problem;
+  padded.sizes.i = channels;
+  padded.alignment = kCudnnAlignment;
+  return padded;
 }
 
 }  // namespace
@@ -64,6 +80,7 @@ Conv2dPlans::Outcome Conv2dPlans::enqueue(CudaStream& stream, const Conv2dProble
     case Method::implicit_gemm: entry.own.enqueue(stream, problem, arrays); return Outcome::enqueued;
     case Method::separate:
       return run_separately(stream, problem, arrays) ? Outcome::enqueued : Outcome::failed;
+    case Method::padded: return run_padded(stream, problem, arrays) ? Outcome::enqueued : Outcome::failed;
     case Method::loops: return Outcome::failed;
   }
   return Outcome::failed;
@@ -86,6 +103,7 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::choose(CudaStream& stream, const 
   if (const auto stored = stream.algorithm_cache().find(key_of(stream, problem))) {
     if (problem.has_epilogue() && *stored == kSeparate)
       return Entry{.method = Method::separate, .is_final = true};
+    if (*stored == kPadded && padded_problem(problem)) return Entry{.method = Method::padded, .is_final = true};
     const auto own = ImplicitGemm::from_text(stream, problem, *stored);
     if (own && options.convolutions != Convolutions::cudnn)
       return Entry{.method = Method::implicit_gemm, .own = *own, .is_final = true};
@@ -146,6 +164,8 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::fastest(CudaStream& stream, const
     for (const ImplicitGemm& own : ImplicitGemm::all_for(stream, problem))
       entries.push_back({.method = Method::implicit_gemm, .own = own, .is_final = true});
   if (problem.has_epilogue()) entries.push_back({.method = Method::separate, .is_final = true});
+  if (padded_problem(problem) && flops_of(problem) >= stream.local<implicit_gemm::MinimumFlops>().value)
+    entries.push_back({.method = Method::padded, .is_final = true});
 
   std::vector<cuda::Candidate> candidates;
   for (const Entry& entry : entries)
@@ -165,6 +185,7 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::fastest(CudaStream& stream, const
   switch (fastest.method) {
     case Method::implicit_gemm: stream.algorithm_cache().insert(key, fastest.own.to_text()); break;
     case Method::separate: stream.algorithm_cache().insert(key, std::string(kSeparate)); break;
+    case Method::padded: stream.algorithm_cache().insert(key, std::string(kPadded)); break;
     default: stream.algorithm_cache().insert(key, fastest.plan->to_text(), fastest.plan->code());
   }
   return fastest;
@@ -218,6 +239,28 @@ bool Conv2dPlans::run_separately(CudaStream& stream, const Conv2dProblem& proble
   return true;
 }
 
+bool Conv2dPlans::run_padded(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays) {
+  const Conv2dProblem padded = *padded_problem(problem);
+  const auto view = [&](void* data, bool is_x, const ConvSizes& s) {
+    return View{data, is_x ? Shape{s.n, s.h, s.w, s.i} : Shape{s.o, s.kh, s.kw, s.i}, problem.dtype};
+  };
+  const View x = view(arrays.x, true, problem.sizes), filter = view(arrays.filter, false, problem.sizes);
+  const auto bytes_of = [&](bool is_x) {
+    return static_cast<std::size_t>(view(nullptr, is_x, padded.sizes).shape.numel()) * size_of(problem.dtype);
+  };
+  const cuda::Scratch wide_x(stream, bytes_of(true)), wide_filter(stream, bytes_of(false));
+  const View from_x = view(wide_x.as<void>(), true, padded.sizes);
+  const View from_filter = view(wide_filter.as<void>(), false, padded.sizes);
+  if (problem.direction != Conv2dDirection::backward_data) implicit_gemm::pad_channels(stream, x, from_x);
+  if (problem.direction != Conv2dDirection::backward_filter)
+    implicit_gemm::pad_channels(stream, filter, from_filter);
+  if (!run(stream, padded, {from_x.data, from_filter.data, arrays.bias, arrays.y})) return false;
+  if (problem.direction == Conv2dDirection::backward_data) implicit_gemm::cut_channels(stream, from_x, x);
+  if (problem.direction == Conv2dDirection::backward_filter)
+    implicit_gemm::cut_channels(stream, from_filter, filter);
+  return true;
+}
+
 Conv2dPlans::Outcome Conv2dPlans::try_enqueue(CudaStream& stream, const Conv2dProblem& problem,
                                               const Conv2dArrays& arrays, const Plan& plan) {
   if (has_failed(problem, *plan)) return Outcome::failed;
@@ -268,6 +311,7 @@ void Conv2dPlans::report(CudaStream& stream, const Conv2dProblem& problem, const
                           entry.method == Method::plan            ? entry.plan->to_text() + " replaces it"
                           : entry.method == Method::implicit_gemm ? entry.own.to_text() + " replaces it"
                           : entry.method == Method::separate      ? "bias and ReLU run after the convolution"
+                          : entry.method == Method::padded        ? "a convolution of padded copies replaces it"
                                                              : "plain loops compute it, which are slow"));
 }
 

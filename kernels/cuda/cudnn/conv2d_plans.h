@@ -21,13 +21,14 @@ namespace convoy::kernels {
 /// Chooses, caches and runs the algorithms of a stream's convolutions. The one for a problem is, in this order:
 ///  1. One that was timed before, by this stream or as stored in stream.algorithm_cache(). The cache's keys
 ///     are problems (Conv2dProblem::text(), and "tf32" if f32 may use it). Its values are plans
-///     (CudnnPlan::to_text()); kernels of this project (ImplicitGemm::to_text()); or "separate": first the
-///     convolution, then bias and ReLU by this project's kernels. The cache also keeps the code of plans that
+///     (CudnnPlan::to_text()); kernels of this project (ImplicitGemm::to_text()); "separate": first the
+///     convolution, then bias and ReLU by this project's kernels; or "padded": a convolution of copies with as many
+///     input channels as cuDNN's fast kernels want, which has an entry of its own. The cache also keeps the code of plans that
 ///     cuDNN compiled at run time. If it cannot be used, for example after an update of the driver, the plan
 ///     is compiled again, with one warning per stream.
 ///  2. If stream.autotune(): the fastest of all plans that the heuristics propose and that finalize, and of
 ///     this project's kernels if the problem has at least implicit_gemm::MinimumFlops. It is then added to the cache. With
-///     bias or ReLU, "separate" is timed as well.
+///     bias or ReLU, "separate" is timed as well, and "padded" if it adds at most half as many channels again.
 ///  3. The first plan that finalizes and runs, or else a kernel of this project. It is not added to the
 ///     cache, and is replaced as soon as 1 or 2 applies.
 /// Deterministic streams use 3 only. CudaOptions::convolutions excludes this project's kernels from 1 and 2, or
@@ -48,7 +49,7 @@ class Conv2dPlans {
 
  private:
   using Plan = std::shared_ptr<const CudnnPlan>;
-  enum class Method : std::uint8_t { plan, implicit_gemm, separate, loops };  // loops: no plan runs
+  enum class Method : std::uint8_t { plan, implicit_gemm, separate, padded, loops };  // loops: no plan runs
   struct Entry {
     Method method = Method::plan;
     Plan plan = nullptr;         // of Method::plan
@@ -85,6 +86,8 @@ class Conv2dPlans {
                  std::size_t workspace_limit);
   /// Enqueues the convolution, then bias and ReLU. Returns false if the convolution has no plan that runs.
   bool run_separately(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays);
+  /// Enqueues the convolution of copies with more input channels, which are 0. Returns false if it has no plan that runs.
+  bool run_padded(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays);
   Outcome try_enqueue(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays,
                       const Plan& plan);
   bool has_failed(const Conv2dProblem& problem, const CudnnPlan& plan) const;

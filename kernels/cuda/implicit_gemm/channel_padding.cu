@@ -12,29 +12,40 @@ constexpr ElementTypes<float16, bfloat16> kTypes{"a tensor core"};
 constexpr int kBlock = 256;
 constexpr int kWidth = 8;  // channels of a pack
 
-// One thread per pack of y.
-template <class T>
+// One thread per pack of y. kWide: rows of x consist of packs too.
+template <bool kWide, class T>
 __global__ void __launch_bounds__(kBlock)
     pad_channels_kernel(std::int64_t packs, int packs_of_row, int channels, const T* x, T* y) {
   const std::int64_t pack = std::int64_t{blockIdx.x} * kBlock + threadIdx.x;
   if (pack >= packs) return;
   const std::int64_t row = pack / packs_of_row;
   const int first = static_cast<int>(pack - row * packs_of_row) * kWidth;
+  const T* const from = x + row * channels + first;
   Pack<T, kWidth> out{};
+  if constexpr (kWide) {
+    if (first < channels) out = load_pack<kWidth>(from);
+  } else {
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i)
-    if (first + i < channels) out.values[i] = x[row * channels + first + i];
+    for (int i = 0; i < kWidth; ++i)
+      if (first + i < channels) out.values[i] = from[i];
+  }
   store_pack(y + pack * kWidth, out);
 }
 
-// One thread per element of y.
-template <class T>
+// One thread per kCount elements of y, which are in one row.
+template <int kCount, class T>
 __global__ void __launch_bounds__(kBlock)
-    cut_channels_kernel(std::int64_t elements, int channels, int channels_of_x, const T* x, T* y) {
-  const std::int64_t e = std::int64_t{blockIdx.x} * kBlock + threadIdx.x;
-  if (e >= elements) return;
-  const std::int64_t row = e / channels;
-  y[e] = x[row * channels_of_x + (e - row * channels)];
+    cut_channels_kernel(std::int64_t parts, int parts_of_row, int channels_of_x, const T* x, T* y) {
+  const std::int64_t part = std::int64_t{blockIdx.x} * kBlock + threadIdx.x;
+  if (part >= parts) return;
+  const std::int64_t row = part / parts_of_row;
+  const std::int64_t first = (part - row * parts_of_row) * kCount;
+  store_pack(y + part * kCount, load_pack<kCount>(x + row * channels_of_x + first));
+}
+
+/// Returns whether the rows of both arrays consist of whole packs.
+bool have_packs(ConstView x, ConstView y) {
+  return x.shape[-1] % kWidth == 0 && y.shape[-1] % kWidth == 0 && is_aligned(x.data) && is_aligned(y.data);
 }
 
 }  // namespace
@@ -44,7 +55,8 @@ void pad_channels(CudaStream& stream, ConstView x, View y) {
   dispatch(kTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const std::int64_t packs = y.numel() / kWidth;
-    launch(stream, blocks_for(packs, kBlock), kBlock, 0, pad_channels_kernel<T>, packs,
+    launch(stream, blocks_for(packs, kBlock), kBlock, 0,
+           have_packs(x, y) ? pad_channels_kernel<true, T> : pad_channels_kernel<false, T>, packs,
            static_cast<int>(y.shape[-1] / kWidth), static_cast<int>(x.shape[-1]), x.as<T>(), y.as<T>());
   });
 }
@@ -53,8 +65,11 @@ void cut_channels(CudaStream& stream, ConstView x, View y) {
   if (y.numel() == 0) return;
   dispatch(kTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    launch(stream, blocks_for(y.numel(), kBlock), kBlock, 0, cut_channels_kernel<T>, y.numel(),
-           static_cast<int>(y.shape[-1]), static_cast<int>(x.shape[-1]), x.as<T>(), y.as<T>());
+    const int count = have_packs(x, y) ? kWidth : 1;
+    const std::int64_t parts = y.numel() / count;
+    launch(stream, blocks_for(parts, kBlock), kBlock, 0,
+           count == 1 ? cut_channels_kernel<1, T> : cut_channels_kernel<kWidth, T>, parts,
+           static_cast<int>(y.shape[-1] / count), static_cast<int>(x.shape[-1]), x.as<T>(), y.as<T>());
   });
 }
 

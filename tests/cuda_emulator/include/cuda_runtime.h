@@ -181,8 +181,19 @@ inline CONVOY_EMULATED_ATOMIC unsigned atomicInc(unsigned* address, unsigned las
   *address = old >= last ? 0 : old + 1;
   return old;
 }
-#undef CONVOY_EMULATED_ATOMIC
 inline void __threadfence() { convoy::emulator::fence(); }
+enum { __NV_ATOMIC_ACQ_REL = 4 };
+enum { __NV_THREAD_SCOPE_DEVICE = 3 };
+/// Of the orders and scopes, those that the kernels use.
+inline CONVOY_EMULATED_ATOMIC unsigned __nv_atomic_fetch_add(unsigned* address, unsigned value, int, int) {
+  convoy::emulator::fence();
+  convoy::emulator::count_atomic(address, sizeof(unsigned), __builtin_return_address(0));
+  const unsigned old = *address;
+  *address = old + value;
+  convoy::emulator::fence();
+  return old;
+}
+#undef CONVOY_EMULATED_ATOMIC
 // The clock of an emulated GPU has 1 GHz. A thread that sleeps advances it instead of waiting.
 /// A division without the correct rounding of `/`; here with it.
 inline float __fdividef(float a, float b) { return a / b; }

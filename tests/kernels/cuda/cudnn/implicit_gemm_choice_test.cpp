@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <string>
 
@@ -139,6 +140,41 @@ TEST_F(ImplicitGemmChoice, PadsTheChannelsOfImages) {
         << e;
   gradient(own, GradMode::accumulate);  // would be rounded twice
   EXPECT_THAT(runs_by_engine(), SizeIs(1));
+}
+
+// cuDNN's kernels for Hopper want units of 32 channels. Zeros take the place of the others.
+TEST_F(ImplicitGemmChoice, ComputesWithPaddedCopies) {
+  const ConvCase narrow{2, 6, 6, 24, 64, 3, 3, 1, 1};
+  const auto dy = Array<bfloat16>::random(narrow.y(), 5);
+  const auto results = [&](Convolution<bfloat16>& a) {
+    a.gpu.set_autotune(false);
+    const DeviceArray<bfloat16> of_y(a.gpu, dy), dx(a.gpu, narrow.x()), dfilter(a.gpu, narrow.filter());
+    a.forward();
+    kernels::conv2d_backward_data(stream_of(a), of_y.view(), a.filter.view(), dx.grad(), narrow.options());
+    kernels::conv2d_backward_filter(stream_of(a), of_y.view(), a.x.view(), dfilter.grad(), narrow.options());
+    return std::array{a.y.values(), dx.values(), dfilter.values()};
+  };
+  Convolution<bfloat16> padded({}, narrow), plain({}, narrow);
+  for (const char* const direction : {"forward", "backward data", "backward filter"})
+    padded.store(std::string("conv2d ") + direction + " bf16 n2 6x6x24 k64 3x3 s1 p1", "padded");
+  const auto found = results(padded), expected = results(plain);
+  for (std::size_t i = 0; i < found.size(); ++i)
+    for (std::size_t e = 0; e < expected[i].size(); ++e)  // both round a sum of the same products once
+      ASSERT_NEAR(value_of(found[i][e]), value_of(expected[i][e]),
+                  0x1p-7 * std::abs(value_of(expected[i][e])) + 1e-5)
+          << i << ", " << e;
+}
+
+// Time decides, and only where the copies are not much larger.
+TEST_F(ImplicitGemmChoice, TimesPaddingToUnitsOfChannels) {
+  for (const std::int64_t channels : {24, 16, 32}) {
+    const ConvCase sizes{2, 6, 6, channels, 64, 3, 3, 1, 1};
+    Convolution<bfloat16> a({.convolutions = Convolutions::cudnn}, sizes);
+    stream_of(a).local<kernels::implicit_gemm::MinimumFlops>().value = 1;
+    a.forward();
+    // With 24 channels, also the problem of the copies.
+    EXPECT_EQ(a.gpu.algorithm_cache().size(), channels == 24 ? 2u : 1u) << channels;
+  }
 }
 
 // The copies with more channels need memory.
