@@ -30,4 +30,17 @@ CONVOY_HOST_DEVICE inline NormalQuotient normal_quotient(float size) {
   return {above, below};
 }
 
+/// Returns the same fraction with a relative error of 2^-15.1, which is enough for f16 and bf16, from half as many
+/// multiplications.
+CONVOY_HOST_DEVICE inline NormalQuotient short_normal_quotient(float size) {
+  float above = 0x1.fb8944p-5F;
+  above = multiply_add(above, size, 0x1.1c0352p-2F);
+  above = multiply_add(above, size, 0.5F);
+  float below = 0x1.3db0c8p-3F;
+  below = multiply_add(below, size, 0x1.6694bp-1F);
+  below = multiply_add(below, size, 0x1.5a672cp+0F);
+  below = multiply_add(below, size, 1.0F);
+  return {above, below};
+}
+
 }  // namespace convoy::kernels

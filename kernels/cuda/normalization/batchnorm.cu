@@ -19,35 +19,55 @@ using namespace cuda;
 // Moments are the mean of x - x[0] and the sum of squared differences from that mean. Subtracting any value
 // of the channel, here x[0], preserves the precision when the mean is large.
 
-/// Adds kRows rows to a thread's moments of `seen` rows (`first` is the mean, `second` the sum of squares).
-/// Uses the formula of Chan, Golub and LeVeque ("Updating formulae and a pairwise algorithm for computing
-/// sample variances", 1979). The moments of the kRows rows are computed in two passes over registers.
-template <int kRows, int kWidth, class T>
-__device__ void add_rows(const RowPacks<T, kWidth, kRows>& rows,
-                         const ChannelValues<compute_t<T>, kWidth>& origin, compute_t<T> seen,
-                         ChannelPairs<compute_t<T>, kWidth>& moments) {
-  using C = compute_t<T>;
-  const C weight = C{kRows} / (seen + C{kRows});
+/// The moments of a thread's rows, from sums of x - pivot and of its square. The pivot is near the mean of the
+/// thread's rows, so nothing cancels when the mean is removed from the sums.
+template <int kWidth, class C>
+class ThreadMoments {
+ public:
+  /// Adds kRows rows. The first call makes their mean the pivot.
+  template <int kRows, class T>
+  __device__ void add(const RowPacks<T, kWidth, kRows>& rows) {
+    const bool is_first = seen_ == C{0};
+    seen_ += C{kRows};
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    C sum{0};
+    for (int i = 0; i < kWidth; ++i) {
+      if (is_first) {
+        C sum{0};
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) sum += rows.at(r, i) - origin[i];
-    const C mean = sum * (C{1} / C{kRows});
-    C squares{0};
+        for (int r = 0; r < kRows; ++r) sum += rows.at(r, i);
+        pivot_[i] = sum * (C{1} / C{kRows});
+      }
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const C difference = rows.at(r, i) - origin[i] - mean;
-      squares += difference * difference;
+      for (int r = 0; r < kRows; ++r) {
+        const C difference = rows.at(r, i) - pivot_[i];
+        sums_.first[i] += difference;
+        sums_.second[i] = std::fma(difference, difference, sums_.second[i]);
+      }
     }
-    const C delta = mean - moments.first[i];
-    moments.first[i] += delta * weight;
-    moments.second[i] += squares + delta * delta * (seen * weight);
   }
-}
+  /// Returns the mean of x - origin, and the sum of squared differences from the mean.
+  __device__ ChannelPairs<C, kWidth> about(const ChannelValues<C, kWidth>& origin) const {
+    ChannelPairs<C, kWidth> moments;
+    if (seen_ == C{0}) return moments;
+    const C inverse = C{1} / seen_;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      const C mean = sums_.first[i] * inverse;  // of x - pivot
+      moments.first[i] = pivot_[i] - origin[i] + mean;
+      moments.second[i] = std::fma(-mean, sums_.first[i], sums_.second[i]);
+    }
+    return moments;
+  }
 
-/// The same formula for the moments of two threads. After a level of the tree, thread row r has the moments
-/// of the block's rows r, r + level, ….
+ private:
+  C seen_{0};
+  C pivot_[kWidth]{};
+  ChannelPairs<C, kWidth> sums_;
+};
+
+/// Combines the moments of two threads by the formula of Chan, Golub and LeVeque ("Updating formulae and a
+/// pairwise algorithm for computing sample variances", 1979). After a level of the tree, thread row r has the
+/// moments of the block's rows r, r + level, ….
 struct CombineMoments {
   int rows_of_block;
   int row;
@@ -103,20 +123,19 @@ __global__ void __launch_bounds__(kChannelBlock, kReductionBlocksOfSm)
   allow_next_kernel();
   const ThreadTile tile(tiling, kWidth);
   wait_for_previous_kernel();
-  ChannelPairs<C, kWidth> moments;
   ChannelValues<C, kWidth> origin;
   if (tile.has_channels) {
     const Pack<T, kWidth> row = load_pack<kWidth>(x + tile.channel, is_aligned);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) origin.values[i] = widen(row.values[i]);
   }
-  C seen{0};
+  ThreadMoments<kWidth, C> own;
   for_row_groups<kMomentRows>(tile, [&](auto count, std::int64_t row) {
     RowPacks<T, kWidth, count()> rows;
     rows.load(x + row * tiling.channels + tile.channel, tile.row_stride * tiling.channels, is_aligned);
-    add_rows(rows, origin, seen, moments);
-    seen += C{count()};
+    own.add(rows);
   });
+  ChannelPairs<C, kWidth> moments = own.about(origin);
   auto& scratch = shared_memory<TileScratch<C, kWidth>>();
   reduce_rows(scratch.block, tiling.lanes, moments, CombineMoments{tile.rows_of_block, tile.row});
   // Converts to sums of x - x[0] and of its square, in f64. Values that cancel are of the size of the
@@ -197,7 +216,7 @@ __global__ void __launch_bounds__(kChannelBlock)
         C value = normalized(in.at(r, i), means[i], factors[i], offsets[i]);
         if (residual != nullptr) value += added.at(r, i);
         if (has_relu) value = relu(value);
-        if constexpr (kGelu) value = gelu(widen(narrow<T>(value)));
+        if constexpr (kGelu) value = gelu(narrow<T>(value));
         out.values[i] = narrow<T>(value);
       }
       store_pack(y + first + r * stride, out);

@@ -70,7 +70,7 @@ class UpstreamRows {
           if constexpr (computes_again(kDerivative))
             u.packs[r].values[i] = narrow<T>(normalized(data.at(r, i), means[i], factors_[i], offsets_[i]));
           if constexpr (kDerivative == Derivative::gelu_again) {
-            g.packs[r].values[i] = narrow<T>(g.at(r, i) * gelu_derivative(u.at(r, i)));
+            g.packs[r].values[i] = narrow<T>(g.at(r, i) * gelu_derivative(u.packs[r].values[i]));
           } else if (!(u.at(r, i) > C{0})) {
             g.packs[r].values[i] = T{};
           }
@@ -93,12 +93,11 @@ inline constexpr int kSumRows =
     kDerivative == Derivative::relu_of_y || kDerivative == Derivative::gelu_again ? 2 : 4;
 
 // Reads dy, x, and y if the derivative is that of y; writes partials [row_blocks, 2, C]: the sums of g and of g (x -
-// mean). Writes g too if `residual_gradient` is not null. The last block of each tile puts the results of its
-// channels.
+// mean). Writes g too if `stored` is not null. The last block of each tile puts the results of its channels.
 template <Derivative kDerivative, int kWidth, class T>
 __global__ void __launch_bounds__(kChannelBlock, kReductionBlocksOfSm)
     batch_norm_gradient_sums_kernel(ChannelTiling tiling, bool is_aligned, Upstream<T> upstream, const T* x,
-                                    T* residual_gradient, compute_t<T>* partials, unsigned* tickets,
+                                    T* stored, compute_t<T>* partials, unsigned* tickets,
                                     GradientRules<compute_t<T>> rules) {
   using C = compute_t<T>;
   allow_next_kernel();
@@ -110,8 +109,7 @@ __global__ void __launch_bounds__(kChannelBlock, kReductionBlocksOfSm)
     const std::int64_t first = row * tiling.channels + tile.channel;
     RowPacks<T, kWidth, count()> data;
     const auto g = rows.template load<count()>(first, x, true, data);
-    if (residual_gradient != nullptr)
-      g.store(residual_gradient + first, tile.row_stride * tiling.channels, is_aligned);
+    if (stored != nullptr) g.store(stored + first, tile.row_stride * tiling.channels, is_aligned);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
 #pragma unroll
@@ -261,45 +259,43 @@ class Backward {
     rules_.factors.constant = rules_.factors.slope + a_.channels();
   }
 
-  /// Computes dgamma, dbeta, the factors and the shard's sums. Returns whether it has stored dresidual too.
-  bool put_channel_gradients() const {
+  /// Computes dgamma, dbeta, the factors and the shard's sums. Returns the array in which it has stored g for
+  /// put_data_gradients(); null if there is none.
+  T* put_channel_gradients() const {
     if (a_.rows() == 0) {
       put_zeros();
-      return false;
+      return nullptr;
     }
     if (!a_.dgamma.wanted() && !a_.dbeta.wanted() && !dx_wants_sums() && a_.shard_sums == nullptr) {
       if (a_.dx.wanted()) put_factors(nullptr);
-      return false;
+      return nullptr;
     }
-    // If y is read, g is stored, for the second pass to read it in place of dy and y.
-    const bool stores_g = a_.derivative() == Derivative::relu_of_y && a_.dresidual.wanted() &&
-                          a_.dresidual.mode == GradMode::overwrite;
+    T* const stored = place_of_g();
     choose_width<T>(a_.channels(), [&](auto width) {
       const ChannelTiling tiling = tile_channels(a_.rows(), a_.channels(), width, kReduction);
       const Scratch partials(stream_, partial_values(tiling) * sizeof(C));
       choose_derivative(a_.derivative(), [&](auto derivative) {
         launch(LaunchStart::early, stream_, tiling.blocks(), kChannelBlock, sizeof(TileScratch<C, width()>),
                batch_norm_gradient_sums_kernel<derivative(), width(), T>, tiling, a_.aligned(), upstream(),
-               a_.x.as<T>(), stores_g ? a_.dresidual.as<T>() : nullptr, partials.as<C>(), stream_.tickets(),
-               rules_);
+               a_.x.as<T>(), stored, partials.as<C>(), stream_.tickets(), rules_);
       });
     });
-    return stores_g;
+    return stored;
   }
   /// Computes the factors from the sums [1 + 2C] over all shards. Null: dx does not need them.
   void put_factors(const double* sums) const {
     launch(stream_, blocks_for(a_.channels(), kChannelBlock), kChannelBlock, 0,
            batch_norm_gradient_factors_kernel<C>, a_.channels(), sums, rules_);
   }
-  /// Computes dx from the factors, and dresidual. If has_residual_gradient, dresidual is g already.
-  void put_data_gradients(bool has_residual_gradient = false) const {
+  /// Computes dx from the factors, and dresidual. `stored` is an array that has g, such as dx or dresidual, or null.
+  void put_data_gradients(const T* stored = nullptr) const {
     Upstream<T> from = upstream();
-    if (has_residual_gradient) from.dy = a_.dresidual.as<T>();
-    const GradView dresidual = has_residual_gradient ? GradView() : a_.dresidual;
+    if (stored != nullptr) from.dy = stored;
+    const GradView dresidual = stored != nullptr && stored == a_.dresidual.as<T>() ? GradView() : a_.dresidual;
     if (a_.rows() == 0 || !(a_.dx.wanted() || dresidual.wanted())) return;
     const auto run = [&](auto width) {
       const ChannelTiling tiling = tile_channels(a_.rows(), a_.channels(), width, kElementwise);
-      choose_derivative(has_residual_gradient ? Derivative::one : a_.derivative(), [&](auto derivative) {
+      choose_derivative(stored != nullptr ? Derivative::one : a_.derivative(), [&](auto derivative) {
         launch(LaunchStart::early, stream_, tiling.blocks(), kChannelBlock, 0,
                batch_norm_data_gradients_kernel<derivative(), width(), T>, tiling, from, a_.x.as<T>(),
                rules_.factors, DataGradient<T>(a_.dx), DataGradient<T>(dresidual));
@@ -311,6 +307,17 @@ class Backward {
  private:
   using C = compute_t<T>;
 
+  /// Returns the array in which to store g, if it costs less to store it than to compute it again: where y would be
+  /// read again, and for a GELU, which takes 20 instructions. Then the second pass reads it in place of dy and y.
+  T* place_of_g() const {
+    const auto is_free = [](const GradView& gradient) {
+      return gradient.wanted() && gradient.mode == GradMode::overwrite;
+    };
+    const Derivative derivative = a_.derivative();
+    if (derivative != Derivative::relu_of_y && derivative != Derivative::gelu_again) return nullptr;
+    if (is_free(a_.dresidual)) return a_.dresidual.as<T>();
+    return derivative == Derivative::gelu_again && is_free(a_.dx) ? a_.dx.as<T>() : nullptr;
+  }
   bool dx_wants_sums() const { return a_.dx.wanted() && !a_.statistics_are_constants; }
   Upstream<T> upstream() const {
     return {a_.dy.as<T>(), a_.y.as<T>(), a_.mean.as<C>(), a_.coefficients.as<C>()};

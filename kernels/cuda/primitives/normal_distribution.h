@@ -22,26 +22,30 @@ __device__ inline NormalValues<double> normal_values(double x) {
 }
 /// Computes both values from one exponential, where erfc would compute another one. Rounding x^2 and its multiple
 /// costs up to x^2 / 2 units in the last place. A NaN becomes a number, which gelu() multiplies by NaN.
-__device__ inline NormalValues<float> normal_values(float x) {
+template <bool kShort>
+__device__ NormalValues<float> normal_values_by(float x) {
   constexpr float kEnd = 14.5F;  // the density rounds to 0 for larger |x|
   constexpr float kDensityAtZero = std::numbers::inv_sqrtpi_v<float> * std::numbers::sqrt2_v<float> / 2;
   const float size = std::fmin(std::fabs(x), kEnd);
   const float power = std::exp2(size * size * (-0.5F * std::numbers::log2e_v<float>));
-  const NormalQuotient quotient = normal_quotient(size);
+  const NormalQuotient quotient = kShort ? short_normal_quotient(size) : normal_quotient(size);
   const float tail = power * __fdividef(quotient.above, quotient.below);
   return {x > 0 ? 1 - tail : tail, power * kDensityAtZero};
 }
+__device__ inline NormalValues<float> normal_values(float x) { return normal_values_by<false>(x); }
+__device__ inline NormalValues<float> normal_values(float16 x) { return normal_values_by<true>(widen(x)); }
+__device__ inline NormalValues<float> normal_values(bfloat16 x) { return normal_values_by<true>(widen(x)); }
 
 template <class T>
-__device__ T gelu(T x) {
-  return x * normal_values(x).cdf;
+__device__ compute_t<T> gelu(T x) {
+  return widen(x) * normal_values(x).cdf;
 }
 
 /// Returns the derivative of gelu(x).
 template <class T>
-__device__ T gelu_derivative(T x) {
-  const NormalValues<T> normal = normal_values(x);
-  return std::fma(x, normal.density, normal.cdf);
+__device__ compute_t<T> gelu_derivative(T x) {
+  const auto normal = normal_values(x);
+  return std::fma(widen(x), normal.density, normal.cdf);
 }
 
 }  // namespace convoy::kernels::cuda
