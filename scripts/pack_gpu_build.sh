@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# scripts/pack_gpu_build.sh [ARCHITECTURE] [FILE]: builds the programs and the GPU tests for one architecture (default
-# 90, Hopper) and any x86-64 processor with AVX2, and packs them with the shared libraries that a minimal system lacks.
+# scripts/pack_gpu_build.sh [ARCHITECTURE] [FILE] [PROGRAM…]: builds the programs and the GPU tests for one architecture
+# (default 90, Hopper) and any x86-64 processor with AVX2, and packs them with the shared libraries that a minimal system
+# lacks. With names, such as convoy-train cuda_spatial_test, builds and packs these alone.
 # On the GPU machine: mkdir -p build/cuda && tar -xJf FILE -C build/cuda && scripts/validate_gpu.sh
 # With `emulated` for ARCHITECTURE, the same for a rehearsal: packs the `test` preset, whose GPUs are emulated. Then:
 # CONVOY_EMULATED_GPUS=2 scripts/validate_gpu.sh --quick
@@ -13,6 +14,7 @@ architecture=${1:-90}
 [[ $architecture =~ ^([0-9]+|emulated)$ ]] ||
   die "ARCHITECTURE: found '$architecture', expected a number such as 90 (Hopper) or 80 (Ampere), or emulated"
 file=${2:-$root/build/gpu-$architecture.tar.xz}
+only=("${@:3}")
 build=$root/build/gpu-$architecture
 
 command -v patchelf >/dev/null || die "packing needs patchelf; ask for: apt-get install patchelf"
@@ -21,7 +23,7 @@ settings=(--preset test)
 [[ $architecture == emulated ]] || settings=(--preset cuda -DCMAKE_CUDA_ARCHITECTURES="$architecture-real"
   -DCONVOY_NATIVE=OFF -DCONVOY_WERROR=OFF -DCMAKE_CXX_FLAGS=-march=x86-64-v3)
 quietly "$build.configure.log" "configuring for GPUs: $architecture" cmake -S "$root" "${settings[@]}" -B "$build"
-quietly "$build.build.log" "building" cmake --build "$build" --parallel "$(jobs)"
+quietly "$build.build.log" "building" cmake --build "$build" --parallel "$(jobs)" ${only:+--target "${only[@]}"}
 
 # Not packed: the C and C++ runtimes, which every system has, and the libraries of the driver and of CUDA.
 excluded='/(libc|libm|libdl|librt|libpthread|libresolv|libstdc\+\+|libgcc_s|ld-linux-x86-64'
@@ -29,13 +31,16 @@ excluded+='|libcuda|libcudart|libcudnn[a-z_]*|libcublas|libcublasLt|libnvrtc[a-z
 packed=$(mktemp -d)
 trap 'rm -rf "$packed"' EXIT
 mkdir -p "$packed/bin" "$packed/lib"
-programs=("$build"/bin/convoy-*)
-[[ -x $build/bin/comm_nccl_ranks ]] && programs+=("$build/bin/comm_nccl_ranks")
-for test in "$build"/bin/*_test; do
-  # The same rule as in gpu_validation/device_tests.py: by the names of suites and tests.
-  # Without -q: grep would end at the first match, and the program would fail when it prints the rest.
-  "$test" --gtest_list_tests | grep -E 'Cuda|Cudnn|Cublas|Gpu' >/dev/null && programs+=("$test")
-done
+programs=("${only[@]/#/$build/bin/}")
+if ((${#only[@]} == 0)); then
+  programs=("$build"/bin/convoy-*)
+  [[ -x $build/bin/comm_nccl_ranks ]] && programs+=("$build/bin/comm_nccl_ranks")
+  for test in "$build"/bin/*_test; do
+    # The same rule as in gpu_validation/device_tests.py: by the names of suites and tests.
+    # Without -q: grep would end at the first match, and the program would fail when it prints the rest.
+    "$test" --gtest_list_tests | grep -E 'Cuda|Cudnn|Cublas|Gpu' >/dev/null && programs+=("$test")
+  done
+fi
 for program in "${programs[@]}"; do
   strip -o "$packed/bin/$(basename "$program")" "$program"
   ldd "$program" | awk '$3 ~ /^\// {print $3}' | grep -Ev "$excluded" || true

@@ -6,7 +6,8 @@
 Reads numbers of steps from stdin and measures one window for each, so that the caller can measure something else in
 between while this process stays warm. Prints two lines before: after the first step, and when warm. A step is forward,
 loss with label smoothing, backward and Nesterov SGD on one fixed batch on the device. --compile compiles all of them,
-but with fp16 not the optimizer, since its gradients are scaled. Needs a Python interpreter with torch.
+but not the optimizer with --eager-optimizer (PyTorch's fused SGD then), or with fp16, whose gradients are scaled. Needs a
+Python interpreter with torch.
 """
 
 import argparse
@@ -43,7 +44,7 @@ class Training:
         self.smoothing = 0.0 if arguments.model == "lenet" else 0.1
         self.network = network
         self.compiles = compiles = arguments.compile != "no"
-        compiles_optimizer = compiles and arguments.precision != "fp16"
+        compiles_optimizer = compiles and arguments.precision != "fp16" and not arguments.eager_optimizer
         # The compiler fuses the updates of all parameters itself.
         self.optimizer = torch.optim.SGD(pytorch_models.decay_groups(network, 5e-4),
                                          lr=0.01,
@@ -110,6 +111,7 @@ def main():
     parser.add_argument("--precision", default="fp32", choices=pytorch_precision.PRECISIONS)
     parser.add_argument("--memory-format", default="channels_last", choices=["contiguous_format", "channels_last"])
     parser.add_argument("--compile", default="no", help="a mode of torch.compile, such as max-autotune")
+    parser.add_argument("--eager-optimizer", action="store_true")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--warmup", type=int, default=WARMUP_STEPS, help="steps before the first window")
     arguments = parser.parse_args()
