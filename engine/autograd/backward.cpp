@@ -60,17 +60,17 @@ GradView GradSlot::claim() {
   return GradView(target_->gradient.view(), mode);
 }
 
-void GradSlot::claim_beside(std::function<void(const Stream&, const GradView&)> write) {
+void GradSlot::claim_on_side_stream(std::function<void(const Stream&, const GradView&)> write) {
   if (!wanted()) return;
   const GradMode mode = target_->prepare();
   const Tensor gradient = target_->gradient;
   if (OpObserver::active() != nullptr)  // which times the work of an operation on the compute stream
     return write(gradient.stream(), GradView(gradient.view(), mode));
-  const std::uint64_t number = gradient.context().enqueue_beside(
+  const std::uint64_t number = gradient.context().enqueue_on_side_stream(
       [gradient, mode, write = std::move(write)](const Stream& stream) {
         write(stream, GradView(gradient.view(), mode));
       });
-  gradient.written_beside(number);
+  gradient.written_on_side_stream(number);
 }
 
 void GradSlot::alias_or_accumulate(const Tensor& gradient) {
@@ -228,7 +228,7 @@ class BackwardPass {
     leaf.grad = target.gradient;
     leaf.grad_is_new = target.has_value;
     if (!leaf.grad_is_new || !leaf.grad_ready_hook) return;
-    variable.context().end_beside();  // the hook may hand the gradient to another stream
+    variable.context().join_side_stream();  // the hook may hand the gradient to another stream
     leaf.grad_ready_hook();
   }
 
@@ -309,12 +309,12 @@ void backward(const Variable& loss, const BackwardOptions& options) {
         options.accumulate);
   } catch (...) {
     try {
-      context.end_beside();
+      context.join_side_stream();
     } catch (const Error&) {  // a consequence of the first error, which is rethrown
     }
     throw;
   }
-  context.end_beside();
+  context.join_side_stream();
 }
 
 }  // namespace convoy

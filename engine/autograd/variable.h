@@ -146,11 +146,11 @@ class GradSlot {
   /// write before the backward function returns. On the first contribution it also runs the leaf's grad-begin
   /// hook and allocates the gradient if needed. Returns a null view, which kernels skip, if !wanted().
   GradView claim();
-  /// Claims the destination like claim(), and calls write(stream, destination) with a stream on which the contribution
-  /// may be computed beside later work of the compute stream (DeviceContext::enqueue_beside()). For gradients that are
-  /// long to compute and that the rest of the backward pass does not read, like those of filters. `write` must hold the
-  /// tensors that it reads. Does nothing if !wanted().
-  void claim_beside(std::function<void(const Stream& stream, const GradView& destination)> write);
+  /// Claims the destination like claim(), and calls write(stream, destination), which enqueues the contribution on the
+  /// side stream of a GPU (DeviceContext::enqueue_on_side_stream()). For gradients that take long and that the rest of
+  /// the backward pass does not read, like those of filters. `write` must hold the tensors that it reads. Does nothing
+  /// if !wanted().
+  void claim_on_side_stream(std::function<void(const Stream& stream, const GradView& destination)> write);
   /// Contributes `gradient` as it is, like the backward of a sum or a reshape. Aliases the tensor without a
   /// copy if this is the first contribution and the input is not a leaf; otherwise copies it or adds it to
   /// the gradient. Does nothing if !wanted(). Throws UsageError if the shape is not that of the input.

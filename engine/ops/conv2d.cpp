@@ -58,26 +58,24 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
   std::vector<Variable> inputs = {x, filter};
   if (bias.defined()) inputs.push_back(bias);
   const int passes = (options.relu ? 3 : 0) + (bias.requires_grad() ? 1 : 0);
-  return record("conv2d", y, std::move(inputs),
-                [x = x.value(), w = filter.value(), y = options.relu ? y : Tensor(), options](
-                    const Tensor& dy, std::span<GradSlot> slots) {
-                  const Tensor g = detail::before_bias(dy, y, slots.size() > 2 ? slots[2] : GradSlot());
-                  // Parameters first, so that their all-reduce can start while dx is computed.
-                  slots[1].claim_beside([g, x, options](const Stream& stream, const GradView& dw) {
-                    on(stream, [&](auto& s) {
-                      kernels::conv2d_backward_filter(s, g.view(), x.view(), dw, options);
-                    });
-                  });
-                  if (!slots[0].wanted()) return;
-                  on(dy.stream(), [&](auto& s) {
-                    kernels::conv2d_backward_data(s, g.view(), w.view(), slots[0].claim(), options);
-                  });
-                },
-                detail::gemm_cost(flops_of(y, filter), x, filter, y, passes),
-                {{"stride", options.stride},
-                 {"padding", options.padding},
-                 {"groups", options.groups},
-                 {"relu", options.relu}});
+  return record(
+      "conv2d", y, std::move(inputs),
+      [x = x.value(), w = filter.value(), y = options.relu ? y : Tensor(), options](
+          const Tensor& dy, std::span<GradSlot> slots) {
+        const Tensor g = detail::before_bias(dy, y, slots.size() > 2 ? slots[2] : GradSlot());
+        // Parameters first, so that their all-reduce can start while dx is computed.
+        slots[1].claim_on_side_stream([g, x, options](const Stream& stream, const GradView& dw) {
+          on(stream, [&](auto& s) { kernels::conv2d_backward_filter(s, g.view(), x.view(), dw, options); });
+        });
+        if (!slots[0].wanted()) return;
+        on(dy.stream(),
+           [&](auto& s) { kernels::conv2d_backward_data(s, g.view(), w.view(), slots[0].claim(), options); });
+      },
+      detail::gemm_cost(flops_of(y, filter), x, filter, y, passes),
+      {{"stride", options.stride},
+       {"padding", options.padding},
+       {"groups", options.groups},
+       {"relu", options.relu}});
 }
 
 namespace {
@@ -141,7 +139,7 @@ BatchNormInput convolve(std::string_view name, const Variable& x, const BatchNor
       name, y, std::move(inputs),
       [x = x.value(), w = filter.value(), saved, options](const Tensor& dy, std::span<GradSlot> slots) {
         // Parameters first, as in conv2d().
-        slots[1].claim_beside([dy, x, saved, options](const Stream& stream, const GradView& dw) {
+        slots[1].claim_on_side_stream([dy, x, saved, options](const Stream& stream, const GradView& dw) {
           on(stream, [&](auto& s) {
             kernels::norm_conv2d_backward_filter(s, dy.view(), x.view(), saved.view(), dw, options);
           });

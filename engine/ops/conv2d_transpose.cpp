@@ -67,10 +67,9 @@ Variable conv2d_transpose(const Variable& x, const Variable& filter, const Varia
       kOp.data(), y, std::move(inputs),
       [x = x.value(), w = filter.value(), convolution](const Tensor& dy, std::span<GradSlot> slots) {
         // Parameters first, so that their all-reduce can start while dx is computed.
-        slots[1].claim_beside([x, dy, convolution](const Stream& stream, const GradView& dw) {
-          on(stream, [&](auto& s) {
-            kernels::conv2d_backward_filter(s, x.view(), dy.view(), dw, convolution);
-          });
+        slots[1].claim_on_side_stream([x, dy, convolution](const Stream& stream, const GradView& dw) {
+          on(stream,
+             [&](auto& s) { kernels::conv2d_backward_filter(s, x.view(), dy.view(), dw, convolution); });
         });
         on(dy.stream(), [&](auto& s) {
           if (slots.size() > 2 && slots[2].wanted()) kernels::sum_rows(s, dy.view(), slots[2].claim());

@@ -66,17 +66,17 @@ class Batches {
   }
   const std::vector<Batch>& all() const { return batches_; }
 
-  /// Orthogonalizes all directions: the largest batch on the compute stream, the others beside it. The GEMMs of one
-  /// batch are too small for a GPU, and each waits for the one before.
+  /// Orthogonalizes all directions: the largest batch on the compute stream, the others on the side stream. The GEMMs of
+  /// one batch are too small to fill a GPU, and each waits for the previous one.
   void orthogonalize(int steps) const {
     const Batch& largest = *std::max_element(
         batches_.begin(), batches_.end(),
         [](const Batch& a, const Batch& b) { return a.directions.numel() < b.directions.numel(); });
     for (const Batch& batch : batches_)
       if (&batch != &largest)
-        batch.directions.context().enqueue_beside(newton_schulz_work(batch.directions, steps));
+        batch.directions.context().enqueue_on_side_stream(newton_schulz_work(batch.directions, steps));
     newton_schulz(largest.directions, steps);
-    largest.directions.context().end_beside();
+    largest.directions.context().join_side_stream();
   }
 
  private:

@@ -21,7 +21,7 @@ namespace convoy::optim {
 void newton_schulz(const Tensor& x, int steps);
 
 /// Allocates what newton_schulz() needs, and returns a function that enqueues its work on a stream, once. The function
-/// holds the memory (DeviceContext::enqueue_beside()).
+/// holds the memory (DeviceContext::enqueue_on_side_stream()).
 std::function<void(const Stream&)> newton_schulz_work(const Tensor& x, int steps);
 
 }  // namespace convoy::optim

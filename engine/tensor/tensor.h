@@ -30,16 +30,16 @@ class Storage {
   /// meta device.
   void* data() const { return data_; }
 
-  /// Notes that the work with this number of DeviceContext::enqueue_beside() writes the block.
-  void written_beside(std::uint64_t number) { beside_ = number; }
+  /// Notes that the work with this number of DeviceContext::enqueue_on_side_stream() writes the block.
+  void written_on_side_stream(std::uint64_t number) { side_work_ = number; }
   /// Makes the compute stream wait for that work.
-  void wait_beside() const {
-    if (beside_ != 0) context_.wait_beside(beside_);
+  void wait_for_side_stream() const {
+    if (side_work_ != 0) context_.wait_for_side_stream(side_work_);
   }
 
  private:
   DeviceContext context_;
-  std::uint64_t beside_ = 0;
+  std::uint64_t side_work_ = 0;
   std::size_t bytes_ = 0;  // from the allocator; 0 for memory of another owner
   std::shared_ptr<void> memory_;
   void* data_;
@@ -103,10 +103,10 @@ class Tensor {
   Stream stream() const { return context().stream(); }
 
   /// Returns the view that kernels take. As with a pointer, a const Tensor still gives write access. If work of
-  /// DeviceContext::enqueue_beside() writes the storage, makes the compute stream wait for it first.
+  /// DeviceContext::enqueue_on_side_stream() writes the storage, makes the compute stream wait for it first.
   View view() const;
-  /// Notes that the work with this number of DeviceContext::enqueue_beside() writes the tensor's storage.
-  void written_beside(std::uint64_t number) const { storage_->written_beside(number); }
+  /// Notes that the work with this number of DeviceContext::enqueue_on_side_stream() writes the tensor's storage.
+  void written_on_side_stream(std::uint64_t number) const { storage_->written_on_side_stream(number); }
   /// Returns whether both tensors use the same storage.
   bool shares_storage_with(const Tensor& other) const { return storage_ == other.storage_; }
   /// Returns whether no other tensor uses this tensor's storage.

@@ -15,7 +15,6 @@ using cuda::store_pack;
 using cuda::widen;
 
 constexpr int kAugmentBlock = 256;
-constexpr int kPacksOfThread = 2;  // so that fewer blocks wait for the choices
 
 /// The sizes of an image, and the divisors that split an element's index into row, pixel and channel.
 struct ImageSizes {
@@ -85,7 +84,7 @@ __device__ C augmented_element(const ImageSizes& sizes, bool reflect, const Samp
   return normalize_pixel(byte, sample.channels[channel].mean, sample.channels[channel].inverse_std);
 }
 
-/// Each thread computes kPacksOfThread times kWidth adjacent elements of out. gridDim.x is N times the number of blocks per image.
+/// Each thread computes kWidth adjacent elements of out. gridDim.x is N times the number of blocks per image.
 /// kHasColors: the options change saturation or hue.
 template <class T, int kWidth, bool kHasColors>
 __global__ void __launch_bounds__(kAugmentBlock)
@@ -115,16 +114,14 @@ __global__ void __launch_bounds__(kAugmentBlock)
   __syncthreads();
 
   const auto block = static_cast<int>(blockIdx.x - sample * blocks_per_image.value());
+  const int begin = (block * kAugmentBlock + thread) * kWidth;
+  if (begin >= sizes.elements()) return;
   const std::uint8_t* const image = images + std::int64_t{rows[sample]} * sizes.elements();
-  for (int part = 0; part < kPacksOfThread; ++part) {
-    const int begin = ((block * kPacksOfThread + part) * kAugmentBlock + thread) * kWidth;
-    if (begin >= sizes.elements()) return;
-    Pack<T, kWidth> pack;
-    for (int i = 0; i < kWidth; ++i)
-      pack.values[i] =
-          narrow<T>(augmented_element<kHasColors>(sizes, options.reflect, shared, image, begin + i));
-    store_pack(out + sample * sizes.elements() + begin, pack);
-  }
+  Pack<T, kWidth> pack;
+  for (int i = 0; i < kWidth; ++i)
+    pack.values[i] =
+        narrow<T>(augmented_element<kHasColors>(sizes, options.reflect, shared, image, begin + i));
+  store_pack(out + sample * sizes.elements() + begin, pack);
 }
 
 /// Each thread mixes kWidth adjacent elements of one image.
@@ -161,7 +158,7 @@ void augment(CudaStream& stream, ConstView images, ConstView rows, ConstView ids
   dispatch(cuda::kGpuTypes, out.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto run = [&](auto kernel, int width) {
-      const unsigned blocks_per_image = blocks_for(sizes.elements(), kAugmentBlock * kPacksOfThread * width);
+      const unsigned blocks_per_image = blocks_for(sizes.elements(), kAugmentBlock * width);
       launch(stream, blocks_per_image * static_cast<unsigned>(rows.numel()), kAugmentBlock,
              sizeof(Sample<compute_t<T>>), kernel, sizes, cuda::Divisor(blocks_per_image), options, random,
              images.as<std::uint8_t>(), rows.as<std::int32_t>(), ids.as<std::int32_t>(), out.as<T>());

@@ -144,10 +144,10 @@ void DeviceContext::set_autotune(bool enabled) const { state_->set_autotune(enab
 std::vector<std::string> DeviceContext::take_warnings() const { return state_->take_warnings(); }
 void DeviceContext::synchronize() const { state_->synchronize(); }
 
-std::uint64_t DeviceContext::enqueue_beside(std::function<void(const Stream&)> work) const {
-  return state_->enqueue_beside(std::move(work));
+std::uint64_t DeviceContext::enqueue_on_side_stream(std::function<void(const Stream&)> work) const {
+  return state_->enqueue_on_side_stream(std::move(work));
 }
-void DeviceContext::wait_beside(std::uint64_t number) const { state_->wait_beside(number); }
-void DeviceContext::end_beside() const { state_->end_beside(); }
+void DeviceContext::wait_for_side_stream(std::uint64_t number) const { state_->wait_for_side_stream(number); }
+void DeviceContext::join_side_stream() const { state_->join_side_stream(); }
 
 }  // namespace convoy

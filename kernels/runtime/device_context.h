@@ -79,17 +79,18 @@ class DeviceContext {
   /// Blocks until all work on the compute stream is complete.
   void synchronize() const;
 
-  /// Calls work(stream) and returns its number. On a GPU, `stream` is a second stream, which has waited for the work on
-  /// the compute stream so far: the GPU may run this work at the same time as later work on the compute stream. That
-  /// one must not touch the memory of this work before wait_beside(number). `work` is destroyed after the
-  /// compute stream has waited for it, so tensors that it holds live long enough. Work of several calls runs in order;
-  /// at most kMaxBeside calls are pending, so that memory is not held for long. Other devices have one stream.
-  std::uint64_t enqueue_beside(std::function<void(const Stream& stream)> work) const;
-  static constexpr int kMaxBeside = 3;
+  /// Calls work(stream) and returns the number of the call. On a GPU, `stream` is a second stream, which waits for the
+  /// work on the compute stream so far. The GPU may run it at the same time as later work on the compute stream, which
+  /// must not touch the same memory before wait_for_side_stream(number). `work` is destroyed after the compute stream
+  /// waits for it, so tensors that it holds live long enough. The work of several calls runs in order. At most
+  /// kMaxSideWorks calls are pending, so memory is not held for long. On other devices, `stream` is the compute stream.
+  std::uint64_t enqueue_on_side_stream(std::function<void(const Stream& stream)> work) const;
+  static constexpr int kMaxSideWorks = 3;
   /// Makes the compute stream wait for the work with this number. Does not block.
-  void wait_beside(std::uint64_t number) const;
-  /// Makes the compute stream wait for all work of enqueue_beside(). After an error in one of the streams, discards it.
-  void end_beside() const;
+  void wait_for_side_stream(std::uint64_t number) const;
+  /// Makes the compute stream wait for all work of enqueue_on_side_stream(). If it throws, as after a failed capture,
+  /// nothing is pending any more.
+  void join_side_stream() const;
 
   /// Compares identity: the same stream and the same allocator.
   friend bool operator==(const DeviceContext& a, const DeviceContext& b) { return a.state_ == b.state_; }

@@ -24,12 +24,12 @@ struct DeviceContext::State {
 
   virtual Stream stream() = 0;
   virtual void synchronize() {}
-  virtual std::uint64_t enqueue_beside(std::function<void(const Stream&)> work) {
+  virtual std::uint64_t enqueue_on_side_stream(std::function<void(const Stream&)> work) {
     work(stream());
     return 0;
   }
-  virtual void wait_beside(std::uint64_t /*number*/) {}
-  virtual void end_beside() {}
+  virtual void wait_for_side_stream(std::uint64_t /*number*/) {}
+  virtual void join_side_stream() {}
   virtual void set_autotune(bool) {}
   virtual std::vector<std::string> take_warnings() { return {}; }
   virtual std::string hardware() const { return ""; }

@@ -103,7 +103,8 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::choose(CudaStream& stream, const 
   if (const auto stored = stream.algorithm_cache().find(key_of(stream, problem))) {
     if (problem.has_epilogue() && *stored == kSeparate)
       return Entry{.method = Method::separate, .is_final = true};
-    if (*stored == kPadded && padded_problem(problem)) return Entry{.method = Method::padded, .is_final = true};
+    if (*stored == kPadded && padded_problem(problem))
+      return Entry{.method = Method::padded, .is_final = true};
     const auto own = ImplicitGemm::from_text(stream, problem, *stored);
     if (own && options.convolutions != Convolutions::cudnn)
       return Entry{.method = Method::implicit_gemm, .own = *own, .is_final = true};
@@ -311,8 +312,8 @@ void Conv2dPlans::report(CudaStream& stream, const Conv2dProblem& problem, const
                           entry.method == Method::plan            ? entry.plan->to_text() + " replaces it"
                           : entry.method == Method::implicit_gemm ? entry.own.to_text() + " replaces it"
                           : entry.method == Method::separate      ? "bias and ReLU run after the convolution"
-                          : entry.method == Method::padded        ? "a convolution of padded copies replaces it"
-                                                             : "plain loops compute it, which are slow"));
+                          : entry.method == Method::padded ? "a convolution of padded copies replaces it"
+                                                           : "plain loops compute it, which are slow"));
 }
 
 }  // namespace convoy::kernels

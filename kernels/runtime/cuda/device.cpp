@@ -174,23 +174,23 @@ std::shared_ptr<DeviceContext::State> DeviceContext::make_cuda(int index, const 
     void synchronize() override { compute.synchronize(); }
     void set_autotune(bool enabled) override {
       compute.set_autotune(enabled);
-      if (beside) beside->stream().set_autotune(enabled);
+      if (side) side->stream().set_autotune(enabled);
     }
     std::vector<std::string> take_warnings() override {
       std::vector<std::string> warnings = compute.take_warnings();
-      if (beside)
-        for (std::string& warning : beside->stream().take_warnings()) warnings.push_back(std::move(warning));
+      if (side)
+        for (std::string& warning : side->stream().take_warnings()) warnings.push_back(std::move(warning));
       return warnings;
     }
-    std::uint64_t enqueue_beside(std::function<void(const Stream&)> work) override {
-      if (!beside) beside.emplace(compute);
-      return beside->enqueue(std::move(work));
+    std::uint64_t enqueue_on_side_stream(std::function<void(const Stream&)> work) override {
+      if (!side) side.emplace(compute);
+      return side->enqueue(std::move(work));
     }
-    void wait_beside(std::uint64_t number) override {
-      if (beside) beside->wait(number);
+    void wait_for_side_stream(std::uint64_t number) override {
+      if (side) side->wait(number);
     }
-    void end_beside() override {
-      if (beside) beside->end();
+    void join_side_stream() override {
+      if (side) side->end();
     }
     std::string hardware() const override {
       const std::string cudnn = cudnn_version_text();
@@ -204,7 +204,7 @@ std::shared_ptr<DeviceContext::State> DeviceContext::make_cuda(int index, const 
     // Its constructor makes this GPU current before the first call that creates a context. Otherwise a
     // process that uses another GPU would also create a context on GPU 0.
     CudaStream compute;
-    std::optional<SideStream> beside;
+    std::optional<SideStream> side;
   };
   return std::make_shared<CudaState>(index, options);
 }

@@ -10,14 +10,14 @@ SideStream::SideStream(CudaStream& compute)
               {.priority = StreamPriority::low,
                .cuda = compute.cuda_options(),
                .algorithms = &compute.algorithm_cache(),
-               .beside = &compute}),
+               .side_of = &compute}),
       ready_(compute.device()) {
   stream_.set_autotune(compute.autotune_is_enabled());
   for (std::unique_ptr<CudaEvent>& event : done_) event = std::make_unique<CudaEvent>(compute.device());
 }
 
 std::uint64_t SideStream::enqueue(std::function<void(const Stream&)> work) {
-  if (pending_.size() >= DeviceContext::kMaxBeside) wait(enqueued_ + 1 - DeviceContext::kMaxBeside);
+  if (pending_.size() >= DeviceContext::kMaxSideWorks) wait(enqueued_ + 1 - DeviceContext::kMaxSideWorks);
   compute_.record(ready_);
   stream_.wait(ready_);
   work(std::ref(stream_));

@@ -1,4 +1,4 @@
-// SideStream: work that a GPU runs beside its compute stream, behind DeviceContext::enqueue_beside().
+// SideStream: the implementation of DeviceContext::enqueue_on_side_stream() for a GPU.
 #pragma once
 
 #include <array>
@@ -20,11 +20,11 @@ class SideStream {
 
   /// Returns the stream, for its settings.
   CudaStream& stream() { return stream_; }
-  /// Runs `work` with this stream after what the compute stream has got so far, as DeviceContext::enqueue_beside().
+  /// Implements DeviceContext::enqueue_on_side_stream().
   std::uint64_t enqueue(std::function<void(const Stream&)> work);
   /// Makes the compute stream wait for the work with this number and for earlier work, and releases what they hold.
   void wait(std::uint64_t number);
-  /// Makes the compute stream wait for all work. If that fails, as after a failed capture, discards the rest.
+  /// Makes the compute stream wait for all work. If it throws, nothing is pending any more.
   void end();
 
  private:
@@ -37,7 +37,7 @@ class SideStream {
   CudaStream& compute_;
   CudaStream stream_;
   CudaEvent ready_;
-  std::array<std::unique_ptr<CudaEvent>, DeviceContext::kMaxBeside + 1> done_;
+  std::array<std::unique_ptr<CudaEvent>, DeviceContext::kMaxSideWorks + 1> done_;
   std::deque<Pending> pending_;
   std::uint64_t enqueued_ = 0;  // the number of the last work; pending_ has the last ones
 };

@@ -63,8 +63,8 @@ CudaStream::CudaStream(int device, CachingAllocator& memory, const CudaStreamOpt
       options_(options.cuda),
       algorithms_(options.algorithms != nullptr ? options.algorithms : &own_algorithms_),
       autotune_(!options.cuda.deterministic),
-      neighbour_(options.beside),
-      is_beside_(options.beside != nullptr) {
+      neighbour_(options.side_of),
+      is_side_(options.side_of != nullptr) {
   make_current();
   constexpr std::size_t kBytes = kTickets * sizeof(unsigned);
   void* tickets = nullptr;
@@ -73,12 +73,12 @@ CudaStream::CudaStream(int device, CachingAllocator& memory, const CudaStreamOpt
   CUDA_CHECK(
       cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, runtime_priority(options.priority)));
   CUDA_CHECK(cudaMemsetAsync(tickets, 0, kBytes, stream_));
-  if (is_beside_) neighbour_->neighbour_ = this;
+  if (is_side_) neighbour_->neighbour_ = this;
 }
 
 CudaStream::~CudaStream() {
   cudaSetDevice(device_);
-  if (is_beside_) neighbour_->neighbour_ = nullptr;
+  if (is_side_) neighbour_->neighbour_ = nullptr;
   locals_.clear();
   cudaStreamDestroy(stream_);
 }
@@ -86,7 +86,7 @@ CudaStream::~CudaStream() {
 void CudaStream::FreeTickets::operator()(unsigned* tickets) const { cudaFree(tickets); }
 
 void CudaStream::release(void* block, std::size_t bytes) noexcept {
-  if (is_beside_ && block != nullptr)
+  if (is_side_ && block != nullptr)
     released_.emplace_back(block, bytes);
   else
     memory_.release(block, bytes);

@@ -57,8 +57,9 @@ struct CudaStreamOptions {
   StreamPriority priority = StreamPriority::normal;
   CudaOptions cuda = {};
   AlgorithmCache* algorithms = nullptr;  // must outlive the stream; null: the stream owns a cache
-  /// A stream of the same GPU and memory that this one runs beside, see release(). It must outlive this stream.
-  CudaStream* beside = nullptr;
+  /// Makes this stream a side stream (SideStream) of another one, with which it shares the GPU and the memory. That one
+  /// must outlive it.
+  CudaStream* side_of = nullptr;
 };
 
 /// A CUDA stream on one GPU, which does not synchronize with the legacy default stream. Memory is
@@ -94,13 +95,13 @@ class CudaStream {
   /// Returns and clears the warnings.
   std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
 
-  /// Returns scratch memory of this stream to the allocator: at once, or, for a stream that runs beside another one,
-  /// when take_released() returns it. The allocator would give it to the other stream, which does not wait.
+  /// Returns scratch memory of this stream to the allocator, at once. A side stream collects it for take_released():
+  /// the allocator could give it to the main stream, which does not wait for the kernels that use it.
   void release(void* block, std::size_t bytes) noexcept;
-  /// Returns an owner of all memory that was released since the last call, for a stream beside another one.
+  /// Returns an owner of all memory that this side stream has collected. It returns the memory to the allocator.
   std::shared_ptr<void> take_released();
-  /// Blocks until the other stream of `CudaStreamOptions::beside` is idle, if there is one: this stream or the one
-  /// that it runs beside. Then work on this stream can be timed.
+  /// Blocks until the side stream of this stream, or the stream whose side stream this is, is idle. Then work on this
+  /// stream can be timed.
   void wait_for_neighbour();
   /// Returns whether the stream has waited for an event since the last call. A kernel after an event must not start
   /// early.
@@ -150,7 +151,7 @@ class CudaStream {
   bool autotune_;
   std::vector<std::string> warnings_;
   CudaStream* neighbour_ = nullptr;
-  bool is_beside_;
+  bool is_side_;
   bool has_waited_ = false;
   std::vector<std::pair<void*, std::size_t>> released_;
   struct FreeTickets {

@@ -24,8 +24,8 @@ TYPED_TEST(CudaChannelPadding, PadsWithZerosAndCutsAgain) {
   struct Case {
     std::int64_t rows, channels, padded;
   };
-  for (const auto& [rows, channels, padded] :
-       {Case{35, 3, 16}, Case{600, 1, 8}, Case{7, 9, 16}, Case{5, 16, 16}, Case{37, 24, 32}, Case{3, 40, 64}}) {
+  for (const auto& [rows, channels, padded] : {Case{35, 3, 16}, Case{600, 1, 8}, Case{7, 9, 16},
+                                               Case{5, 16, 16}, Case{37, 24, 32}, Case{3, 40, 64}}) {
     SCOPED_TRACE(::testing::Message() << rows << " rows, " << channels << " channels of " << padded);
     const auto values = Array<T>::random({1, rows, channels}, 1);
     const DeviceArray<T> x(gpu, values), wide(gpu, Array<T>({1, rows, padded}, static_cast<T>(7))),
