@@ -14,9 +14,13 @@ import concurrent.futures
 import functools
 import os
 import pathlib
+import sys
 
-import numpy
-from PIL import Image
+try:
+    import numpy
+    from PIL import Image
+except ModuleNotFoundError as problem:
+    sys.exit(f"photographs.py: {problem}; it needs NumPy and Pillow: pip install numpy pillow")
 
 CLASSES = 10
 FIELD = 1024  # pixels per side

@@ -1,7 +1,11 @@
 // Tests that a batch norm with a fused GELU computes on a GPU what separate kernels compute.
+#include <algorithm>
+#include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/shared/normal_quotient.h"
 #include "tests/kernels/batchnorm_shards.h"
 #include "tests/testing/support/gpu.h"
 
@@ -15,6 +19,22 @@ using testing::Norm;
 
 constexpr Fusion kPlain{.training = true, .relu = false, .residual = false};
 constexpr Fusion kGelu{.training = true, .relu = false, .residual = false, .gelu = true};
+
+TEST(NormalQuotient, HasTheErrorsThatItStates) {
+  for (const bool is_short : {false, true}) {
+    double largest = 0;
+    for (int i = 0; i <= 14500; ++i) {
+      const float size = static_cast<float>(i) * 1e-3F;
+      const kernels::NormalQuotient found =
+          is_short ? kernels::short_normal_quotient(size) : kernels::normal_quotient(size);
+      const double exact = 0.5 * std::erfc(size * std::numbers::sqrt2 / 2) * std::exp(0.5 * size * size);
+      largest = std::max(largest, std::abs(double{found.above} / double{found.below} / exact - 1));
+    }
+    // Rounding adds at most half a unit in the last place for each of nine operations.
+    EXPECT_LE(largest, is_short ? 0x1.1p-15 : 0x1p-27 + 9 * 0x1p-24);
+    EXPECT_GE(largest, is_short ? 0x1p-16 : 0.0);
+  }
+}
 
 /// Runs batch norm, and then the kernels of a GELU, in `norm`.
 template <class T>
