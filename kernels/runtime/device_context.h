@@ -85,7 +85,7 @@ class DeviceContext {
   /// waits for it, so tensors that it holds live long enough. The work of several calls runs in order. At most
   /// kMaxSideWorks calls are pending, so memory is not held for long. On other devices, `stream` is the compute stream.
   std::uint64_t enqueue_on_side_stream(std::function<void(const Stream& stream)> work) const;
-  static constexpr int kMaxSideWorks = 3;
+  static constexpr int kMaxSideWorks = 3;  ///< The maximum number of pending calls.
   /// Makes the compute stream wait for the work with this number. Does not block.
   void wait_for_side_stream(std::uint64_t number) const;
   /// Makes the compute stream wait for all work of enqueue_on_side_stream(). If it throws, as after a failed capture,

@@ -48,7 +48,7 @@ double elapsed_ms(const CudaEvent& begin, const CudaEvent& end);
 
 /// The scheduling priority of a stream. Pending thread blocks of a stream of higher priority start before those
 /// of other streams. High priority is meant for communication: computation waits for it, and its kernels have
-/// few blocks. Low priority is meant for work whose results nobody waits for yet.
+/// few blocks. Low priority is meant for work whose results are needed later.
 enum class StreamPriority : std::uint8_t { low, normal, high };
 
 class CudaStream;
