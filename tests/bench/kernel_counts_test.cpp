@@ -51,6 +51,11 @@ const std::map<std::string, double> kLowerEfficiency = {
     {"augment", 0.5},  // a lane loads 4 neighboring bytes one by one, since crops begin at any byte
 };
 
+/// Kernels that store more than the bytes of the table, as a multiple of them, and the reason.
+const std::map<std::string, double> kStoresMore = {
+    {"batch_norm_backward_gelu", 2},  // the gradient before the GELU, which is long to compute, and then dx
+};
+
 TEST(KernelCounts, AreTheBytesOfTheTable) {
   const DeviceContext device = DeviceContext::create_cuda(0);
   for (const KernelRow& row : kernel_rows(kElements)) {
@@ -65,7 +70,9 @@ TEST(KernelCounts, AreTheBytesOfTheTable) {
     }
     EXPECT_LE(static_cast<double>(all.bytes_read), read + kMore * array);
     EXPECT_GE(all.bytes_written, row.bytes_written);
-    EXPECT_LE(static_cast<double>(all.bytes_written), written + kMore * array);
+    const auto more = kStoresMore.find(row.name);
+    EXPECT_LE(static_cast<double>(all.bytes_written),
+              (more == kStoresMore.end() ? 1 : more->second) * written + kMore * array);
   }
 }
 
