@@ -291,7 +291,7 @@ class Backward {
   void put_data_gradients(const T* stored = nullptr) const {
     Upstream<T> from = upstream();
     if (stored != nullptr) from.dy = stored;
-    const GradView dresidual = stored != nullptr && stored == a_.dresidual.as<T>() ? GradView() : a_.dresidual;
+    const GradView dresidual = stored == a_.dresidual.as<T>() ? GradView() : a_.dresidual;
     if (a_.rows() == 0 || !(a_.dx.wanted() || dresidual.wanted())) return;
     const auto run = [&](auto width) {
       const ChannelTiling tiling = tile_channels(a_.rows(), a_.channels(), width, kElementwise);
