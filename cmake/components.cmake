@@ -17,7 +17,7 @@ function(convoy_component name)
   endif()
   install(TARGETS convoy_${name} EXPORT convoy_${component})
   install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} DESTINATION include/convoy FILES_MATCHING PATTERN "*.h"
-          PATTERN cudnn EXCLUDE PATTERN cublas EXCLUDE PATTERN winograd EXCLUDE
+          PATTERN cudnn EXCLUDE PATTERN cublas EXCLUDE PATTERN winograd EXCLUDE PATTERN few_channels EXCLUDE
           PATTERN doctor EXCLUDE PATTERN examples EXCLUDE)
 endfunction()
 

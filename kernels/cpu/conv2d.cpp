@@ -1,6 +1,7 @@
 // kernels/conv2d.h on the CPU: chooses the algorithm of each convolution, and calls oneDNN.
 //
-// f32 uses Winograd's algorithm where it pays, otherwise oneDNN. f64 uses the reference loops. bf16 uses the
+// f32 uses Winograd's algorithm or a matrix product of windows (few_channels/) where they pay, otherwise oneDNN.
+// f64 uses the reference loops. bf16 uses the
 // fastest of Winograd in f32, oneDNN in bf16, and oneDNN on f32 copies. Images are NHWC in memory. oneDNN
 // chooses the layout of the filter, and each call reorders the OHWI filter into it: the filter changes at
 // every training step anyway and is small compared with the images.
@@ -10,6 +11,7 @@
 #include <string_view>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/cpu/few_channels/conv2d.h"
 #include "convoy/kernels/cpu/onednn/convolution.h"
 #include "convoy/kernels/cpu/onednn/versions.h"
 #include "convoy/kernels/cpu/primitives/float_copies.h"
@@ -46,7 +48,7 @@ struct Switches {
   }
 };
 
-enum class ConvAlgorithm { reference, winograd, onednn, f32_copies };
+enum class ConvAlgorithm { reference, winograd, few_channels, onednn, f32_copies };
 
 /// Returns the algorithm of all three directions of a convolution. For bf16: with dot-product instructions
 /// for bf16, oneDNN is as fast as Winograd in f32, which rounds less. With tile instructions (AMX) oneDNN is
@@ -62,7 +64,8 @@ ConvAlgorithm choose_algorithm(CpuStream& stream, DType dtype, const ConvSizes& 
   const Switches& switches = stream.local<Switches>();
   const bool library_is_faster = half && switches.onednn_bf16 && switches.tiles;
   if (switches.winograd && winograd::pays(s) && !library_is_faster) return ConvAlgorithm::winograd;
-  return half && !switches.onednn_bf16 ? ConvAlgorithm::f32_copies : ConvAlgorithm::onednn;
+  if (half) return switches.onednn_bf16 ? ConvAlgorithm::onednn : ConvAlgorithm::f32_copies;
+  return few_channels::pays(s) ? ConvAlgorithm::few_channels : ConvAlgorithm::onednn;
 }
 
 // Calls convolve(first, second, third, result) with f32 copies of the arguments, then rounds the result to
@@ -97,6 +100,7 @@ void conv2d_forward(CpuStream& stream, ConstView x, ConstView filter, ConstView 
   switch (choose_algorithm(stream, y.dtype, sizes)) {
     case ConvAlgorithm::reference: return conv2d_forward_reference(stream, x, filter, bias, y, options);
     case ConvAlgorithm::winograd: return winograd::forward(stream, x, filter, bias, y, options);
+    case ConvAlgorithm::few_channels: return few_channels::forward(stream, x, filter, bias, y, options);
     case ConvAlgorithm::f32_copies:
       return with_f32_copies(stream, x, filter, bias, GradView(y),
                              [&](ConstView wide_x, ConstView wide_filter, ConstView wide_bias, View wide_y) {
@@ -115,6 +119,7 @@ void conv2d_backward_data(CpuStream& stream, ConstView dy, ConstView filter, Gra
   switch (choose_algorithm(stream, dx.dtype, sizes)) {
     case ConvAlgorithm::reference: return conv2d_backward_data_reference(stream, dy, filter, dx, options);
     case ConvAlgorithm::winograd: return winograd::backward_data(stream, dy, filter, dx, options);
+    case ConvAlgorithm::few_channels: return few_channels::backward_data(stream, dy, filter, dx, options);
     case ConvAlgorithm::f32_copies:
       return with_f32_copies(stream, dy, filter, {}, dx,
                              [&](ConstView wide_dy, ConstView wide_filter, ConstView, View wide_dx) {
@@ -132,6 +137,7 @@ void conv2d_backward_filter(CpuStream& stream, ConstView dy, ConstView x, GradVi
   switch (choose_algorithm(stream, dfilter.dtype, sizes)) {
     case ConvAlgorithm::reference: return conv2d_backward_filter_reference(stream, dy, x, dfilter, options);
     case ConvAlgorithm::winograd: return winograd::backward_filter(stream, dy, x, dfilter, options);
+    case ConvAlgorithm::few_channels: return few_channels::backward_filter(stream, dy, x, dfilter, options);
     case ConvAlgorithm::f32_copies:
       return with_f32_copies(
           stream, dy, x, {}, dfilter, [&](ConstView wide_dy, ConstView wide_x, ConstView, View wide_dfilter) {

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "convoy/kernels/cpu/onednn/convolution.h"
+#include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/runtime/memory/memory.h"
 #include "tests/kernels/conv2d_comparison.h"
 
@@ -21,7 +23,7 @@ using testing::expect_near;
 using testing::expect_same_bits;
 using testing::kEps;
 
-/// Cases for oneDNN. winograd_test.cpp has the cases for Winograd's algorithm.
+/// All algorithms but Winograd's. winograd_test.cpp and few_channels_test.cpp have more cases for those.
 void compare(const ConvCase& c, GradMode mode, std::size_t offset = 0) {
   const DirectConvolutions direct;
   CpuStream stream({.threads = 2});
@@ -123,6 +125,30 @@ TEST(Conv2d, EqualsTheReference) {
   for (const ConvCase& c : testing::kConvCases) compare(c, GradMode::overwrite);
 }
 
+// Includes the cases that conv2d_forward() computes by other algorithms.
+TEST(OneDnn, EqualsTheReference) {
+  CpuStream stream({.threads = 2});
+  const auto forward = [](CpuStream& on, ConstView x, ConstView filter, ConstView bias, View y,
+                          Conv2dOptions options) {
+    kernels::onednn::convolution_forward(on, {x.shape, filter.shape, y.shape, options}, x, filter, bias, y);
+    if (options.relu) kernels::relu_forward(on, y, y);
+  };
+  const auto backward_data = [](CpuStream& on, ConstView dy, ConstView filter, GradView dx,
+                                Conv2dOptions options) {
+    kernels::onednn::convolution_backward_data(on, {dx.shape, filter.shape, dy.shape, options}, dy, filter,
+                                               {.data = dx.data, .shape = dx.shape, .dtype = dx.dtype});
+  };
+  const auto backward_filter = [](CpuStream& on, ConstView dy, ConstView x, GradView dfilter,
+                                  Conv2dOptions options) {
+    kernels::onednn::convolution_backward_filter(
+        on, {x.shape, dfilter.shape, dy.shape, options}, dy, x,
+        {.data = dfilter.data, .shape = dfilter.shape, .dtype = dfilter.dtype});
+  };
+  for (const ConvCase& c : testing::kConvCases)
+    testing::compare_with_reference(stream, {forward, backward_data, backward_filter}, 1, c,
+                                    GradMode::overwrite);
+}
+
 TEST(Conv2d, AccumulatesGradients) {
   for (const ConvCase& c : testing::kConvCases) compare(c, GradMode::accumulate);
 }
@@ -201,12 +227,13 @@ TEST(Conv2d, BitsDoNotDependOnThreads) {
   expect_bits_independent_of_threads<bfloat16>();
 }
 
-// 16 channels use Winograd's algorithm, 12 channels use oneDNN.
+// 3x3 windows of 16 channels use Winograd's algorithm, of 12 oneDNN; 5x5 windows of 6 are products of windows.
 TEST(Conv2d, ReturnsWorkspaceToStream) {
-  for (const int channels : {16, 12}) {
+  for (const int channels : {16, 12, 6}) {
     SCOPED_TRACE(channels);
     CpuStream stream({.threads = 2});
-    const ConvCase c{4, 16, 16, channels, 32, 3, 3, 1, 1};
+    const int window = channels == 6 ? 5 : 3;
+    const ConvCase c{4, 16, 16, channels, 16, window, window, 1, 1};
     const ConvArrays<float> in(c);
     Array<float> dx(c.x());
     kernels::conv2d_backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(GradMode::accumulate),

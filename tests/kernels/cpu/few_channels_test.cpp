@@ -1,0 +1,124 @@
+// Tests of the convolution of images with few channels.
+#include "convoy/kernels/cpu/few_channels/conv2d.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tests/kernels/conv2d_comparison.h"
+
+namespace convoy {
+namespace {
+
+using testing::Array;
+using testing::ConvArrays;
+using testing::ConvCase;
+using testing::expect_same_bits;
+
+bool pays(const ConvCase& c) {
+  return kernels::few_channels::pays(kernels::ConvSizes(c.x(), c.filter(), c.y(), c.options()));
+}
+
+/// All sizes that the algorithm supports, also those for which it is not the fastest.
+std::vector<ConvCase> cases() {
+  std::vector<ConvCase> cases;
+  for (const ConvCase& c : testing::kConvCases)
+    if (c.groups == 1 && c.stride == 1 && c.padding < std::min(c.kh, c.kw)) cases.push_back(c);
+  const ConvCase more[] = {
+      {5, 32, 32, 3, 6, 5, 5, 1, 0},   // the layers of LeNet on CIFAR-10
+      {5, 14, 14, 6, 16, 5, 5, 1, 0},  //
+      {33, 12, 12, 1, 6, 5, 5, 1, 2},  // more images than arrays of sums
+      {2, 60, 50, 7, 20, 3, 3, 1, 1},  // several bands of rows in an image
+      {1, 90, 31, 4, 31, 3, 5, 1, 2},  // bands with windows that are not square
+      {2, 5, 6, 9, 17, 4, 2, 1, 1},    // even windows
+      {1, 1, 40, 5, 12, 1, 3, 1, 0},   // one row
+      {1, 40, 1, 5, 12, 3, 1, 1, 0},   // one column
+      {3, 2, 2, 32, 32, 3, 3, 1, 2},   // images smaller than the window
+  };
+  cases.insert(cases.end(), std::begin(more), std::end(more));
+  return cases;
+}
+
+void compare(CpuStream& stream, const ConvCase& c, GradMode mode, std::size_t offset) {
+  testing::compare_with_reference(stream,
+                                  {kernels::few_channels::forward, kernels::few_channels::backward_data,
+                                   kernels::few_channels::backward_filter},
+                                  1, c, mode, offset);
+}
+
+TEST(FewChannels, EqualsTheReference) {
+  ASSERT_GT(cases().size(), 15u);
+  for (const int threads : {1, 3}) {
+    CpuStream stream({.threads = threads});
+    for (const ConvCase& c : cases()) compare(stream, c, GradMode::overwrite, 0);
+  }
+}
+
+TEST(FewChannels, AccumulatesGradientsAndSupportsUnalignedArrays) {
+  CpuStream stream({.threads = 2});
+  for (const ConvCase& c : cases()) compare(stream, c, GradMode::accumulate, 3);
+}
+
+TEST(FewChannels, BitsDoNotDependOnThreads) {
+  CpuStream one({.threads = 1});
+  CpuStream three({.threads = 3});
+  for (const ConvCase& c :
+       {ConvCase{37, 14, 14, 6, 16, 5, 5, 1, 0}, ConvCase{2, 60, 50, 7, 20, 3, 3, 1, 1}}) {
+    SCOPED_TRACE(::testing::Message() << c);
+    const ConvArrays<float> in(c);
+    Array<float> y1(c.y()), y3(c.y()), dx1(c.x()), dx3(c.x()), dfilter1(c.filter()), dfilter3(c.filter());
+    const auto run = [&](CpuStream& stream, Array<float>& y, Array<float>& dx, Array<float>& dfilter) {
+      kernels::few_channels::forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(),
+                                     c.options());
+      kernels::few_channels::backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
+      kernels::few_channels::backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(), c.options());
+    };
+    run(one, y1, dx1, dfilter1);
+    run(three, y3, dx3, dfilter3);
+    expect_same_bits(y1, y3);
+    expect_same_bits(dx1, dx3);
+    expect_same_bits(dfilter1, dfilter3);
+  }
+}
+
+TEST(FewChannels, ReluPropagatesNan) {
+  CpuStream stream({.threads = 1});
+  const ConvCase c{1, 4, 4, 2, 3, 3, 3, 1, 1};
+  Array<float> x(c.x(), 1);
+  const Array<float> filter(c.filter(), -1);
+  x[0] = std::numeric_limits<float>::quiet_NaN();
+  Array<float> y(c.y());
+  Conv2dOptions options = c.options();
+  options.relu = true;
+  kernels::few_channels::forward(stream, x.view(), filter.view(), ConstView(), y.view(), options);
+  EXPECT_TRUE(std::isnan(y[0]));
+  EXPECT_EQ(y[3 * 4 * 4 - 1], 0) << "-8, whose window does not contain the NaN";
+}
+
+TEST(FewChannels, PaysForLayersWithoutFullVectors) {
+  EXPECT_TRUE(pays({128, 32, 32, 3, 6, 5, 5, 1, 0})) << "the first layer of LeNet";
+  EXPECT_TRUE(pays({128, 14, 14, 6, 16, 5, 5, 1, 0})) << "its second layer";
+  EXPECT_FALSE(pays({128, 32, 32, 3, 6, 5, 5, 2, 0})) << "stride 2";
+  EXPECT_FALSE(pays({128, 32, 32, 16, 16, 3, 3, 1, 1, 16})) << "groups";
+  EXPECT_FALSE(pays({128, 32, 32, 9, 16, 5, 5, 1, 2})) << "more input channels";
+  EXPECT_FALSE(pays({128, 32, 32, 3, 17, 5, 5, 1, 2})) << "more output channels";
+  EXPECT_FALSE(pays({128, 32, 32, 3, 6, 3, 3, 1, 1})) << "a small window";
+  EXPECT_FALSE(pays({8, 32, 32, 3, 6, 5, 5, 1, 5})) << "padding of 5: a border of outputs reads zeros only";
+}
+
+TEST(FewChannels, IsUsedByConv2d) {
+  const ConvCase c{2, 14, 14, 6, 16, 5, 5, 1, 0};
+  const ConvArrays<float> in(c);
+  CpuStream stream({.threads = 1});
+  Array<float> expected(c.y()), found(c.y());
+  kernels::few_channels::forward(stream, in.x.view(), in.filter.view(), ConstView(), expected.view(),
+                                 c.options());
+  kernels::conv2d_forward(stream, in.x.view(), in.filter.view(), ConstView(), found.view(), c.options());
+  expect_same_bits(expected, found);
+}
+
+}  // namespace
+}  // namespace convoy
