@@ -10,8 +10,9 @@ trainings, which each side makes in one process. Of each side: the accuracy of t
 seconds of the training, of this evaluation and of what the rule of the records times (both of them, and the whitening
 of the first layer, which PyTorch's seconds of training include), and the seconds from the start of the process to the
 end of its first training, which include reading the images. With --block, that first training is the warm-up of
-Convoy's process, and its seconds do not count; pytorch_speedrun.py has a warm-up of its own. The standard error is that
-of the mean. --plot draws a histogram. Needs Python only; --python names an interpreter with torch and Pillow.
+Convoy's process, and its seconds do not count; pytorch_speedrun.py has a warm-up of its own. --time-limit ends the
+comparison and keeps the results of the sides that have finished. The standard error is that of the mean. --plot draws a
+histogram. Needs Python only; --python names an interpreter with torch and Pillow.
 """
 
 import argparse
@@ -108,21 +109,23 @@ def versions(arguments, seconds):
 
 def compare(arguments):
     left = Deadline(arguments.time_limit).left
-    left_out = {}
+    left_out, about = {}, versions(arguments, left())
     with tempfile.TemporaryDirectory() as directory:
 
         def run_block(before):
             first = arguments.first_seed + before * arguments.block
             count = min(arguments.block, arguments.first_seed + arguments.seeds - first)
             found = {"convoy": train_convoy(arguments, first, count, left())}
-            if arguments.python:
-                found["pytorch"] = train_pytorch(arguments, "no", first, count, left(), pathlib.Path(directory))
-            if arguments.python_compile and not left_out:
+            modes = {"pytorch": arguments.python and "no", "compiled": arguments.python_compile}
+            for side, mode in modes.items():
+                if not mode or side in left_out:
+                    continue
                 try:
-                    found["compiled"] = train_pytorch(arguments, arguments.python_compile, first, count, left(),
-                                                      pathlib.Path(directory))
+                    found[side] = train_pytorch(arguments, mode, first, count, left(), pathlib.Path(directory))
                 except Unavailable as problem:
-                    left_out["compiled"] = str(problem)
+                    if side == "pytorch" and left() > 0:
+                        raise
+                    left_out[side] = f"from seed {first} on: {problem}"  # the other sides' results are kept
             for side, runs in found.items():
                 for seed, run in enumerate(runs, first):
                     print(f"  seed {seed}  {side:8s}{100 * run['tta_accuracy']:.2f} %  "
@@ -134,7 +137,7 @@ def compare(arguments):
     figures = {"model": arguments.model, "device": arguments.device, "flags": arguments.flags,
                "threads": arguments.threads, "precision": arguments.precision,
                "python_precision": arguments.python_precision,
-               "date": datetime.date.today().isoformat(), "processor": processor(), "versions": versions(arguments, left()),
+               "date": datetime.date.today().isoformat(), "processor": processor(), "versions": about,
                "sides": {side: summary_of([run for each in found for run in each.get(side, [])]) for side in found[0]},
                "left_out": left_out}
     if arguments.plot:
@@ -193,7 +196,7 @@ def print_figures(figures):
               f"{seconds(entry['tta_seconds'])} | {seconds(entry['record_seconds'])} | "
               f"{seconds(entry['process_seconds'])} |")
     for side, why in figures["left_out"].items():
-        print(f"{side} was left out: {why}")
+        print(f"{side} was left out {why}")
 
 
 def parser():

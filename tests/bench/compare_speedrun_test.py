@@ -94,6 +94,21 @@ class CompareSpeedrun(unittest.TestCase):
         self.assertEqual(len(convoy["process_seconds"]["each"]), 3)
         self.assertEqual(len(convoy["tta_accuracy"]["each"]), 5)
 
+    def test_a_side_without_time_leaves_the_results_of_the_others(self):
+        (self.directory / "python").write_text(PYTORCH + "time.sleep(60)" + chr(10))
+        table, figures = self.compare("--seeds", 2, "--python", self.directory / "python", "--time-limit", 4)
+        self.assertEqual(figures["sides"]["convoy"]["train_seconds"]["each"], [10])
+        self.assertEqual(list(figures["sides"]), ["convoy"])
+        self.assertRegex(table, "pytorch was left out from seed 1 on: python: .*")
+
+    def test_pytorch_that_fails_ends_the_comparison(self):
+        (self.directory / "python").write_text(f"#!{sys.executable}" + chr(10) + "import sys; sys.exit(sys.argv[1] != '-c')")
+        done = subprocess.run([sys.executable, "-B", BENCH / "compare_speedrun.py", "--convoy", self.directory / "convoy-train",
+                               "--data", self.directory, "--python", self.directory / "python"],
+                              capture_output=True, text=True, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("compare_speedrun: python", done.stderr)
+
     def test_pytorch_alternates_and_is_drawn(self):
         plot = self.directory / "plot.svg"
         table, figures = self.compare("--seeds", 2, "--python", self.directory / "python", "--plot", plot)
