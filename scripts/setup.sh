@@ -15,6 +15,7 @@ packages=(
   node-d3                                                                    # the pages of convoy-report
   libgtest-dev libgmock-dev libbenchmark-dev python3-jsonschema zsh          # tests and benchmarks
   doxygen                                                                    # the reference of the public headers
+  dpkg-dev file                                                              # the Debian package that cpack makes
 )
 
 quiet=false
