@@ -50,7 +50,9 @@ cmake -S "$root" -B "$work/build" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$root/scripts
 tests=(kernels_test kernels_nn_test runtime_test engine_test engine_optim_test models_test)
 cmake --build "$work/build" --target "${tests[@]}" convoy-train >"$work/build.log" || { tail -30 "$work/build.log"; exit 1; }
 file -L "$work/build/bin/convoy-train" | grep -q 'ELF 64-bit.*aarch64' || die "convoy-train is not a program for arm64"
-ctest --test-dir "$work/build" --output-on-failure --parallel "$(jobs)" --timeout 600
+# qemu-user ignores requests for huge pages, and reports other cores of a thread than the kernel does.
+ctest --test-dir "$work/build" --output-on-failure --parallel "$(jobs)" --timeout 600 \
+  --exclude-regex 'RequestsHugePagesForLargeBlocks|MovesASuspendedWorkerToTheCoreOfTheCaller'
 
 say "training LeNet on generated images in the emulator"
 qemu-aarch64 -L "$system" "$work/build/bin/convoy-train" --model lenet --dataset shapes --epochs 1 --max-steps 60 \
@@ -59,6 +61,9 @@ python3 - "$work/run/log.jsonl" <<'PYTHON'
 import json, sys
 events = [json.loads(line) for line in open(sys.argv[1])]
 losses = [event["loss"] for event in events if event["event"] == "step"]
-print(f"kernels for {events[0]['cpu_level']}, loss {losses[0]:.3f} … {losses[-1]:.3f}, {events[-1]['test_accuracy']:.1%} of the test images")
-assert events[0]["cpu_level"] == "aarch64" and losses[-1] < 0.9 * losses[0], "expected aarch64 and a smaller loss"
+print(f"kernels for {events[0]['cpu_level']}, losses {losses}, {events[-1]['test_accuracy']:.2%} of the test images")
+assert events[0]["cpu_level"] == "aarch64", "expected aarch64"
+# The same training on an x86-64 processor. Rounding differs: sums have up to 400 terms, 60 steps in a row.
+expected, bound = [2.301414, 2.298974, 2.292118], 60 * 400 / 2 * 2**-23
+assert len(losses) == 3 and all(abs(a - b) < bound for a, b in zip(losses, expected)), f"expected {expected}"
 PYTHON
