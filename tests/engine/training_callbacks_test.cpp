@@ -82,8 +82,8 @@ TEST(TimeMonitor, MeasuresStepsWithoutEvaluations) {
   times.on_epoch({});
   const auto begin = std::chrono::steady_clock::now();
   std::this_thread::sleep_for(200ms);
-  times.on_evaluation({});
   const std::chrono::duration<double> evaluation = std::chrono::steady_clock::now() - begin;
+  times.on_evaluation({});
   std::this_thread::sleep_for(20ms);
   times.on_step({.step = 2, .samples = 30});
   const std::chrono::duration<double> both = std::chrono::steady_clock::now() - begin;

@@ -76,4 +76,24 @@ inline void compare_with_reference(CpuStream& stream, const ConvAlgorithm& algor
   }
 }
 
+/// Expects the same bits from all functions of an algorithm with one thread and with three.
+template <class T>
+void expect_bits_of_any_threads(const ConvAlgorithm& algorithm, const ConvCase& c) {
+  SCOPED_TRACE(::testing::Message() << c);
+  CpuStream one({.threads = 1});
+  CpuStream three({.threads = 3});
+  const ConvArrays<T> in(c);
+  Array<T> y1(c.y()), y3(c.y()), dx1(c.x()), dx3(c.x()), dfilter1(c.filter()), dfilter3(c.filter());
+  const auto run = [&](CpuStream& stream, Array<T>& y, Array<T>& dx, Array<T>& dfilter) {
+    algorithm.forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
+    algorithm.backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
+    algorithm.backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(), c.options());
+  };
+  run(one, y1, dx1, dfilter1);
+  run(three, y3, dx3, dfilter3);
+  expect_same_bits(y1, y3);
+  expect_same_bits(dx1, dx3);
+  expect_same_bits(dfilter1, dfilter3);
+}
+
 }  // namespace convoy::testing

@@ -24,7 +24,8 @@ class GatedConv : public nn::Module {
 
   Variable forward(const Variable& x, const nn::ForwardContext& context) override {
     const Variable features = (*conv_)(x, context, {.activation = NormActivation::relu});
-    return (*pool_)(features, context) * sigmoid((*gate_)((*pool_)(features, context), context));
+    const auto gate = sigmoid((*gate_)((*pool_)(features, context), context));  // before the second pooling
+    return (*pool_)(features, context) * gate;
   }
 
  private:

@@ -103,22 +103,10 @@ TEST(Conv2dReference, GradientsAreAdjoints) {
 }
 
 TEST(Conv2dReference, BitsDoNotDependOnThreads) {
-  CpuStream one({.threads = 1});
-  CpuStream three({.threads = 3});
-  const ConvCase c{5, 7, 7, 5, 6, 3, 3, 2, 1};
-  const ConvArrays<double> in(c);
-  Array<double> y1(c.y()), y3(c.y()), dx1(c.x()), dx3(c.x()), dfilter1(c.filter()), dfilter3(c.filter());
-  const auto run = [&](CpuStream& stream, Array<double>& y, Array<double>& dx, Array<double>& dfilter) {
-    kernels::conv2d_forward_reference(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(),
-                                      c.options());
-    kernels::conv2d_backward_data_reference(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
-    kernels::conv2d_backward_filter_reference(stream, in.dy.view(), in.x.view(), dfilter.grad(), c.options());
-  };
-  run(one, y1, dx1, dfilter1);
-  run(three, y3, dx3, dfilter3);
-  expect_same_bits(y1, y3);
-  expect_same_bits(dx1, dx3);
-  expect_same_bits(dfilter1, dfilter3);
+  testing::expect_bits_of_any_threads<double>(
+      {kernels::conv2d_forward_reference, kernels::conv2d_backward_data_reference,
+       kernels::conv2d_backward_filter_reference},
+      {5, 7, 7, 5, 6, 3, 3, 2, 1});
 }
 
 TEST(Conv2d, EqualsTheReference) {

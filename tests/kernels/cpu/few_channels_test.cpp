@@ -42,11 +42,12 @@ std::vector<ConvCase> cases() {
   return cases;
 }
 
+constexpr testing::ConvAlgorithm kFewChannels{kernels::few_channels::forward,
+                                              kernels::few_channels::backward_data,
+                                              kernels::few_channels::backward_filter};
+
 void compare(CpuStream& stream, const ConvCase& c, GradMode mode, std::size_t offset) {
-  testing::compare_with_reference(stream,
-                                  {kernels::few_channels::forward, kernels::few_channels::backward_data,
-                                   kernels::few_channels::backward_filter},
-                                  1, c, mode, offset);
+  testing::compare_with_reference(stream, kFewChannels, 1, c, mode, offset);
 }
 
 TEST(FewChannels, EqualsTheReference) {
@@ -63,25 +64,8 @@ TEST(FewChannels, AccumulatesGradientsAndSupportsUnalignedArrays) {
 }
 
 TEST(FewChannels, BitsDoNotDependOnThreads) {
-  CpuStream one({.threads = 1});
-  CpuStream three({.threads = 3});
-  for (const ConvCase& c :
-       {ConvCase{37, 14, 14, 6, 16, 5, 5, 1, 0}, ConvCase{2, 60, 50, 7, 20, 3, 3, 1, 1}}) {
-    SCOPED_TRACE(::testing::Message() << c);
-    const ConvArrays<float> in(c);
-    Array<float> y1(c.y()), y3(c.y()), dx1(c.x()), dx3(c.x()), dfilter1(c.filter()), dfilter3(c.filter());
-    const auto run = [&](CpuStream& stream, Array<float>& y, Array<float>& dx, Array<float>& dfilter) {
-      kernels::few_channels::forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(),
-                                     c.options());
-      kernels::few_channels::backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
-      kernels::few_channels::backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(), c.options());
-    };
-    run(one, y1, dx1, dfilter1);
-    run(three, y3, dx3, dfilter3);
-    expect_same_bits(y1, y3);
-    expect_same_bits(dx1, dx3);
-    expect_same_bits(dfilter1, dfilter3);
-  }
+  testing::expect_bits_of_any_threads<float>(kFewChannels, {37, 14, 14, 6, 16, 5, 5, 1, 0});
+  testing::expect_bits_of_any_threads<float>(kFewChannels, {2, 60, 50, 7, 20, 3, 3, 1, 1});
 }
 
 TEST(FewChannels, ReluPropagatesNan) {
@@ -109,14 +93,14 @@ TEST(FewChannels, PaysForLayersWithoutFullVectors) {
   EXPECT_FALSE(pays({8, 32, 32, 3, 6, 5, 5, 1, 5})) << "padding of 5: a border of outputs reads zeros only";
 }
 
+// The gradient of the filter shows it: oneDNN divides its sums differently, but its outputs have the same bits here.
 TEST(FewChannels, IsUsedByConv2d) {
-  const ConvCase c{2, 14, 14, 6, 16, 5, 5, 1, 0};
+  const ConvCase c{37, 14, 14, 6, 16, 5, 5, 1, 0};
   const ConvArrays<float> in(c);
   CpuStream stream({.threads = 1});
-  Array<float> expected(c.y()), found(c.y());
-  kernels::few_channels::forward(stream, in.x.view(), in.filter.view(), ConstView(), expected.view(),
-                                 c.options());
-  kernels::conv2d_forward(stream, in.x.view(), in.filter.view(), ConstView(), found.view(), c.options());
+  Array<float> expected(c.filter()), found(c.filter());
+  kernels::few_channels::backward_filter(stream, in.dy.view(), in.x.view(), expected.grad(), c.options());
+  kernels::conv2d_backward_filter(stream, in.dy.view(), in.x.view(), found.grad(), c.options());
   expect_same_bits(expected, found);
 }
 

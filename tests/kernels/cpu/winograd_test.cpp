@@ -46,11 +46,11 @@ const std::vector<ConvCase> kCases = {
 /// and the term of the middle tap is unchanged.
 constexpr double kRounding = 7.1;
 
+constexpr testing::ConvAlgorithm kWinograd{kernels::winograd::forward, kernels::winograd::backward_data,
+                                           kernels::winograd::backward_filter};
+
 void compare(CpuStream& stream, const ConvCase& c, GradMode mode, std::size_t offset) {
-  testing::compare_with_reference(
-      stream,
-      {kernels::winograd::forward, kernels::winograd::backward_data, kernels::winograd::backward_filter},
-      kRounding, c, mode, offset);
+  testing::compare_with_reference(stream, kWinograd, kRounding, c, mode, offset);
 }
 
 TEST(Winograd, EqualsTheReference) {
@@ -80,26 +80,9 @@ TEST(Winograd, CountsPixelsExactly) {
     }
 }
 
-void expect_bits_of_any_threads(const ConvCase& c) {
-  CpuStream one({.threads = 1});
-  CpuStream three({.threads = 3});
-  const ConvArrays<float> in(c);
-  Array<float> y1(c.y()), y3(c.y()), dx1(c.x()), dx3(c.x()), dfilter1(c.filter()), dfilter3(c.filter());
-  const auto run = [&](CpuStream& stream, Array<float>& y, Array<float>& dx, Array<float>& dfilter) {
-    kernels::winograd::forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
-    kernels::winograd::backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
-    kernels::winograd::backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(), c.options());
-  };
-  run(one, y1, dx1, dfilter1);
-  run(three, y3, dx3, dfilter3);
-  expect_same_bits(y1, y3);
-  expect_same_bits(dx1, dx3);
-  expect_same_bits(dfilter1, dfilter3);
-}
-
 TEST(Winograd, BitsDoNotDependOnThreads) {
-  expect_bits_of_any_threads(case_of(23, 9, 9, 80, 48, 1));
-  expect_bits_of_any_threads(strided(23, 18, 17, 80, 48));
+  testing::expect_bits_of_any_threads<float>(kWinograd, case_of(23, 9, 9, 80, 48, 1));
+  testing::expect_bits_of_any_threads<float>(kWinograd, strided(23, 18, 17, 80, 48));
 }
 
 TEST(Winograd, ReluPropagatesNan) {
