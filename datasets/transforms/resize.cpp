@@ -12,19 +12,58 @@
 namespace convoy::data {
 namespace {
 
-constexpr std::size_t kLanes = 4;  // the maximum number of channels; one vector register
+// The values of a pixel of up to four channels.
+using Lanes = float __attribute__((vector_size(4 * sizeof(float))));
+constexpr std::int64_t kLanes = sizeof(Lanes) / sizeof(float);
 
 /// Resizes one row to `size` pixels: out[x, c] = sum over k of weights[x, k] in[first[x] + k, c]. Always
 /// computes kLanes channels, which costs no more than one. So `in` and `out` need kLanes - 1 values of
 /// padding.
-void narrow_row(const float* in, const ResizeTaps& columns, std::size_t channels, float* out) {
+void narrow_row(const float* in, const ResizeTaps& columns, std::int64_t channels, float* out) {
+  const std::int64_t* const first = columns.first.data();
+  const std::int64_t* const count = columns.count.data();
   const float* weights = columns.weights.data();
-  for (std::size_t x = 0; x < columns.first.size(); ++x, weights += columns.maximum, out += channels) {
-    const float* from = in + static_cast<std::size_t>(columns.first[x]) * channels;
-    std::array<float, kLanes> sums{};
-    for (std::int64_t k = 0; k < columns.count[x]; ++k, from += channels)
-      for (std::size_t c = 0; c < kLanes; ++c) sums[c] += weights[k] * from[c];
-    std::copy(sums.begin(), sums.end(), out);
+  const std::int64_t size = std::ssize(columns.first), maximum = columns.maximum;
+  for (std::int64_t x = 0; x < size; ++x, weights += maximum, out += channels) {
+    const float* from = in + first[x] * channels;
+    Lanes sum{};
+    for (std::int64_t k = 0; k < count[x]; ++k, from += channels) {
+      Lanes pixel;
+      std::memcpy(&pixel, from, sizeof pixel);
+      sum += weights[k] * pixel;
+    }
+    std::memcpy(out, &sum, sizeof sum);
+  }
+}
+
+/// Computes out[v] = sum over k < taps of weights[k] in[k * size + v], rounded to nearest, for v < size, in blocks whose
+/// sums stay in the L1 cache.
+void sum_rows(const float* in, const float* weights, std::int64_t taps, std::int64_t size,
+              std::uint8_t* out) {
+  constexpr std::int64_t kBlock = 32;
+  for (std::int64_t first = 0; first < size; first += kBlock) {
+    const std::int64_t count = std::min(kBlock, size - first);
+    std::array<float, kBlock> sums;
+    sums.fill(0.5f);  // rounds to nearest in the cast below
+    const auto add = [&](float weight, const float* row, std::int64_t values) {
+      for (std::int64_t v = 0; v < values; ++v) sums[static_cast<std::size_t>(v)] += weight * row[v];
+    };
+    // Weights are positive and sum to 1, so no sum is below 0.5. Rounding errors may raise it above 255.5.
+    const auto put = [&](std::int64_t values) {
+      for (std::int64_t v = 0; v < values; ++v)
+        out[first + v] = static_cast<std::uint8_t>(std::min(sums[static_cast<std::size_t>(v)], 255.0f));
+    };
+    for (std::int64_t k = 0; k < taps; ++k) {
+      const float* const row = in + k * size + first;
+      if (count == kBlock)
+        add(weights[k], row, kBlock);  // a loop without remainder
+      else
+        add(weights[k], row, count);
+    }
+    if (count == kBlock)
+      put(kBlock);
+    else
+      put(count);
   }
 }
 
@@ -68,8 +107,8 @@ void SquareResizer::run(const PixelView& image, std::uint8_t* out) {
     std::memcpy(out, image.pixels, static_cast<std::size_t>(size_ * size_ * channels));
     return;
   }
-  check(1 <= channels && channels <= static_cast<std::int64_t>(kLanes),
-        "resizing: found {} channels, expected 1 to {}", channels, kLanes);
+  check(1 <= channels && channels <= kLanes, "resizing: found {} channels, expected 1 to {}", channels,
+        kLanes);
   prepare(image.height, image.width);
   const std::int64_t row_values = size_ * channels;
   const std::int64_t top = rows_.first.front();
@@ -77,28 +116,17 @@ void SquareResizer::run(const PixelView& image, std::uint8_t* out) {
   // First resize the rows that contribute to the output, and only those: an image of 1 x 60000 pixels is
   // cheap.
   const std::int64_t in_values = image.width * channels;
-  row_.resize(static_cast<std::size_t>(in_values) + kLanes - 1);
-  narrow_.resize(static_cast<std::size_t>((bottom - top) * row_values) + kLanes - 1);
+  row_.resize(static_cast<std::size_t>(in_values + kLanes - 1));
+  narrow_.resize(static_cast<std::size_t>((bottom - top) * row_values + kLanes - 1));
   for (std::int64_t y = top; y < bottom; ++y) {
     std::copy_n(image.pixels + y * in_values, in_values, row_.begin());
-    narrow_row(row_.data(), columns_, static_cast<std::size_t>(channels),
-               &narrow_[static_cast<std::size_t>((y - top) * row_values)]);
+    narrow_row(row_.data(), columns_, channels, &narrow_[static_cast<std::size_t>((y - top) * row_values)]);
   }
-  sums_.resize(static_cast<std::size_t>(row_values));
-  float* const sums = sums_.data();
   for (std::int64_t y = 0; y < size_; ++y) {
     const auto i = static_cast<std::size_t>(y);
-    std::fill(sums_.begin(), sums_.end(), 0.5f);  // rounds to nearest in the cast below
-    for (std::int64_t k = 0; k < rows_.count[i]; ++k) {
-      const float weight =
-          rows_.weights[i * static_cast<std::size_t>(rows_.maximum) + static_cast<std::size_t>(k)];
-      const float* const row = &narrow_[static_cast<std::size_t>((rows_.first[i] + k - top) * row_values)];
-      for (std::int64_t v = 0; v < row_values; ++v) sums[v] += weight * row[v];
-    }
-    std::uint8_t* const to = out + y * row_values;
-    // Weights are positive and sum to 1, so no sum is below 0.5. Rounding errors may raise it above 255.5.
-    for (std::int64_t v = 0; v < row_values; ++v)
-      to[v] = static_cast<std::uint8_t>(std::min(static_cast<int>(sums[v]), 255));
+    sum_rows(&narrow_[static_cast<std::size_t>((rows_.first[i] - top) * row_values)],
+             &rows_.weights[i * static_cast<std::size_t>(rows_.maximum)], rows_.count[i], row_values,
+             out + y * row_values);
   }
 }
 

@@ -49,7 +49,6 @@ class SquareResizer {
   ResizeTaps columns_, rows_;
   std::vector<float> row_;     // [width, channels]
   std::vector<float> narrow_;  // [input rows that contribute, size, channels]
-  std::vector<float> sums_;    // [size, channels]
 };
 
 /// Throws UsageError unless `size` is 0 (keep the original size) to 4096 pixels.
