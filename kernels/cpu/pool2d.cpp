@@ -2,6 +2,8 @@
 #include "convoy/kernels/pool2d.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -42,6 +44,20 @@ void for_each_pixel(const PoolSizes& s, std::int64_t oy, std::int64_t ox, F&& f)
       f(y * s.w + x, (y - top) * s.kernel + x - left);
 }
 
+// The first and the last pixel of the window of output (oy, ox) that are inside the image.
+struct WindowEnds {
+  std::int64_t first, first_tap;  // as in for_each_pixel()
+  std::int64_t last;
+
+  WindowEnds(const PoolSizes& s, std::int64_t oy, std::int64_t ox) {
+    const std::int64_t top = oy * s.stride - s.padding, left = ox * s.stride - s.padding;
+    const std::int64_t y = std::max<std::int64_t>(top, 0), x = std::max<std::int64_t>(left, 0);
+    first = y * s.w + x;
+    first_tap = (y - top) * s.kernel + x - left;
+    last = (std::min(top + s.kernel, s.h) - 1) * s.w + std::min(left + s.kernel, s.w) - 1;
+  }
+};
+
 // Calls f(image, oy, ox, out) for each output pixel, in parallel. `out` is the index (image oH + oy) oW + ox.
 template <class F>
 void for_each_output(CpuStream& stream, const PoolSizes& s, F&& f) {
@@ -52,7 +68,7 @@ void for_each_output(CpuStream& stream, const PoolSizes& s, F&& f) {
                });
 }
 
-// Calls f(gradient, oy, ox, out) for each output pixel; f adds to the image's gradient. Windows may overlap,
+// Calls f(gradient, oy, out) for each row of outputs; f adds to the image's gradient. Windows may overlap,
 // so one thread processes each image. GradMode::overwrite clears the gradient first. Half-precision gradients
 // are accumulated in an f32 buffer and rounded once.
 template <class T, class F>
@@ -70,8 +86,7 @@ void scatter(CpuStream& stream, const PoolSizes& s, GradView dx, F&& f) {
         if (dx.mode == GradMode::overwrite) std::fill_n(out, image_size, T{0});
         gradient = out;
       }
-      for (std::int64_t oy = 0; oy < s.oh; ++oy)
-        for (std::int64_t ox = 0; ox < s.ow; ++ox) f(gradient, oy, ox, (image * s.oh + oy) * s.ow + ox);
+      for (std::int64_t oy = 0; oy < s.oh; ++oy) f(gradient, oy, (image * s.oh + oy) * s.ow);
       if constexpr (kIsHalf<T>)
         map_range(
             dx.mode, 0, image_size, [](float sum) { return sum; }, out, sums.data());
@@ -80,28 +95,27 @@ void scatter(CpuStream& stream, const PoolSizes& s, GradView dx, F&& f) {
 }
 
 // Calls f(c, count) for groups of adjacent channels from c on, where count is a power of two that is known to
-// the compiler and at most kCount. Six channels are a group of four and a group of two.
+// the compiler and at most kCount. Six channels are a group of four and a group of two, or part of a group of eight if
+// `reach`, the number of values that may be read and overwritten from channel 0 on, is at least eight.
 template <int kCount, class F>
-void for_each_group(std::int64_t channels, const F& f, std::int64_t c = 0) {
-  for (; c + kCount <= channels; c += kCount) f(c, std::integral_constant<int, kCount>());
+void for_each_group(std::int64_t channels, std::int64_t reach, const F& f, std::int64_t c = 0) {
+  for (; c < channels && c + kCount <= reach; c += kCount) f(c, std::integral_constant<int, kCount>());
   if constexpr (kCount > 1)
-    if (c < channels) for_each_group<kCount / 2>(channels, f, c);
+    if (c < channels) for_each_group<kCount / 2>(channels, channels, f, c);
 }
 
 // The largest value of each of kCount adjacent channels over the pixels of a window, and its tap.
 // Index is a parameter since GCC does not apply vector_size of a template to other types.
-template <class T, int kCount, class Index = std::int32_t>
+template <class T, int kCount, class Index = std::int32_t, class Byte = std::uint8_t>
 class LargestOf {
  public:
-  // Takes the values of a pixel into account. Pixels come in row order.
+  // Starts with the values of the window's first pixel.
+  LargestOf(const T* values, std::int64_t tap)
+      : best_(vector_of(values)), taps_(Taps{} + static_cast<Index>(tap)) {}
+
+  // Takes the values of a pixel into account. Pixels come in row order. The first one may come again.
   void add(const T* values, std::int64_t tap) {
-    Values found{};
-    for (int lane = 0; lane < kCount; ++lane) found[lane] = widened(values[lane]);
-    if (std::exchange(is_first_, false)) {
-      best_ = found;
-      taps_ = Taps{} + static_cast<Index>(tap);
-      return;
-    }
+    const Values found = vector_of(values);
     // A larger value wins, and so does the first NaN, since every comparison with NaN is false.
     const auto wins = ~(found <= best_) & (best_ == best_);
     best_ = wins ? found : best_;
@@ -109,9 +123,11 @@ class LargestOf {
   }
   template <class Tap>
   void store(T* best, Tap* taps) const {
-    for (int lane = 0; lane < kCount; ++lane) {
-      best[lane] = stored<T>(best_[lane]);
-      taps[lane] = static_cast<Tap>(taps_[lane]);
+    for (int lane = 0; lane < kCount; ++lane) best[lane] = stored<T>(best_[lane]);
+    if constexpr (sizeof(Tap) == sizeof(Index)) {
+      std::memcpy(taps, &taps_, sizeof taps_);
+    } else {
+      store_bytes(taps, std::make_integer_sequence<int, kCount>());
     }
   }
 
@@ -119,11 +135,55 @@ class LargestOf {
   using C = compute_t<T>;
   typedef C Values __attribute__((vector_size(kCount * sizeof(C))));
   typedef Index Taps __attribute__((vector_size(kCount * sizeof(Index))));
+  typedef Byte TapBytes __attribute__((vector_size(sizeof(Taps))));
+  static_assert(std::endian::native == std::endian::little);
 
-  Values best_{};
-  Taps taps_{};
-  bool is_first_ = true;
+  static Values vector_of(const T* values) {
+    Values found{};
+    for (int lane = 0; lane < kCount; ++lane) found[lane] = widened(values[lane]);
+    return found;
+  }
+  // Stores the lowest byte of each tap. GCC converts vectors of integers to bytes lane by lane.
+  template <int... lane>
+  void store_bytes(Byte* to, std::integer_sequence<int, lane...>) const {
+    const auto bytes = std::bit_cast<TapBytes>(taps_);
+    const auto lowest = __builtin_shufflevector(bytes, bytes, lane * static_cast<int>(sizeof(Index))...);
+    std::memcpy(to, &lowest, kCount);
+  }
+
+  Values best_;
+  Taps taps_;
 };
+
+// Computes row oy of outputs of max pooling of an image. Not inlined: among the variables of its caller, the loop would
+// have no registers left.
+template <class T, class Tap>
+__attribute__((noinline)) void find_largest(const PoolSizes s, const T* pixels, std::int64_t oy, T* best,
+                                            Tap* taps) {
+  for (std::int64_t ox = 0; ox < s.ow; ++ox, best += s.c, taps += s.c) {
+    // What lies behind the last channel belongs to the next output of this row, which overwrites it.
+    const WindowEnds ends(s, oy, ox);
+    const std::int64_t reach = std::min(s.ow - ox, s.h * s.w - ends.last) * s.c;
+    for_each_group<simd::kRegisterBytes / sizeof(compute_t<T>)>(s.c, reach, [&](std::int64_t c, auto lanes) {
+      LargestOf<T, lanes> largest(pixels + ends.first * s.c + c, ends.first_tap);
+      for_each_pixel(s, oy, ox, [&](std::int64_t pixel, std::int64_t tap) {
+        largest.add(pixels + pixel * s.c + c, tap);
+      });
+      largest.store(best + c, taps + c);
+    });
+  }
+}
+
+// Adds the gradients of a row of outputs to the pixels of their windows that the taps name. offsets[tap] is the index of
+// the pixel's first channel in its window; windows are `distance` values apart. Not inlined: among the variables of its
+// callers, the loop would have no registers left.
+template <class T, class Tap, class C>
+__attribute__((noinline)) void add_to_chosen(const T* dy, const Tap* taps, std::int64_t outputs,
+                                             std::int64_t channels, const std::int64_t* offsets,
+                                             std::int64_t distance, C* window) {
+  for (; outputs > 0; --outputs, dy += channels, taps += channels, window += distance)
+    for (std::int64_t c = 0; c < channels; ++c) window[offsets[taps[c]] + c] += widened(dy[c]);
+}
 
 // Calls f(T, Tap) with zeros of the type of the images and of the type of the taps.
 template <class F>
@@ -166,18 +226,13 @@ void max_pool2d_forward(CpuStream& stream, ConstView x, View y, View taps, Pool2
   const PoolSizes s(x.shape, y.shape, options);
   dispatch_max(y.dtype, taps.dtype, [&](auto zero, auto zero_tap) {
     using T = decltype(zero);
-    for_each_output(stream, s, [&](std::int64_t image, std::int64_t oy, std::int64_t ox, std::int64_t out) {
-      const T* const pixels = x.as<T>() + image * s.h * s.w * s.c;
-      T* const best = y.as<T>() + out * s.c;
-      auto* const chosen = taps.as<decltype(zero_tap)>() + out * s.c;
-      for_each_group<simd::kRegisterBytes / sizeof(compute_t<T>)>(s.c, [&](std::int64_t c, auto lanes) {
-        LargestOf<T, lanes> largest;
-        for_each_pixel(s, oy, ox, [&](std::int64_t pixel, std::int64_t tap) {
-          largest.add(pixels + pixel * s.c + c, tap);
-        });
-        largest.store(best + c, chosen + c);
-      });
-    });
+    using Tap = decltype(zero_tap);
+    parallel_for(stream, s.n * s.oh, item_grain(s.ow * s.c * s.kernel),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t row = begin; row < end; ++row)
+                     find_largest(s, x.as<T>() + row / s.oh * s.h * s.w * s.c, row % s.oh,
+                                  y.as<T>() + row * s.ow * s.c, taps.as<Tap>() + row * s.ow * s.c);
+                 });
   });
 }
 
@@ -190,13 +245,11 @@ void max_pool2d_backward(CpuStream& stream, ConstView dy, ConstView taps, GradVi
     offsets[static_cast<std::size_t>(tap)] = (tap / s.kernel * s.w + tap % s.kernel) * s.c;
   dispatch_max(dx.dtype, taps.dtype, [&](auto zero, auto zero_tap) {
     using T = decltype(zero);
-    scatter<T>(stream, s, dx, [&](auto* gradient, std::int64_t oy, std::int64_t ox, std::int64_t out) {
-      const T* from = dy.as<T>() + out * s.c;
-      const auto* chosen = taps.as<decltype(zero_tap)>() + out * s.c;
+    scatter<T>(stream, s, dx, [&](auto* gradient, std::int64_t oy, std::int64_t out) {
       // May be before the image, in the padding; the tap of a maximum is not.
-      const std::int64_t window = ((oy * s.stride - s.padding) * s.w + ox * s.stride - s.padding) * s.c;
-      for (std::int64_t c = 0; c < s.c; ++c)
-        gradient[window + offsets[static_cast<std::size_t>(chosen[c])] + c] += widened(from[c]);
+      const std::int64_t first = ((oy * s.stride - s.padding) * s.w - s.padding) * s.c;
+      add_to_chosen(dy.as<T>() + out * s.c, taps.as<decltype(zero_tap)>() + out * s.c, s.ow, s.c,
+                    offsets.data(), s.stride * s.c, gradient + first);
     });
   });
 }
@@ -227,11 +280,13 @@ void avg_pool2d_backward(CpuStream& stream, ConstView dy, GradView dx, Pool2dOpt
   dispatch(kCpuTypes, dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto area = static_cast<compute_t<T>>(s.kernel * s.kernel);
-    scatter<T>(stream, s, dx, [&](auto* gradient, std::int64_t oy, std::int64_t ox, std::int64_t out) {
-      const T* from = dy.as<T>() + out * s.c;
-      for_each_pixel(s, oy, ox, [&](std::int64_t pixel, std::int64_t) {
-        for (std::int64_t c = 0; c < s.c; ++c) gradient[pixel * s.c + c] += widened(from[c]) / area;
-      });
+    scatter<T>(stream, s, dx, [&](auto* gradient, std::int64_t oy, std::int64_t out) {
+      for (std::int64_t ox = 0; ox < s.ow; ++ox) {
+        const T* from = dy.as<T>() + (out + ox) * s.c;
+        for_each_pixel(s, oy, ox, [&](std::int64_t pixel, std::int64_t) {
+          for (std::int64_t c = 0; c < s.c; ++c) gradient[pixel * s.c + c] += widened(from[c]) / area;
+        });
+      }
     });
   });
 }

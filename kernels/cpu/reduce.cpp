@@ -89,27 +89,32 @@ void sum(CpuStream& stream, ConstView x, GradView y) {
 void sum_rows(CpuStream& stream, ConstView x, GradView y) {
   if (!y.wanted()) return;
   const Matrix matrix(x.shape);
-  const auto columns = static_cast<std::size_t>(matrix.columns);
   constexpr std::int64_t kMinRows = 64;  // keeps the blocks' sums small compared with x
   const std::int64_t block_rows = std::max(kMinRows, matrix.rows_holding(kBlock));
   const std::int64_t blocks = (matrix.rows + block_rows - 1) / block_rows;
-  std::vector<double> sums(static_cast<std::size_t>(std::max<std::int64_t>(blocks, 1)) * columns);
+  // Short rows are added several at a time, like one long row, to sums of their own: an addition waits for the one before
+  // it to the same sum.
+  constexpr std::int64_t kRowLength = 48;
+  const std::int64_t together =
+      std::max<std::int64_t>(1, kRowLength / std::max<std::int64_t>(matrix.columns, 1));
+  const std::int64_t width = together * matrix.columns;
+  std::vector<double> sums(static_cast<std::size_t>(std::max<std::int64_t>(blocks, 1) * width));
   dispatch(kCpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(stream, blocks, 1, [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t block = first; block < last; ++block) {
-        double* const block_sums = sums.data() + static_cast<std::size_t>(block) * columns;
         const std::int64_t end = std::min(matrix.rows, (block + 1) * block_rows);
-        for (std::int64_t row = block * block_rows; row < end; ++row)
+        for (std::int64_t row = block * block_rows; row < end; row += together)
           map_range<GradMode::accumulate>(
-              0, matrix.columns, [](auto u) { return static_cast<double>(u); }, block_sums,
+              0, std::min(together, end - row) * matrix.columns,
+              [](auto u) { return static_cast<double>(u); }, sums.data() + block * width,
               x.as<T>() + row * matrix.columns);
       }
     });
   });
-  for (std::int64_t block = 1; block < blocks; ++block)
+  for (std::int64_t row = 1; row < blocks * together; ++row)
     map_range<GradMode::accumulate>(
-        0, matrix.columns, [](double u) { return u; }, sums.data(), sums.data() + block * matrix.columns);
+        0, matrix.columns, [](double u) { return u; }, sums.data(), sums.data() + row * matrix.columns);
   dispatch(kCpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     map_range(

@@ -120,15 +120,13 @@ struct Outputs {
 void Outputs::run(CpuStream& stream) const {
   const std::int64_t columns = whole_vectors(outputs.channels), depth = kw * inputs.channels;
   const Bands bands(outputs, outputs.w * outputs.channels * kh * depth);
-  const std::int64_t row_floats = outputs.w * columns;
   const std::int64_t padded_floats = PaddedRows::size(inputs, bands.max_rows(), kh, padding);
-  const std::int64_t thread_floats = padded_floats + bands.max_rows() * row_floats;
+  const std::int64_t thread_floats = padded_floats + outputs.w * columns;
   Workspace memory(stream);
   float* const threads = floats(memory, stream.threads() * thread_floats);
   parallel_for_each(stream, bands.count, [&](std::int64_t thread, std::int64_t item) {
     const Band band = bands[item];
     float* const padded = threads + thread * thread_floats;
-    float* const values = padded + padded_floats;
     const PaddedRows windows(x + band.image * inputs.image(), inputs,
                              std::max<std::int64_t>(0, band.begin - padding),
                              std::min(inputs.h, band.end - 1 + kh - padding), padding, padded);
@@ -136,20 +134,21 @@ void Outputs::run(CpuStream& stream) const {
       // The rows of the windows that lie inside of the image.
       const std::int64_t first = std::max<std::int64_t>(0, padding - row);
       const std::int64_t last = std::min(kh, inputs.h + padding - row);
+      // Lanes beyond the last channel belong to the next pixel, which overwrites them. That cannot be if they belong to
+      // another thread's band, or if a later block of columns of the GEMM writes them.
+      float* const to = y + band.image * outputs.image() + row * outputs.row();
+      const bool is_apart =
+          columns != outputs.channels && (row + 1 == band.end || columns > kMaxVectors * kLanes);
+      float* const sums = is_apart ? padded + padded_floats : to;
+      const std::int64_t distance = is_apart ? columns : outputs.channels;
       multiply(outputs.w, columns, {last - first, depth},
                {windows[row - padding + first], inputs.channels, windows.stride(), 1},
                {filters + first * depth * columns, depth * columns, columns},
-               values + (row - band.begin) * row_floats, columns, false);
+               {.data = sums, .row = distance, .start = bias, .start_row = 0, .relu = relu});
+      if (is_apart)
+        for (std::int64_t pixel = 0; pixel < outputs.w; ++pixel)
+          std::copy_n(sums + pixel * columns, outputs.channels, to + pixel * outputs.channels);
     }
-    put_pixels((band.end - band.begin) * outputs.w, outputs.channels, GradMode::overwrite,
-               y + band.image * outputs.image() + band.begin * outputs.row(),
-               [&](std::int64_t pixel, std::int64_t channel) {
-                 Vec sum, shift{};
-                 load(values + pixel * columns + channel, sum);
-                 if (bias != nullptr) load(bias + channel, shift);
-                 sum += shift;
-                 return relu ? Vec(0.0F > sum ? Vec{} : sum) : sum;  // NaN propagates
-               });
   });
 }
 
@@ -202,7 +201,7 @@ void InputGradient::run(CpuStream& stream) const {
           outputs.w, columns(), {last - first, o},
           {dy + band.image * outputs.image() + (row + padding - first) * outputs.row(), o, -outputs.row(), 1},
           {filters + first * o * columns(), o * columns(), columns()},
-          windows + (row - band.begin) * row_floats, columns(), false);
+          {.data = windows + (row - band.begin) * row_floats, .row = columns()});
     }
     for (std::int64_t row = band.begin; row < band.end; ++row)
       put_pixels(inputs.w, inputs.channels, dx.mode,
@@ -237,22 +236,27 @@ void FilterGradient::add_band(Band band, float* padded, float* gradients, float*
   const PaddedRows windows(x + band.image * inputs.image(), inputs,
                            std::max<std::int64_t>(0, band.begin - padding),
                            std::min(inputs.h, band.end - 1 + kh - padding), padding, padded);
-  // Each pixel of dy in whole vectors.
+  // Lanes beyond the last channel add up numbers of the next pixels, which nobody uses. The last band has no next pixels,
+  // so its pixels are copied.
   const float* pixels = dy + band.image * outputs.image() + band.begin * outputs.row();
-  if (columns() != outputs.channels) {
+  std::int64_t distance = outputs.channels;
+  const std::int64_t behind = (outputs.n - band.image) * outputs.image() - band.end * outputs.row();
+  if (behind < columns() - outputs.channels) {
     for (std::int64_t pixel = 0; pixel < (band.end - band.begin) * outputs.w; ++pixel)
       std::copy_n(pixels + pixel * outputs.channels, outputs.channels, gradients + pixel * columns());
     pixels = gradients;
+    distance = columns();
   }
   for (std::int64_t ky = 0; ky < kh; ++ky) {
     // The rows of outputs whose windows have their row ky inside of the image.
     const std::int64_t begin = std::max(band.begin, padding - ky),
                        end = std::min(band.end, inputs.h + padding - ky);
     if (begin >= end) continue;
+    float* const to = sums + ky * depth() * columns();
     multiply(depth(), columns(), {end - begin, outputs.w},
              {windows[begin + ky - padding], 1, windows.stride(), inputs.channels},
-             {pixels + (begin - band.begin) * outputs.w * columns(), outputs.w * columns(), columns()},
-             sums + ky * depth() * columns(), columns(), true);
+             {pixels + (begin - band.begin) * outputs.w * distance, outputs.w * distance, distance},
+             {.data = to, .row = columns(), .start = to, .start_row = columns()});
   }
 }
 
