@@ -26,20 +26,32 @@ const T* block_of(const SumPart& part, std::int64_t at, std::int64_t n) {
 }
 
 template <class T, class Out>
-void sum_blocks(std::span<const SumPart> parts, const View& sum, Checksum* of_out) {
+void sum_blocks(std::span<const SumPart> parts, const View& sum, Checksum* of_sum, const View& copy) {
   std::array<Wide<T>, kBlock> sums;
   Out* const out = sum.as<Out>();
   for (std::int64_t at = 0; at < sum.numel(); at += kBlock) {
     const std::int64_t n = std::min(kBlock, sum.numel() - at);
     const T* const first = block_of<T>(parts.front(), at, n);
-    for (std::int64_t i = 0; i < n; ++i) sums[static_cast<std::size_t>(i)] = static_cast<Wide<T>>(first[i]);
-    for (const SumPart& part : parts.subspan(1)) {
-      const T* const next = block_of<T>(part, at, n);
-      for (std::int64_t i = 0; i < n; ++i) sums[static_cast<std::size_t>(i)] += static_cast<Wide<T>>(next[i]);
+    if (parts.size() == 1) {
+      for (std::int64_t i = 0; i < n; ++i) sums[static_cast<std::size_t>(i)] = static_cast<Wide<T>>(first[i]);
+    } else {
+      const T* const second = block_of<T>(parts[1], at, n);
+      for (std::int64_t i = 0; i < n; ++i)
+        sums[static_cast<std::size_t>(i)] = static_cast<Wide<T>>(first[i]) + static_cast<Wide<T>>(second[i]);
+      for (const SumPart& part : parts.subspan(2)) {
+        const T* const next = block_of<T>(part, at, n);
+        for (std::int64_t i = 0; i < n; ++i)
+          sums[static_cast<std::size_t>(i)] += static_cast<Wide<T>>(next[i]);
+      }
     }
     // Stores only after all parts of the block have been read: `out` may be one of them.
     for (std::int64_t i = 0; i < n; ++i) out[at + i] = static_cast<Out>(sums[static_cast<std::size_t>(i)]);
-    if (of_out != nullptr) of_out->add(out + at, static_cast<std::size_t>(n) * sizeof(Out));
+    const std::size_t bytes = static_cast<std::size_t>(n) * sizeof(Out);
+    if (copy.data != nullptr) {
+      of_sum->copy(out + at, copy.as<Out>() + at, bytes);
+    } else if (of_sum != nullptr) {
+      of_sum->add(out + at, bytes);
+    }
   }
 }
 
@@ -50,7 +62,7 @@ constexpr bool kSumsInto =
 
 }  // namespace
 
-void sum_in_order(std::span<const SumPart> parts, View out, Checksum* of_out) {
+void sum_in_order(std::span<const SumPart> parts, View out, Checksum* of_out, View copy) {
   const DType dtype = parts.front().view.dtype;
   dispatch(kAllTypes, dtype, [&](auto zero) {
     dispatch(kAllTypes, out.dtype, [&](auto zero_of_out) {
@@ -59,7 +71,7 @@ void sum_in_order(std::span<const SumPart> parts, View out, Checksum* of_out) {
       if constexpr (std::is_same_v<T, std::uint8_t> || !kSumsInto<T, Out>) {
         fail<UsageError>("cannot sum {} into {}", to_string(dtype), to_string(out.dtype));
       } else {
-        sum_blocks<T, Out>(parts, out, of_out);
+        sum_blocks<T, Out>(parts, out, of_out, copy);
       }
     });
   });

@@ -56,10 +56,9 @@ class ShmTransport final : public Transport {
         segment_->wait(call.deadline);
         const View chunk = chunk_of(number);
         const View sum = slice_of(chunk, rank());
-        sum_verified(number, sum, sum,
-                     [&](int other) { return slice_of(in_segment(chunk, other, number), rank()); });
-        segment_->checksum(rank(), rank(), number) =
-            copy_with_checksum(sum, sum_in_segment(sum, rank(), number));
+        segment_->checksum(rank(), rank(), number) = sum_verified(
+            number, sum, sum, [&](int other) { return slice_of(in_segment(chunk, other, number), rank()); },
+            sum_in_segment(sum, rank(), number));
         segment_->step();
       }
     }
@@ -156,20 +155,24 @@ class ShmTransport final : public Transport {
   }
 
   /// Sums the slices of chunk `number` that other ranks have stored for this one, at `place_of(rank)`, and
-  /// `local`. Throws CorruptionError if a slice is not what its rank has stored.
+  /// `local`. Stores the sum in `copy` too if it has memory. Returns the checksum of the sum. Throws CorruptionError if a
+  /// slice is not what its rank has stored.
   template <class PlaceOf>
-  void sum_verified(std::int64_t number, const ConstView& local, const View& sum, PlaceOf&& place_of) {
+  std::uint64_t sum_verified(std::int64_t number, const ConstView& local, const View& sum, PlaceOf&& place_of,
+                             const View& copy = {}) {
     std::vector<SumPart> parts;
     std::vector<Checksum> checksums(static_cast<std::size_t>(size()));
     for (int other = 0; other < size(); ++other)
       parts.push_back(other == rank()
                           ? SumPart{local}
                           : SumPart{place_of(other), &checksums[static_cast<std::size_t>(other)]});
-    sum_in_order(parts, sum);
+    Checksum of_sum;
+    sum_in_order(parts, sum, copy.data != nullptr ? &of_sum : nullptr, copy);
     for_each_peer([&](int other) {
       verify_transfer(kContribution, other, rank(), segment_->checksum(other, rank(), number),
                       checksums[static_cast<std::size_t>(other)].value());
     });
+    return of_sum.value();
   }
 
   /// All-gathers `in` [n] into `out` [n * size()]. Chunk numbers continue across calls: a buffer is free once

@@ -19,7 +19,7 @@ struct ShmOptions {
   CommOptions comm = {};  // of the communicator
   /// Size of each of a rank's chunk buffers in the shared segment. Larger data is pipelined in chunks. The
   /// value of rank 0 is used by all ranks.
-  std::size_t chunk_bytes = std::size_t{128} << 10;
+  std::size_t chunk_bytes = std::size_t{256} << 10;
 };
 
 /// Returns a communicator of `size` processes of one host. Collective call; `exchange` must connect the same
