@@ -143,8 +143,9 @@ void ThreadPool::serve(Worker& worker) {
   std::uint32_t generation = 0;
   while (true) {
     wait_for_loop(worker, generation);
-    if (stopping_) return;
     generation = generation_.load(std::memory_order_acquire);
+    // After the load: the destructor stores `stopping_` before it changes the number for the last time.
+    if (stopping_) return;
     worker.in_piece.store(true, std::memory_order_relaxed);
     run_pieces(worker.index);
     worker.in_piece.store(false, std::memory_order_relaxed);

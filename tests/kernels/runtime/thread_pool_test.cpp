@@ -85,6 +85,17 @@ TEST(ThreadPool, ServesOneOfSeveralCallingThreadsAtATime) {
   for (const std::int64_t sum : sums) EXPECT_EQ(sum, 20000);
 }
 
+// The workers wake up for the loop, whose pieces the calling thread has taken, while the pool is being destroyed.
+TEST(ThreadPool, EndsWorkersThatAreJustWakingUp) {
+  std::atomic<int> pieces = 0;
+  constexpr int kPools = 5000;
+  for (int i = 0; i < kPools; ++i) {
+    ThreadPool pool(3);
+    for (int loop = 0; loop < 3; ++loop) pool.run(3, [&](int, int) { ++pieces; });
+  }
+  EXPECT_EQ(pieces, 9 * kPools);
+}
+
 /// Blocks until `flag` is set, at most 20 seconds.
 void wait_for(const std::atomic<bool>& flag) {
   const auto deadline = std::chrono::steady_clock::now() + 20s;
