@@ -161,7 +161,7 @@ template <class T, class Tap>
 __attribute__((noinline)) void find_largest(const PoolSizes s, const T* pixels, std::int64_t oy, T* best,
                                             Tap* taps) {
   for (std::int64_t ox = 0; ox < s.ow; ++ox, best += s.c, taps += s.c) {
-    // What lies behind the last channel belongs to the next output of this row, which overwrites it.
+    // What is behind the last channel belongs to the next output of this row, which overwrites it.
     const WindowEnds ends(s, oy, ox);
     const std::int64_t reach = std::min(s.ow - ox, s.h * s.w - ends.last) * s.c;
     for_each_group<simd::kRegisterBytes / sizeof(compute_t<T>)>(s.c, reach, [&](std::int64_t c, auto lanes) {

@@ -65,6 +65,7 @@ for test in "${tests[@]}"; do
 done
 
 say "training LeNet on generated images in the emulator"
+rm -rf "$work/run"
 qemu-aarch64 -L "$system" "$work/build/bin/convoy-train" --model lenet --dataset shapes --epochs 1 --max-steps 60 \
   --batch-size 64 --eval-every 0 --out "$work/run" >"$work/train.log" 2>&1 || { cat "$work/train.log"; exit 1; }
 python3 - "$work/run/log.jsonl" <<'PYTHON'

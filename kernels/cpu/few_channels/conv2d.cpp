@@ -236,7 +236,7 @@ void FilterGradient::add_band(Band band, float* padded, float* gradients, float*
   const PaddedRows windows(x + band.image * inputs.image(), inputs,
                            std::max<std::int64_t>(0, band.begin - padding),
                            std::min(inputs.h, band.end - 1 + kh - padding), padding, padded);
-  // Lanes beyond the last channel add up numbers of the next pixels, which nobody uses. The last band has no next pixels,
+  // Lanes beyond the last channel add up numbers of the next pixels, which are not used. The last band has no next pixels,
   // so its pixels are copied.
   const float* pixels = dy + band.image * outputs.image() + band.begin * outputs.row();
   std::int64_t distance = outputs.channels;
