@@ -12,6 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 class ImageCacheRun : public ::testing::Test {
@@ -91,11 +93,15 @@ TEST_F(ImageCacheRun, NamesTheCorruptImagesOfAllRanks) {
   std::ofstream(workshop.path("colors") / "train" / "blue" / "image100.bmp") << "BM, but nothing more";
   std::ofstream(workshop.path("colors") / "test" / "red" / "image101.bmp") << "BM, but nothing more";
   const Arguments command = workshop.train_arguments("run", with_cache());
+  std::vector<int> codes;
   for (const ProcessResult& result : run_by_hand(2, command)) {
-    EXPECT_EQ(result.exit_code, 3) << result.err;
+    codes.push_back(result.exit_code);
+    EXPECT_THAT(result.exit_code, AnyOf(3, 4)) << "its own error, or that of the rank that was first\n"
+                                               << result.err;
     EXPECT_THAT(result.err, AllOf(HasSubstr("2 of 72 images cannot be read (--skip-corrupt leaves them out)"),
                                   HasSubstr("blue/image100.bmp"), HasSubstr("red/image101.bmp")));
   }
+  EXPECT_THAT(codes, Contains(3));
   const Outcome expected = train_on(workshop, "plain", 2, "tcp", flags({"--skip-corrupt"}));
   EXPECT_EQ(train_on(workshop, "cached", 2, "tcp", with_cache({"--skip-corrupt"})).hash, expected.hash);
 }
