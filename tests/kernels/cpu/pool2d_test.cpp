@@ -27,7 +27,7 @@ const Case kCases[] = {
     {2, 11, 11, 3, 3, 2, 1},  // ResNet's stem: overlapping, padded
     {2, 6, 5, 17, 3, 1, 1},  {1, 5, 5, 4, 2, 3, 0},  {2, 5, 4, 1, 5, 1, 2},
     {0, 8, 8, 3, 2, 2, 0},   {1, 9, 9, 6, 4, 4, 2},  {1, 40, 37, 6, 17, 9, 2},  // taps in i32
-    {3, 28, 28, 6, 2, 2, 0},  // LeNet's first, whose channels do not fill a vector
+    {3, 28, 28, 6, 2, 2, 0},                         // LeNet's first, whose channels do not fill a vector
     {2, 9, 9, 20, 3, 2, 1},  {5, 4, 3, 7, 2, 2, 0},  // rows of one output
 };
 
