@@ -175,8 +175,8 @@ __attribute__((noinline)) void find_largest(const PoolSizes s, const T* pixels, 
 }
 
 // Adds the gradients of a row of outputs to the pixels of their windows that the taps name. offsets[tap] is the index of
-// the pixel's first channel in its window; windows are `distance` values apart. Not inlined: among the variables of its
-// callers, the loop would have no registers left.
+// the pixel's first channel in its window; windows are `distance` values apart. Not inlined, like
+// find_largest().
 template <class T, class Tap, class C>
 __attribute__((noinline)) void add_to_chosen(const T* dy, const Tap* taps, std::int64_t outputs,
                                              std::int64_t channels, const std::int64_t* offsets,

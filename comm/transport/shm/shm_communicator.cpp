@@ -155,7 +155,7 @@ class ShmTransport final : public Transport {
   }
 
   /// Sums the slices of chunk `number` that other ranks have stored for this one, at `place_of(rank)`, and
-  /// `local`. Stores the sum in `copy` too if it has memory. Returns the checksum of the sum. Throws CorruptionError if a
+  /// `local`. Stores the sum in `copy` too if it has memory. Returns the checksum of `copy`. Throws CorruptionError if a
   /// slice is not what its rank has stored.
   template <class PlaceOf>
   std::uint64_t sum_verified(std::int64_t number, const ConstView& local, const View& sum, PlaceOf&& place_of,
