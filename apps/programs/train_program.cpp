@@ -3,18 +3,18 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "convoy/apps/cluster/launcher/launcher_link.h"
 #include "convoy/apps/common/counted.h"
 #include "convoy/apps/common/cpu_level/cpu_level.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/common/signals.h"
-#include "convoy/apps/launch/job.h"
-#include "convoy/apps/launch/launcher_link.h"
-#include "convoy/apps/launch/local_ranks.h"
 #include "convoy/apps/programs/library_loading.h"
 #include "convoy/apps/programs/programs.h"
 #include "convoy/apps/programs/repetitions.h"
+#include "convoy/apps/ranks/job.h"
+#include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/apps/train/interop/translate.h"
 #include "convoy/apps/train/report/reporter.h"
 #include "convoy/apps/train/report/run_directory.h"

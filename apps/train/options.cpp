@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-#include "convoy/apps/launch/local_ranks.h"
+#include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/apps/train/learning_rates.h"
 #include "convoy/apps/train/tuning/parameter_rules.h"
 #include "convoy/kernels/base/check.h"

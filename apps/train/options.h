@@ -9,7 +9,7 @@
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/compute.h"
 #include "convoy/apps/common/data_source.h"
-#include "convoy/apps/launch/job.h"
+#include "convoy/apps/ranks/job.h"
 #include "convoy/apps/train/augmentation/augmentation_options.h"
 #include "convoy/engine/optim/loss_scaler.h"
 

@@ -8,7 +8,7 @@
 #include "convoy/apps/common/counted.h"
 #include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/common/input_spec.h"
-#include "convoy/apps/launch/shared_data.h"
+#include "convoy/apps/ranks/shared_data.h"
 #include "convoy/apps/train/selection/sample_selection.h"
 #include "convoy/apps/train/tuning/initial_parameters.h"
 #include "convoy/datasets/formats/registry.h"

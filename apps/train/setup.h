@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "convoy/apps/common/data_source.h"
-#include "convoy/apps/launch/job.h"
+#include "convoy/apps/ranks/job.h"
 #include "convoy/apps/train/options.h"
 #include "convoy/datasets/transforms/transforms.h"
 #include "convoy/models/model.h"

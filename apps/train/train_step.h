@@ -11,7 +11,7 @@
 
 #include "convoy/apps/train/measurement/loss_log.h"
 #include "convoy/apps/train/profile/step_profile.h"
-#include "convoy/comm/control/control_plane.h"
+#include "convoy/comm/cluster/control/control_plane.h"
 #include "convoy/comm/core/communicator.h"
 #include "convoy/comm/parallel/gradient_reducer.h"
 #include "convoy/datasets/loader/loader.h"

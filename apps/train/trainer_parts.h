@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "convoy/comm/control/control_plane.h"
+#include "convoy/comm/cluster/control/control_plane.h"
 #include "convoy/comm/core/communicator.h"
 #include "convoy/datasets/dataset.h"
 #include "convoy/datasets/transforms/transforms.h"

@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "bench/collectives/report.h"
+#include "convoy/apps/cluster/doctor/host.h"
 #include "convoy/apps/common/run_main.h"
-#include "convoy/apps/doctor/host.h"
-#include "convoy/apps/launch/local_ranks.h"
+#include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/apps/train/setup.h"
 #include "convoy/comm/nccl/nccl_communicator.h"
 #include "convoy/comm/transport/self_communicator.h"

@@ -6,7 +6,7 @@
 #include <sstream>
 #include <utility>
 
-#include "convoy/apps/launch/local_ranks.h"
+#include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/comm/core/library_versions.h"
 #include "convoy/comm/transport/mpi/mpi_collectives.h"
 #include "convoy/kernels/base/check.h"

@@ -9,7 +9,7 @@
 #include "bench/collectives/case.h"
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/compute.h"
-#include "convoy/apps/launch/job.h"
+#include "convoy/apps/ranks/job.h"
 
 namespace convoy::bench {
 

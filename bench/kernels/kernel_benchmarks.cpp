@@ -7,7 +7,7 @@
 #include "bench/kernels/count_table.h"
 #include "bench/kernels/op_run.h"
 #include "bench/kernels/stopwatch.h"
-#include "convoy/apps/doctor/host.h"
+#include "convoy/apps/cluster/doctor/host.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/version.h"
 

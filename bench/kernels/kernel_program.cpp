@@ -6,10 +6,10 @@
 
 #include "bench/kernels/convolution_rows.h"
 #include "bench/kernels/kernel_benchmarks.h"
+#include "convoy/apps/cluster/doctor/load.h"
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/compute.h"
 #include "convoy/apps/common/run_main.h"
-#include "convoy/apps/doctor/load.h"
 #include "convoy/bench/kernels/user_op.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/cuda/facts.h"

@@ -3,10 +3,10 @@
 
 #include "bench/loader/measure.h"
 #include "bench/step/report.h"
+#include "convoy/apps/cluster/doctor/host.h"
+#include "convoy/apps/cluster/doctor/load.h"
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/run_main.h"
-#include "convoy/apps/doctor/host.h"
-#include "convoy/apps/doctor/load.h"
 #include "convoy/apps/train/report/progress.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/kernels/base/check.h"

@@ -6,7 +6,7 @@
 #include "bench/step/report.h"
 #include "bench/step/step_counts.h"
 #include "convoy/apps/common/run_main.h"
-#include "convoy/apps/launch/local_ranks.h"
+#include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/apps/train/setup.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/kernels/base/check.h"

@@ -7,7 +7,7 @@
 
 #include "bench/counted/counted_launch.h"
 #include "bench/step/options.h"
-#include "convoy/apps/launch/job.h"
+#include "convoy/apps/ranks/job.h"
 #include "convoy/apps/train/trainer.h"
 
 namespace convoy::bench {

@@ -4,7 +4,7 @@
 #include <array>
 #include <string_view>
 
-#include "convoy/apps/launch/local_ranks.h"
+#include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/apps/train/setup.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/models/models.h"

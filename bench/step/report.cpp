@@ -4,8 +4,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "convoy/apps/doctor/host.h"
-#include "convoy/apps/doctor/load.h"
+#include "convoy/apps/cluster/doctor/host.h"
+#include "convoy/apps/cluster/doctor/load.h"
 #include "convoy/apps/train/report/progress.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"

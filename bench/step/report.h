@@ -6,7 +6,7 @@
 
 #include "bench/step/measure.h"
 #include "bench/step/spread.h"
-#include "convoy/apps/launch/job.h"
+#include "convoy/apps/ranks/job.h"
 
 namespace convoy::bench {
 

@@ -52,9 +52,9 @@ namespace convoy::kernels {}
 #include "convoy/engine/nn/layers.h"
 #include "convoy/engine/nn/module.h"
 #include "convoy/engine/nn/normalization.h"
+#include "convoy/engine/optim/layerwise.h"
 #include "convoy/engine/optim/loss_average.h"
 #include "convoy/engine/optim/loss_scaler.h"
-#include "convoy/engine/optim/layerwise.h"
 #include "convoy/engine/optim/muon.h"
 #include "convoy/engine/optim/newton_schulz.h"
 #include "convoy/engine/optim/optimizer.h"
@@ -81,6 +81,7 @@ namespace convoy::kernels {}
 
 // Ranks: rendezvous, communicators and data-parallel training
 #include "convoy/comm/bootstrap/rendezvous.h"
+#include "convoy/comm/cluster/hierarchical/hierarchical_communicator.h"
 #include "convoy/comm/core/communicator.h"
 #include "convoy/comm/nccl/nccl_communicator.h"
 #include "convoy/comm/parallel/broadcast.h"
@@ -88,5 +89,4 @@ namespace convoy::kernels {}
 #include "convoy/comm/parallel/gradient_synchronizer.h"
 #include "convoy/comm/parallel/sync_batch_norm.h"
 #include "convoy/comm/parallel/zero/sharded_optimizer.h"
-#include "convoy/comm/transport/hierarchical/hierarchical_communicator.h"
 #include "convoy/comm/transport/self_communicator.h"

@@ -4,8 +4,8 @@
 #include <exception>
 
 #include "convoy/comm/bootstrap/host.h"
-#include "convoy/comm/bootstrap/store/file_store.h"
-#include "convoy/comm/bootstrap/store/tcp_store.h"
+#include "convoy/comm/cluster/store/file_store.h"
+#include "convoy/comm/cluster/store/tcp_store.h"
 #include "convoy/comm/core/rank_text.h"
 #include "convoy/kernels/base/check.h"
 

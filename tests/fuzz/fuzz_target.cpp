@@ -9,10 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "convoy/apps/common/config_file.h"
-#include "convoy/comm/bootstrap/store/store_frame.h"
-#include "convoy/comm/control/rank_status.h"
-#include "convoy/comm/net/handshake.h"
-#include "convoy/comm/net/message.h"
+#include "convoy/comm/cluster/control/rank_status.h"
+#include "convoy/comm/cluster/net/handshake.h"
+#include "convoy/comm/cluster/net/message.h"
+#include "convoy/comm/cluster/store/store_frame.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/engine/io/manifest.h"
 #include "convoy/engine/io/safetensors.h"

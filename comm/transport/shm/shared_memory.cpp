@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "convoy/comm/bootstrap/store/file_lock.h"
+#include "convoy/comm/core/file_lock.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/memory/host_memory_limit.h"
 

@@ -8,10 +8,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "convoy/apps/cluster/doctor/host.h"
+#include "convoy/apps/cluster/doctor/load.h"
 #include "convoy/apps/common/config_file.h"
 #include "convoy/apps/common/data_source.h"
-#include "convoy/apps/doctor/host.h"
-#include "convoy/apps/doctor/load.h"
 #include "convoy/apps/programs/npy.h"
 #include "convoy/apps/train/report/evaluation_file.h"
 #include "convoy/apps/train/report/progress.h"

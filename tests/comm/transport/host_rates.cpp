@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "convoy/comm/transport/hierarchical/hierarchical_communicator.h"
+#include "convoy/comm/cluster/hierarchical/hierarchical_communicator.h"
 #include "convoy/comm/transport/mpi/mpi_communicator.h"
 #include "convoy/kernels/base/error.h"
 

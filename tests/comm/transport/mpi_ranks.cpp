@@ -12,7 +12,7 @@
 #include <fstream>
 #include <thread>
 
-#include "convoy/comm/transport/hierarchical/hierarchical_communicator.h"
+#include "convoy/comm/cluster/hierarchical/hierarchical_communicator.h"
 #include "convoy/comm/transport/mpi/mpi_communicator.h"
 #include "tests/comm/device_values.h"
 #include "tests/comm/process_size.h"

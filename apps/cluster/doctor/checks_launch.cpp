@@ -1,0 +1,168 @@
+// Checks of the launch: world size, versions of programs and libraries, host names and clocks.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "convoy/apps/cluster/doctor/checks.h"
+#include "convoy/comm/cluster/net/secret.h"
+#include "convoy/comm/core/endpoint.h"
+#include "convoy/kernels/base/check.h"
+
+namespace convoy::doctor {
+namespace {
+
+constexpr double kMaxClockDifference = 2;  // seconds; ranks read their clocks within a fraction of it
+
+/// The variables in which launchers pass the world size, in order of precedence.
+constexpr std::array kWorldSizes = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE"};
+
+int number_of(const std::string& text) {
+  int number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+bool is_launcher(const std::string& parent) {
+  constexpr std::array kNames = {"mpirun",  "mpiexec", "mpiexec.hydra",   "orterun",  "orted",
+                                 "prterun", "prted",   "hydra_pmi_proxy", "pmi_proxy"};
+  return std::find(kNames.begin(), kNames.end(), parent) != kNames.end();
+}
+
+void check_world_sizes(const RankFacts& facts, Findings& findings) {
+  const std::string winner =
+      environment_variable(facts, "WORLD_SIZE").empty() ? "--rendezvous" : "WORLD_SIZE";
+  bool any = false;
+  for (const char* name : kWorldSizes) {
+    const std::string text = environment_variable(facts, name);
+    any = any || !text.empty();
+    // A world size of 1 belongs to an outer launcher (environment.h).
+    if (text.empty() || number_of(text) == facts.world_size || number_of(text) == 1) continue;
+    const bool is_alone = facts.world_size == 1 && number_of(text) > 1;
+    findings.push_back(
+        {.grade = is_alone ? Grade::error : Grade::warning,
+         .found = is_alone ? fmt::format("rank {} on {} has world size 1 ({}), but {} is {}", facts.rank,
+                                         facts.host, facts.source, name, text)
+                           : fmt::format("the world size is {} ({}), but {} is {}", facts.world_size,
+                                         facts.source, name, text),
+         .expected =
+             is_alone
+                 ? fmt::format("a world size of {}; now each process trains alone", text)
+                 : std::string("the same world size, unless an outer launcher has another one on purpose"),
+         .fix = winner == "WORLD_SIZE"
+                    ? "unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE, which take precedence"
+                    : "use --rendezvous auto"});
+  }
+  if (any || facts.world_size > 1 || !is_launcher(facts.parent)) return;
+  const auto mpi = std::find_if(facts.libraries.begin(), facts.libraries.end(), [](const std::string& text) {
+    return text.find("MPI") != std::string::npos;
+  });
+  findings.push_back(
+      {.grade = Grade::error,
+       .found = fmt::format("{} started this process on {} without a rank or a world size", facts.parent,
+                            facts.host),
+       .expected = "variables OMPI_COMM_WORLD_* or PMI_*; without them, each process trains alone",
+       .fix = fmt::format(
+           "start it with the mpirun of {}, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
+           mpi == facts.libraries.end() ? "the MPI library that this program was built with" : *mpi)});
+}
+
+/// Without a secret, any process that reaches the port of rank 0 is admitted as a rank.
+void check_secret(const RankFacts& facts, Findings& findings) {
+  const std::size_t begin = facts.source.find("tcp://");
+  if (begin == std::string::npos || facts.world_size == 1 ||
+      !environment_variable(facts, dist::kSecretVariable).empty())
+    return;
+  const std::string address = facts.source.substr(begin, facts.source.find_first_of(" ,;", begin) - begin);
+  if (is_loopback(dist::parse_endpoint(address.substr(6)).host)) return;
+  findings.push_back(
+      {.found = fmt::format("the ranks find each other at {} without {}", address, dist::kSecretVariable),
+       .expected = "a secret of the job; without it, any process that reaches this port can take part",
+       .fix = fmt::format("run export {}=$(openssl rand -hex 16) once, and pass the same value to all ranks; "
+                          "or use convoy-launch, which does so",
+                          dist::kSecretVariable)});
+}
+
+/// Returns the name of a library without its version.
+std::string library_name(const std::string& library) {
+  return library.substr(0, library.find_first_of("0123456789"));
+}
+
+void check_versions(const std::vector<RankFacts>& ranks, Findings& findings) {
+  const RankFacts& first = ranks.front();
+  for (const RankFacts& facts : ranks) {
+    const std::string who = fmt::format("rank {} on {}", facts.rank, facts.host);
+    if (facts.version != first.version) {
+      findings.push_back(
+          {.grade = Grade::error,
+           .found = fmt::format("{} runs convoy {}, rank 0 runs {}", who, facts.version, first.version),
+           .expected = "the same version",
+           .fix = fmt::format("install convoy {} on {}", first.version, facts.host)});
+    } else if (facts.program != first.program) {
+      findings.push_back(
+          {.found = fmt::format("{} runs a different executable than rank 0 (hash {}, rank 0 has {})", who,
+                                facts.program, first.program),
+           .expected = "the same build, or builds of the same sources",
+           .fix = fmt::format("copy the programs from {} to {}", first.host, facts.host)});
+    }
+    for (const std::string& library : facts.libraries)
+      for (const std::string& other : first.libraries) {
+        if (library_name(library) != library_name(other) || library == other) continue;
+        const bool communicates = library_name(library).find("NCCL") != std::string::npos ||
+                                  library_name(library).find("MPI") != std::string::npos;
+        findings.push_back({.grade = communicates ? Grade::error : Grade::warning,
+                            .found = fmt::format("{} has {}, rank 0 has {}", who, library, other),
+                            .expected = communicates ? "the same version of the communication library"
+                                                     : "the same version, for equal results on all ranks",
+                            .fix = fmt::format("install {} on {}", other, facts.host)});
+      }
+  }
+}
+
+void check_names_and_clocks(const std::vector<RankFacts>& ranks, Findings& findings) {
+  const auto hosts = by_host(ranks);
+  for (std::size_t node = 0; node < hosts.size(); ++node) {
+    if (hosts[node].empty()) continue;
+    const RankFacts& facts = *hosts[node].front();
+    for (std::size_t before = 0; before < node; ++before)
+      if (hosts[before].empty()) {
+        continue;
+      } else if (hosts[before].front()->machine == facts.machine) {
+        findings.push_back(
+            {.found = fmt::format("hosts {} and {} are containers of one machine ({}), which exchange data "
+                                  "through the network",
+                                  before, node, facts.host_name),
+             .expected =
+                 "containers that share memory, which is faster: with one network and one PID namespace",
+             .fix =
+                 "docker run --network=host --pid=host; Kubernetes: one pod with shareProcessNamespace: true"});
+        break;
+      } else if (hosts[before].front()->host_name == facts.host_name) {
+        findings.push_back(
+            {.found = fmt::format("hosts {} and {} are both called {}", before, node, facts.host_name),
+             .expected = "distinct host names, for messages and mpirun host lists",
+             .fix = "hostnamectl set-hostname NAME, or docker run --hostname NAME"});
+        break;
+      }
+    const double ahead = facts.clock - ranks.front().clock;
+    if (std::abs(ahead) > kMaxClockDifference)
+      findings.push_back(
+          {.found = fmt::format("the clock of {} is {:.1f} s {} that of {}", facts.host, std::abs(ahead),
+                                ahead > 0 ? "ahead of" : "behind", ranks.front().host),
+           .expected = "synchronized clocks, for logs, file times and certificates",
+           .fix = fmt::format("run timedatectl set-ntp true on {}", facts.host)});
+  }
+}
+
+}  // namespace
+
+Findings check_launch(const Examination& examination) {
+  Findings findings;
+  check_world_sizes(examination.ranks.front(), findings);
+  check_secret(examination.ranks.front(), findings);
+  check_versions(examination.ranks, findings);
+  check_names_and_clocks(examination.ranks, findings);
+  return findings;
+}
+
+}  // namespace convoy::doctor

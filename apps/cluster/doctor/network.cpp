@@ -1,0 +1,174 @@
+#include "convoy/apps/cluster/doctor/network.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "convoy/kernels/base/check.h"
+
+namespace convoy::doctor {
+namespace {
+
+constexpr double kConnectTimeout = 2;  // seconds per address; a host on the same network needs about 2 ms
+constexpr double kReplyTimeout =
+    30;  // seconds; replies are sent before they are read, so only a busy host is slow
+
+struct FreeAddresses {
+  void operator()(ifaddrs* list) const { freeifaddrs(list); }
+};
+using Addresses = std::unique_ptr<ifaddrs, FreeAddresses>;
+
+Addresses addresses_of_this_host() {
+  ifaddrs* list = nullptr;
+  return Addresses(getifaddrs(&list) == 0 ? list : nullptr);
+}
+
+/// Returns the network of an address and its mask, both in network byte order: "10.0.0.0/24".
+std::string network_text(int family, const std::uint8_t* address, const std::uint8_t* mask,
+                         std::size_t bytes) {
+  std::array<std::uint8_t, 16> first{};
+  int bits = 0;
+  for (std::size_t i = 0; i < bytes; ++i) {
+    first[i] = address[i] & mask[i];
+    for (int bit = 0; bit < 8; ++bit) bits += mask[i] >> bit & 1;
+  }
+  char text[INET6_ADDRSTRLEN] = {};
+  inet_ntop(family, first.data(), text, sizeof text);
+  return fmt::format("{}/{}", text, bits);
+}
+
+std::optional<InterfaceFacts> facts_of(const ifaddrs& entry) {
+  if (entry.ifa_addr == nullptr || entry.ifa_netmask == nullptr || (entry.ifa_flags & IFF_UP) == 0)
+    return std::nullopt;
+  const int family = entry.ifa_addr->sa_family;
+  if (family != AF_INET && family != AF_INET6) return std::nullopt;
+  const std::uint8_t* address = nullptr;
+  const std::uint8_t* mask = nullptr;
+  if (family == AF_INET) {
+    address = reinterpret_cast<const std::uint8_t*>(
+        &reinterpret_cast<const sockaddr_in*>(entry.ifa_addr)->sin_addr);
+    mask = reinterpret_cast<const std::uint8_t*>(
+        &reinterpret_cast<const sockaddr_in*>(entry.ifa_netmask)->sin_addr);
+  } else {
+    const auto& v6 = *reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr);
+    if (IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr)) return std::nullopt;
+    address = v6.sin6_addr.s6_addr;
+    mask = reinterpret_cast<const sockaddr_in6*>(entry.ifa_netmask)->sin6_addr.s6_addr;
+  }
+  char text[INET6_ADDRSTRLEN] = {};
+  inet_ntop(family, address, text, sizeof text);
+  return InterfaceFacts{.name = entry.ifa_name,
+                        .address = text,
+                        .network = network_text(family, address, mask, family == AF_INET ? 4 : 16),
+                        .is_loopback = (entry.ifa_flags & IFF_LOOPBACK) != 0};
+}
+
+/// A connection to an address of another host, and the greeting that is expected on it.
+struct Probe {
+  LinkFacts link;
+  std::string greeting;
+  std::optional<dist::Socket> socket;
+};
+
+/// Connects to all addresses of one host, one after the other.
+void connect_to_host(const RankFacts& me, const RankFacts& other, std::vector<Probe>& probes) {
+  for (const InterfaceFacts& interface : other.interfaces) {
+    if (interface.port == 0) continue;
+    Probe probe{.link = {.from = me.node,
+                         .to = other.node,
+                         .from_host = me.host,
+                         .to_host = other.host,
+                         .interface = interface.name,
+                         .address = interface.address,
+                         .network = interface.network},
+                .greeting = greeting_of(other)};
+    probe.socket = dist::try_connect({interface.address, interface.port}, dist::Deadline(kConnectTimeout),
+                                     probe.link.error);
+    probes.push_back(std::move(probe));
+  }
+}
+
+/// Reads the reply and stores an error if it is not the expected greeting.
+void read_reply(Probe& probe) {
+  if (!probe.socket) return;
+  const dist::Deadline deadline(kReplyTimeout);
+  std::string reply;
+  while (reply.size() < probe.greeting.size() && dist::receive_some(*probe.socket, reply, deadline)) {
+  }
+  if (reply != probe.greeting)
+    probe.link.error = reply.empty() ? "connected, but received no reply" : "another process replied";
+}
+
+}  // namespace
+
+std::vector<InterfaceFacts> list_addresses() {
+  std::vector<InterfaceFacts> found;
+  const Addresses list = addresses_of_this_host();
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next)
+    if (auto facts = facts_of(*entry)) found.push_back(std::move(*facts));
+  return found;
+}
+
+std::vector<std::string> list_interfaces() {
+  std::vector<std::string> names;
+  const std::unique_ptr<struct if_nameindex[], void (*)(struct if_nameindex*)> list(if_nameindex(),
+                                                                                    if_freenameindex);
+  for (std::size_t i = 0; list != nullptr && list[i].if_index != 0; ++i) names.emplace_back(list[i].if_name);
+  return names;
+}
+
+PortProbes::PortProbes(std::vector<InterfaceFacts>& interfaces) {
+  for (InterfaceFacts& interface : interfaces) {
+    if (interface.is_loopback) continue;
+    try {
+      dist::Socket socket = dist::listen_at({interface.address, 0});
+      interface.port = dist::local_port_of(socket);
+      sockets_.push_back(std::move(socket));
+    } catch (const UsageError&) {  // the address is not probed
+    }
+  }
+}
+
+void PortProbes::reply(const std::string& greeting) const {
+  for (const dist::Socket& socket : sockets_)
+    while (const std::optional<dist::Socket> peer = dist::accept_waiting(socket))
+      dist::send_all(*peer, greeting, dist::Deadline(kConnectTimeout));
+}
+
+std::string greeting_of(const RankFacts& facts) {
+  return fmt::format("convoy-doctor {} {} {:.6f}\n", facts.rank, facts.process, facts.clock);
+}
+
+std::vector<LinkFacts> probe_links(dist::Rendezvous& rendezvous, const std::vector<RankFacts>& ranks,
+                                   const PortProbes* port_probes) {
+  const RankFacts& me = ranks[static_cast<std::size_t>(rendezvous.info().rank)];
+  std::vector<const RankFacts*> others;  // the first rank of each other host
+  for (const RankFacts& facts : ranks)
+    if (port_probes != nullptr && facts.local_rank == 0 && facts.node != me.node) others.push_back(&facts);
+  std::vector<std::vector<Probe>> probes(others.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < others.size(); ++i)
+    threads.emplace_back([&, i] { connect_to_host(me, *others[i], probes[i]); });
+  for (std::thread& thread : threads) thread.join();
+
+  rendezvous.barrier();  // all connections are open
+  if (port_probes != nullptr) port_probes->reply(greeting_of(me));
+  nlohmann::json local = nlohmann::json::array();
+  for (std::vector<Probe>& of_host : probes)
+    for (Probe& probe : of_host) {
+      read_reply(probe);
+      local.push_back(probe.link);
+    }
+  std::vector<LinkFacts> links;
+  for (const std::string& text : rendezvous.all_gather(local.dump()))
+    for (const nlohmann::json& link : nlohmann::json::parse(text)) links.push_back(link.get<LinkFacts>());
+  return links;
+}
+
+}  // namespace convoy::doctor

@@ -1,0 +1,153 @@
+#include "convoy/apps/cluster/launcher/host_agent.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <memory>
+
+#include "convoy/apps/cluster/launcher/child_process.h"
+#include "convoy/apps/cluster/launcher/launcher_messages.h"
+#include "convoy/apps/common/signals.h"
+#include "convoy/comm/bootstrap/environment.h"
+#include "convoy/comm/core/endpoint.h"
+#include "convoy/kernels/base/check.h"
+
+namespace convoy::launcher {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Returns a TCP port that no process of this machine uses.
+int find_port() { return dist::local_port_of(dist::listen_at({.host = "0.0.0.0", .port = 0})); }
+
+/// Returns whether the variable describes the agent to MPI, and not the ranks.
+bool describes_agent(const std::string& name) {
+  return name.starts_with("OMPI_") || name.starts_with("PMI_") || name.starts_with("PMIX_");
+}
+
+class HostAgent {
+ public:
+  HostAgent() : launcher_(dist::Socket(dup(STDIN_FILENO))) {}
+
+  int run() {
+    const StopSignals signals;
+    send(kind::kReady, find_port());
+    while (launcher_.is_open() || !ranks_.empty()) {
+      wait();
+      if (const int signal = StopSignals::received(); signal != forwarded_)
+        send_to_ranks(forwarded_ = signal);
+      if (launcher_.is_open()) {
+        launcher_.read([&](const std::string& line) { handle(parse_message(line)); });
+        if (!launcher_.is_open()) stop();
+      }
+      read_ranks();
+      if (deadline_ && Clock::now() > *deadline_) ranks_.clear();  // kills them
+    }
+    return 0;
+  }
+
+ private:
+  void wait() const {
+    std::vector<pollfd> descriptors;
+    if (launcher_.is_open())
+      descriptors.push_back({.fd = launcher_.descriptor(), .events = POLLIN, .revents = 0});
+    for (const auto& [id, rank] : ranks_) rank->add_descriptors(descriptors);
+    poll(descriptors.data(), descriptors.size(), 200);
+  }
+
+  void handle(const Message& message) {
+    if (message.kind == kind::kStart) start(message.content.get<Start>());
+    if (message.kind == kind::kSignal) send_to_ranks(message.content.get<int>());
+    if (message.kind == kind::kFindPort) send(kind::kReady, find_port());
+    if (message.kind == kind::kGroup) regroup(message.content.get<Group>());
+    if (message.kind == kind::kEnd)
+      for (const auto& [id, rank] : ranks_) rank->write_link(to_line(kind::kEnd));
+    if (message.kind == kind::kKill)
+      for (const int id : message.content.get<std::vector<int>>())
+        if (const auto found = ranks_.find(id); found != ranks_.end()) found->second->send(SIGKILL);
+  }
+
+  void start(const Start& start) {
+    grace_ = std::chrono::duration<double>(start.grace_seconds);
+    std::map<std::string, std::string> environment = start.environment;
+    for (const auto& [name, value] : dist::environment_variables())
+      if (!describes_agent(name)) environment.emplace(name, value);
+    for (const RankPlace& place : start.group.ranks) {
+      for (const auto& [name, value] : variables_of(start.group, place)) environment[name] = value;
+      ranks_[place.id] = std::make_unique<ChildProcess>(ChildOptions{.command = start.command,
+                                                                     .environment = environment,
+                                                                     .directory = start.directory,
+                                                                     .dies_with_parent = true,
+                                                                     .link_variable = kLinkVariable});
+    }
+  }
+
+  /// Tells each rank its place in a new group.
+  void regroup(const Group& group) {
+    for (const RankPlace& place : group.ranks) {
+      const auto found = ranks_.find(place.id);
+      if (found == ranks_.end()) continue;
+      Group own = group;
+      own.ranks = {place};
+      found->second->write_link(to_line(kind::kGroup, own));
+    }
+  }
+
+  void read_ranks() {
+    for (auto rank = ranks_.begin(); rank != ranks_.end();) {
+      const int id = rank->first;
+      const std::optional<ExitStatus> status = rank->second->poll_exit();  // before its last lines
+      rank->second->read_lines([&](Stream stream, const std::string& line) {
+        if (stream == Stream::link)
+          return send(kind::kRegroup, Regroup{.id = id, .step = parse_message(line).content.get<int64_t>()});
+        send(kind::kOutput, Output{.id = id, .is_error = stream == Stream::error, .text = line});
+      });
+      if (!status) {
+        ++rank;
+        continue;
+      }
+      send(kind::kExit, Exit{.id = id, .code = status->code, .signal = status->signal});
+      rank = ranks_.erase(rank);
+    }
+  }
+
+  /// Ends the ranks, because the launcher has ended or the connection to it is lost.
+  void stop() {
+    send_to_ranks(SIGTERM);
+    deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(grace_);
+  }
+
+  void send_to_ranks(int signal) const {
+    for (const auto& [id, rank] : ranks_) rank->send(signal);
+  }
+
+  void send(const char* kind, const nlohmann::json& content) const {
+    const std::string line = to_line(kind, content) + "\n";
+    for (std::size_t done = 0; done < line.size();) {
+      const ssize_t count = write(STDOUT_FILENO, line.data() + done, line.size() - done);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return;  // the launcher has ended, which its input will show
+      done += static_cast<std::size_t>(count);
+    }
+  }
+
+  LineReader launcher_;
+  std::map<int, std::unique_ptr<ChildProcess>> ranks_;  // by id
+  std::chrono::duration<double> grace_{30};
+  std::optional<Clock::time_point> deadline_;
+  int forwarded_ = 0;  // the last signal that was sent to all ranks
+};
+
+}  // namespace
+
+int run_host_agent() {
+  std::signal(SIGPIPE, SIG_IGN);
+  return HostAgent().run();
+}
+
+}  // namespace convoy::launcher

@@ -1,0 +1,50 @@
+#include "convoy/apps/cluster/launcher/launcher_link.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "convoy/apps/cluster/launcher/launcher_messages.h"
+
+namespace convoy {
+namespace {
+
+int number_in(const char* variable, int otherwise) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+/// Returns the next line, without its end; an empty string if the agent has ended.
+std::string read_line(int descriptor) {
+  std::string line;
+  while (true) {
+    char next = 0;
+    const ssize_t count = read(descriptor, &next, 1);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return "";
+    if (next == '\n') return line;
+    line += next;
+  }
+}
+
+}  // namespace
+
+int restarts_of_job() { return number_in(launcher::kRestartsVariable, 0); }
+
+bool may_regroup() {
+  return number_in(launcher::kRegroupVariable, 0) != 0 && number_in(launcher::kLinkVariable, -1) >= 0;
+}
+
+std::optional<std::map<std::string, std::string>> request_group(std::int64_t step) {
+  const int link = number_in(launcher::kLinkVariable, -1);
+  const std::string request = launcher::to_line(launcher::kind::kRegroup, step) + "\n";
+  if (write(link, request.data(), request.size()) != static_cast<ssize_t>(request.size()))
+    return std::nullopt;
+  const launcher::Message answer = launcher::parse_message(read_line(link));
+  if (answer.kind != launcher::kind::kGroup) return std::nullopt;
+  const auto group = answer.content.get<launcher::Group>();
+  return variables_of(group, group.ranks.at(0));
+}
+
+}  // namespace convoy

@@ -1,0 +1,40 @@
+// convoy-launch: starts the ranks of a program on several hosts, and restarts them after a failure.
+#include <unistd.h>
+#include <csignal>
+
+#include "convoy/apps/cluster/launcher/host_agent.h"
+#include "convoy/apps/cluster/launcher/options.h"
+#include "convoy/apps/cluster/launcher/supervisor.h"
+#include "convoy/apps/common/run_main.h"
+#include "convoy/kernels/base/check.h"
+
+namespace convoy::launcher {
+namespace {
+
+int run(int argc, char** argv) {
+  LaunchOptions options;
+  CommandLine line = launch_command_line(options);
+  if (!line.parse(argc, argv)) return 0;
+  if (options.host_agent) return run_host_agent();
+  check(!options.command.empty(), "no program to start; expected convoy-launch [FLAG]... PROGRAM [FLAG]...");
+  check(!options.min_ranks || options.max_restarts > 0,
+        "--min-ranks {}: needs --max-restarts, expected at least 1", options.min_ranks.value_or(0));
+  if (options.hosts.empty()) {
+    options.hosts = slurm_hosts();
+    if (!options.ranks && !options.hosts.empty()) options.ranks = slurm_tasks();
+  }
+  const std::vector<HostPlace> hosts = parse_hosts(options.hosts, options.ranks);
+  std::int64_t ranks = 0;
+  for (const HostPlace& host : hosts) ranks += host.ranks;
+  check(options.min_ranks.value_or(1) <= ranks, "--min-ranks {}: more than the {} ranks of the job",
+        options.min_ranks.value_or(1), ranks);
+  find_program(options.command.front());
+  return supervise(options, hosts);
+}
+
+}  // namespace
+}  // namespace convoy::launcher
+
+int main(int argc, char** argv) {
+  return convoy::run_main("convoy-launch", [&] { return convoy::launcher::run(argc, argv); });
+}

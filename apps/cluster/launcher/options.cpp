@@ -1,0 +1,164 @@
+#include "convoy/apps/cluster/launcher/options.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <sstream>
+
+#include "convoy/kernels/base/check.h"
+
+namespace convoy::launcher {
+namespace {
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);)
+    if (!part.empty()) parts.push_back(part);
+  return parts;
+}
+
+std::string this_host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+/// Parses "node1:4" or "node1". An address of IP version 6 is in brackets: "[fe80::1]:4".
+HostPlace parse_host(const std::string& text) {
+  const std::size_t colon = text.find(':', text.starts_with('[') ? text.find(']') : 0);
+  HostPlace place{.name = text.substr(0, colon), .ranks = 0};
+  if (place.name.starts_with('[')) place.name = place.name.substr(1, place.name.size() - 2);
+  if (colon == std::string::npos) return place;
+  const std::string number = text.substr(colon + 1);
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), place.ranks);
+  check(error == std::errc() && end == number.data() + number.size() && place.ranks > 0,
+        "--hosts: found '{}', expected HOST or HOST:RANKS with at least one rank", text);
+  return place;
+}
+
+}  // namespace
+
+CommandLine launch_command_line(LaunchOptions& o) {
+  CommandLine line("convoy-launch",
+                   "Starts the ranks of a program on one or several hosts, merges their output, and restarts "
+                   "them after a failure. convoy-train then resumes from its newest checkpoint.");
+  line.add_command(o.command, "Program to run, with its flags");
+  line.group("Ranks");
+  line.add("ranks", &o.ranks, "Ranks in total",
+           {.value = "N",
+            .default_text = "the sum of --hosts, the tasks of the Slurm job, or 1",
+            .minimum = 1,
+            .maximum = 65536});
+  line.add("hosts", &o.hosts, "Hosts, with their numbers of ranks: node1:4,node2:4",
+           {.value = "LIST", .default_text = "those of the Slurm job, or localhost"});
+  line.add("remote-command", &o.remote_command,
+           "Command that runs a program on the host {host}, for all hosts",
+           {.value = "COMMAND", .default_text = "srun in a Slurm job, or ssh; none for this machine"});
+  line.add("env", &o.environment,
+           "Further environment variables to set on other hosts: NAME,NAME; CONVOY_*, NCCL_*, OMP_* "
+           "and LD_LIBRARY_PATH are always set",
+           {.value = "NAMES"});
+  line.group("Failures");
+  line.add("max-restarts", &o.max_restarts, "Maximum number of restarts after failures",
+           {.value = "N", .minimum = 0, .maximum = 1000000});
+  line.add("min-ranks", &o.min_ranks,
+           "Continues without the ranks that failed, if at least N remain; needs --max-restarts",
+           {.value = "N", .default_text = "all ranks", .minimum = 1, .maximum = 65536});
+  line.add("backoff", &o.backoff,
+           "Seconds before the first restart; doubles with each restart, up to one minute",
+           {.value = "SECONDS", .minimum = 0, .maximum = 3600, .advanced = true});
+  line.add("grace", &o.grace, "Seconds that ranks have to end after one has failed, before they are killed",
+           {.value = "SECONDS", .minimum = 0.1, .maximum = 1e6, .advanced = true});
+  line.add("start-timeout", &o.start_timeout, "Seconds for reaching all hosts",
+           {.value = "SECONDS", .minimum = 0.1, .maximum = 1e6, .advanced = true});
+  line.group("Output");
+  line.add("prefix", &o.prefix, "Rank in front of each line: [3]", {.advanced = true});
+  line.add("host-agent", &o.host_agent,
+           "Starts ranks on this host as the standard input says; convoy-launch itself uses this",
+           {.advanced = true, .in_config = false});
+  return line;
+}
+
+std::vector<HostPlace> parse_hosts(const std::string& hosts, std::optional<std::int64_t> ranks) {
+  if (hosts.empty()) return {{.name = "localhost", .ranks = static_cast<int>(ranks.value_or(1))}};
+  std::vector<HostPlace> places;
+  for (const std::string& text : split(hosts, ',')) {
+    places.push_back(parse_host(text));
+    const auto same = [&](const HostPlace& other) { return other.name == places.back().name; };
+    check(std::count_if(places.begin(), places.end(), same) == 1, "--hosts {}: {} appears twice", hosts,
+          places.back().name);
+  }
+  const auto open = std::count_if(places.begin(), places.end(), [](auto& place) { return place.ranks == 0; });
+  std::int64_t sum = 0;
+  for (const HostPlace& place : places) sum += place.ranks;
+  check(!places.empty(), "--hosts {}: found no host", hosts);
+  check(open == 0 || static_cast<std::size_t>(open) == places.size(),
+        "--hosts {}: found numbers of ranks for some hosts, expected them for all or none", hosts);
+  if (open == 0) {
+    check(!ranks || *ranks == sum, "--hosts {}: has {} ranks in total, found --ranks {}", hosts, sum,
+          ranks.value_or(0));
+    return places;
+  }
+  const auto count = static_cast<std::int64_t>(places.size());
+  check(ranks.value_or(count) % count == 0,
+        "--ranks {}: not divisible by {} hosts; give the ranks of each: --hosts node1:3,node2:2",
+        ranks.value_or(0), count);
+  for (HostPlace& place : places) place.ranks = static_cast<int>(ranks.value_or(count) / count);
+  return places;
+}
+
+std::string slurm_hosts() {
+  if (std::getenv("SLURM_JOB_ID") == nullptr || std::getenv("SLURM_JOB_NODELIST") == nullptr) return "";
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> output(
+      popen("scontrol show hostnames \"$SLURM_JOB_NODELIST\"", "r"), pclose);
+  std::string text;
+  std::array<char, 4096> block{};
+  while (output && std::fgets(block.data(), block.size(), output.get()) != nullptr) text += block.data();
+  std::replace(text.begin(), text.end(), '\n', ',');
+  check(!split(text, ',').empty(), "SLURM_JOB_NODELIST={}: scontrol shows no hosts; give them with --hosts",
+        std::getenv("SLURM_JOB_NODELIST"));
+  return text;
+}
+
+std::optional<std::int64_t> slurm_tasks() {
+  const char* const text = std::getenv("SLURM_NTASKS");
+  const std::int64_t tasks = text == nullptr ? 0 : std::atoll(text);
+  return tasks > 0 ? std::optional(tasks) : std::nullopt;
+}
+
+std::vector<std::string> agent_command(const std::string& remote_command, const std::string& host,
+                                       const std::vector<std::string>& agent) {
+  std::vector<std::string> words = split(remote_command, ' ');
+  constexpr std::string_view kPlaceholder = "{host}";
+  for (std::string& word : words)
+    if (const std::size_t at = word.find(kPlaceholder); at != std::string::npos)
+      word.replace(at, kPlaceholder.size(), host);
+  words.insert(words.end(), agent.begin(), agent.end());
+  words.front() = find_program(words.front());
+  return words;
+}
+
+bool is_this_host(const std::string& host) {
+  const std::string name = this_host_name();
+  return host == "localhost" || host == "127.0.0.1" || host == "::1" || host == name ||
+         host == name.substr(0, name.find('.'));
+}
+
+std::string find_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) return std::filesystem::absolute(name);
+  const char* const path = std::getenv("PATH");
+  for (const std::string& directory : split(path == nullptr ? "" : path, ':'))
+    if (const std::string file = directory + "/" + name;
+        access(file.c_str(), X_OK) == 0 && !std::filesystem::is_directory(file))
+      return file;
+  fail<UsageError>("{}: program not found, expected a path or a program in PATH", name);
+}
+
+}  // namespace convoy::launcher

@@ -1,0 +1,130 @@
+#include "convoy/apps/cluster/launcher/supervisor.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "convoy/apps/common/signals.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/error.h"
+
+namespace convoy::launcher {
+namespace {
+
+constexpr double kMaxBackoffSeconds = 60;
+constexpr int kSignalBase = 128;  // exit codes above it mean a signal, as in a shell
+
+int exit_code_of(const RankEnd& end) {
+  if (!end.status) return static_cast<int>(ExitCode::peer);
+  return end.status->signal != 0 ? kSignalBase + end.status->signal : end.status->code;
+}
+
+/// Returns whether the rank ended because of another one, or because the launcher killed it.
+bool is_consequence(const RankEnd& end) {
+  return end.was_late ||
+         (end.status && end.status->signal == 0 && end.status->code == static_cast<int>(ExitCode::peer));
+}
+
+/// Returns whether the rank has saved and stopped after a stop signal.
+bool has_stopped(const RankEnd& end) {
+  return end.status && std::any_of(kStopSignals.begin(), kStopSignals.end(),
+                                   [&](int signal) { return end.status->code == kSignalBase + signal; });
+}
+
+/// Returns whether the same error would occur again.
+bool is_permanent(const RankEnd& end) {
+  constexpr ExitCode kPermanent[] = {ExitCode::usage, ExitCode::data, ExitCode::checkpoint,
+                                     ExitCode::numeric};
+  return end.status && end.status->signal == 0 &&
+         std::any_of(std::begin(kPermanent), std::end(kPermanent),
+                     [&](ExitCode code) { return end.status->code == static_cast<int>(code); });
+}
+
+/// Removes the failed ranks and the missing hosts. Returns false if fewer than `min_ranks` remain.
+bool leave_out(const std::vector<RankEnd>& failed, const std::vector<std::string>& missing_hosts,
+               std::int64_t min_ranks, std::vector<HostPlace>& hosts) {
+  std::vector<HostPlace> left;
+  std::int64_t ranks = 0;
+  for (HostPlace place : hosts) {
+    if (std::count(missing_hosts.begin(), missing_hosts.end(), place.name) != 0) continue;
+    for (const RankEnd& end : failed) place.ranks -= end.host == place.name ? 1 : 0;
+    if (place.ranks <= 0) continue;
+    ranks += place.ranks;
+    left.push_back(place);
+  }
+  if (ranks < min_ranks) return false;
+  hosts = std::move(left);
+  return true;
+}
+
+/// Sleeps until a stop signal arrives. Returns false if one does.
+bool sleep_for(double seconds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (std::chrono::steady_clock::now() < end) {
+    if (StopSignals::received() != 0) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return StopSignals::received() == 0;
+}
+
+}  // namespace
+
+Decision decide(const AttemptResult& result, const std::vector<HostPlace>& hosts, int remaining_restarts,
+                std::optional<std::int64_t> min_ranks) {
+  Decision decision{.hosts = hosts};
+  std::vector<RankEnd> failed;
+  for (const RankEnd& end : result.ends)
+    if (!(end.status && end.status->is_success())) failed.push_back(end);
+  if (result.signal != 0) {
+    decision.exit_code = kSignalBase + result.signal;
+    return decision;
+  }
+  if (!result.missing_hosts.empty()) {
+    decision.reason = fmt::format("{} cannot be reached", fmt::join(result.missing_hosts, ", "));
+    decision.exit_code = static_cast<int>(ExitCode::peer);
+  } else if (failed.empty()) {
+    return decision;
+  } else {
+    const auto cause = std::find_if_not(failed.begin(), failed.end(), is_consequence);
+    const RankEnd& first = cause == failed.end() ? failed.front() : *cause;
+    decision.reason = describe(first);
+    decision.exit_code = exit_code_of(first);
+    if (has_stopped(first) || is_permanent(first)) return decision;
+  }
+  decision.restarts = remaining_restarts > 0;
+  std::erase_if(failed, [](const RankEnd& end) { return is_consequence(end) || has_stopped(end); });
+  if (min_ranks && !leave_out(failed, result.missing_hosts, *min_ranks, decision.hosts)) {
+    decision.restarts = false;
+    decision.reason += fmt::format("; fewer than --min-ranks {} remain", *min_ranks);
+  }
+  return decision;
+}
+
+int supervise(const LaunchOptions& options, std::vector<HostPlace> hosts) {
+  const StopSignals signals;
+  int restarts = 0;
+  double backoff = options.backoff;
+  while (true) {
+    const int remaining = static_cast<int>(options.max_restarts) - restarts;
+    const AttemptResult result =
+        JobAttempt(options, hosts, restarts, options.min_ranks ? remaining : 0).run();
+    restarts += result.continuations;
+    Decision decision =
+        decide(result, hosts, static_cast<int>(options.max_restarts) - restarts, options.min_ranks);
+    if (!decision.restarts) {
+      if (!decision.reason.empty()) fmt::print(stderr, "convoy-launch: {}\n", decision.reason);
+      return decision.exit_code;
+    }
+    ++restarts;
+    fmt::print(stderr, "convoy-launch: {}; restart {} of {} in {:g} s\n", decision.reason, restarts,
+               options.max_restarts, backoff);
+    if (!sleep_for(backoff)) return kSignalBase + StopSignals::received();
+    backoff = std::min(2 * backoff, kMaxBackoffSeconds);
+    hosts = std::move(decision.hosts);
+  }
+}
+
+}  // namespace convoy::launcher

@@ -1,0 +1,329 @@
+#include "convoy/apps/ranks/job.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "convoy/apps/cluster/launcher/launcher_link.h"
+#include "convoy/apps/common/flag_names.h"
+#include "convoy/apps/ranks/debugger.h"
+#include "convoy/comm/bootstrap/environment.h"
+#include "convoy/comm/bootstrap/gpu_sharing.h"
+#include "convoy/comm/bootstrap/thread_rendezvous.h"
+#include "convoy/comm/cluster/hierarchical/hierarchical_communicator.h"
+#include "convoy/comm/cluster/tcp/tcp_communicator.h"
+#include "convoy/comm/core/corruption_error.h"
+#include "convoy/comm/nccl/nccl_communicator.h"
+#include "convoy/comm/transport/mpi/mpi_communicator.h"
+#include "convoy/comm/transport/shm/shm_communicator.h"
+#include "convoy/comm/transport/thread/thread_communicator.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/printable.h"
+
+namespace convoy {
+namespace {
+
+constexpr double kVerdictSeconds = 1;  // for the first cause of the failure of a peer
+
+/// Adds the cause of the failure of a peer to an error message, except for what the message tells already.
+void add_cause(std::string& what, const std::string& cause) {
+  const std::string core = cause.substr(0, cause.rfind(" ("));  // without where and when
+  if (cause.empty() || what.find(cause) != std::string::npos) return;
+  const std::size_t colon = core.find(": ");  // behind the rank
+  const bool is_known = what.ends_with(colon == std::string::npos ? core : core.substr(colon + 2));
+  what += is_known ? cause.substr(core.size()) : "; " + cause;
+}
+
+/// Returns whether the exception is a cause, although its exit code is that of a failed peer.
+bool is_corruption(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const dist::CorruptionError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+/// Returns the CPU affinity mask of this process in hexadecimal, lowest cores first: "ff".
+std::string affinity_text() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (sched_getaffinity(0, sizeof mask, &mask) != 0) return "";
+  std::string text;
+  for (int core = 0; core < CPU_SETSIZE; core += 4) {
+    int digit = 0;
+    for (int bit = 0; bit < 4; ++bit) digit |= CPU_ISSET(core + bit, &mask) ? 1 << bit : 0;
+    text += "0123456789abcdef"[digit];
+  }
+  text.erase(text.find_last_not_of('0') + 1);
+  return text;
+}
+
+}  // namespace
+
+std::string cpu_communicator_kind(const std::string& comm, const dist::RankInfo& info) {
+  if (comm != "auto" && comm != "nccl") return comm;
+  if (info.source == "threads") return "thread";
+  if (info.nodes == 1) return "shm";
+  if (info.nodes < info.world_size) return "hierarchical";
+  return info.source == "mpi" ? "mpi" : "tcp";
+}
+
+std::unique_ptr<dist::Communicator> make_cpu_communicator(const std::string& kind,
+                                                          dist::Rendezvous& rendezvous,
+                                                          const dist::CommOptions& options) {
+  const dist::RankInfo& info = rendezvous.info();
+  if (kind == "mpi") return dist::make_mpi_communicator(rendezvous, options);
+  if (kind == "thread") return dist::make_thread_communicator(rendezvous, options);
+  if (kind == "tcp") return dist::make_tcp_communicator(rendezvous, options);
+  if (kind == "hierarchical") return dist::make_hierarchical_communicator(rendezvous, {.comm = options});
+  check(info.nodes == 1, "--comm shm: found ranks on {} hosts, expected one host; use mpi or tcp",
+        info.nodes);
+  return dist::make_shm_communicator(info.rank, info.world_size,
+                                     [&](const std::string& text) { return rendezvous.all_gather(text); },
+                                     {.comm = options});
+}
+
+void add_job_flags(CommandLine& line, JobOptions& options) {
+  line.group("Distributed");
+  line.add("rendezvous", &options.rendezvous,
+           "Rendezvous: auto (from the launcher), mpi, env (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), "
+           "tcp://HOST:PORT, file:///PATH",
+           {.value = "PLACE", .advanced = true});
+  line.add("comm", &options.comm, "Communication backend",
+           {.value = "NAME", .choices = {"auto", "nccl", "mpi", "shm", "tcp", "thread"}, .advanced = true});
+  line.add("comm-timeout", &options.comm_timeout,
+           "Timeout of the rendezvous and of each collective (seconds)",
+           {.value = "SECONDS", .minimum = 0.1, .maximum = 1e6, .advanced = true});
+  line.add(
+      "comm-warning", &options.comm_warning,
+      "Seconds without progress of any rank, after which a warning names the rank that holds up the others",
+      {.value = "SECONDS", .minimum = 0.1, .maximum = 1e6, .advanced = true});
+  line.group("Debugging");
+  line.add("debug-comm", &options.debug_comm,
+           "Collective consistency check and comparison of sums at every step on GPUs; always on for CPUs",
+           {.advanced = true});
+  line.group("Distributed");
+  line.add("allow-shared-gpu", &options.allow_shared_gpu,
+           "Several ranks on one GPU (for testing only; no performance benefit)", {.advanced = true});
+  line.group("Debugging");
+  line.add("wait-debugger", &options.wait_debugger, "Rank that waits for a debugger before it starts",
+           {.value = "RANK", .default_text = "none", .advanced = true, .in_config = false});
+  line.group("Distributed");
+}
+
+namespace {
+
+/// Runs the rendezvous of a process. Warns before it of variables with which the ranks may wait for each other in
+/// vain.
+std::unique_ptr<dist::Rendezvous> rendezvous_of(const JobOptions& options) {
+  if (options.rendezvous == "auto")
+    if (const auto warning = dist::contradiction_with_mpirun(dist::environment_variables()))
+      fmt::print(stderr, "warning: {}\n", with_flag_names(*warning));
+  return dist::Rendezvous::init({.init_method = options.rendezvous, .timeout_seconds = options.comm_timeout});
+}
+
+}  // namespace
+
+Job::Job(const JobOptions& options) : Job(options, rendezvous_of(options)) {}
+
+Job::Job(const JobOptions& options, std::unique_ptr<dist::Rendezvous> rendezvous,
+         std::function<void(ExitCode)> on_failure)
+    : options_(options), on_failure_(std::move(on_failure)) {
+  join(std::move(rendezvous));
+}
+
+void Job::join(std::unique_ptr<dist::Rendezvous> rendezvous) {
+  rendezvous_ = std::move(rendezvous);
+  plane_ = dist::ControlPlane::connect(
+      *rendezvous_, {.timeout_seconds = options_.comm_timeout,
+                     .warn_after_seconds = options_.comm_warning,
+                     .on_warning =
+                         [rank = info().rank](const std::string& text) {
+                           fmt::print(stderr, "warning: [rank {}] {}\n", rank,
+                                      without_control_characters(text));
+                         },
+                     .on_verdict = [this](const std::string& reason) { abort_communicators(reason); }});
+  if (is_alone()) return;
+  const std::string local = fmt::format("{} {}", info().node, affinity_text());
+  ranks_on_my_cores_ = 0;
+  for (const std::string& text : rendezvous_->all_gather(local)) ranks_on_my_cores_ += text == local ? 1 : 0;
+  adopt(control_, make_cpu_communicator(cpu_communicator_kind(options_.comm, info()), *rendezvous_,
+                                        comm_options("control")));
+}
+
+Job::~Job() {
+  plane_->leave();  // its thread uses the communicators
+}
+
+dist::CommOptions Job::comm_options(const char* name) const {
+  return {.timeout_seconds = options_.comm_timeout,
+          .deadline_floor = plane_->deadline_floor(),
+          .monitor = plane_->monitor(name)};
+}
+
+void Job::adopt(std::unique_ptr<dist::Communicator>& place,
+                std::unique_ptr<dist::Communicator> communicator) {
+  const std::lock_guard lock(mutex_);
+  place = std::move(communicator);
+  if (!abort_reason_.empty()) place->abort(abort_reason_);
+}
+
+void Job::abort_communicators(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (abort_reason_.empty()) abort_reason_ = reason;
+  for (const auto* communicator : {&host_, &gradients_, &statistics_, &control_})
+    if (*communicator) (*communicator)->abort(reason);
+}
+
+dist::Communicator* Job::gradients() const { return gradients_ ? gradients_.get() : control_.get(); }
+
+dist::Communicator* Job::statistics() {
+  if (gradients_) return gradients_.get();
+  if (control_ && !statistics_) {
+    adopt(statistics_, control_->split(0));
+    statistics_->set_monitor(plane_->monitor("statistics"));
+  }
+  return statistics_.get();
+}
+
+dist::Communicator* Job::host() {
+  if (control_ && !host_) {
+    adopt(host_, control_->split(info().node));
+    host_->set_monitor(plane_->monitor("host"));
+  }
+  return host_.get();
+}
+
+int Job::run(const char* program, const std::function<int()>& body) {
+  program_ = program;
+  try {
+    run_consistent_check(
+        [&] { wait_for_debugger(program, options_.wait_debugger, *rendezvous_, options_.comm); });
+    return body();
+  } catch (const ReportedError&) {
+    throw;
+  } catch (const std::exception&) {
+    report_and_abort();
+  }
+}
+
+void Job::report(const Failure& failure) const {
+  print_error(program_, failure.what, info().rank);
+  if (on_failure_) on_failure_(failure.code);
+}
+
+void Job::report_and_abort() {
+  Failure failure = to_failure(std::current_exception());
+  const bool is_own = failure.code != ExitCode::peer;
+  if (is_own && !is_alone()) report(failure);  // at once: before the lines of its consequences
+  plane_->fail(failure.what, !is_own && !is_corruption(std::current_exception()));
+  if (is_alone()) throw;
+  if (is_own) abort_communicators(fmt::format("rank {}: {}", info().rank, failure.what));
+  const std::string verdict = plane_->verdict(kVerdictSeconds);
+  if (!is_own) {
+    add_cause(failure.what, verdict);
+    report(failure);
+    abort_communicators(fmt::format("rank {}: {}", info().rank, failure.what));
+  }
+  throw ReportedError(failure.code, failure.what);
+}
+
+bool Job::can_regroup() const { return may_regroup() && !in_threads() && options_.rendezvous == "auto"; }
+
+void Job::abandon_group() {
+  Failure failure = to_failure(std::current_exception());
+  add_cause(failure.what, plane_->verdict(kVerdictSeconds));
+  fmt::print(stderr, "warning: [rank {}] {}; waiting for a new group\n", info().rank,
+             without_control_characters(failure.what));
+  abort_communicators(fmt::format("rank {}: {}", info().rank, failure.what));
+}
+
+void Job::regroup(std::int64_t step, const DeviceContext& device) {
+  {
+    const std::lock_guard lock(mutex_);
+    host_.reset();
+    statistics_.reset();
+    gradients_.reset();
+    control_.reset();
+  }
+  plane_->leave();
+  const auto variables = request_group(step);
+  if (!variables) throw ReportedError(ExitCode::peer, "there is no new group");
+  rendezvous_.reset();  // before the new one: its server, on rank 0, may be at the same port
+  abort_reason_.clear();
+  join(dist::Rendezvous::init(
+      {.init_method = "env", .timeout_seconds = options_.comm_timeout, .variables = *variables}));
+  connect(device);
+}
+
+void Job::run_consistent_check(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UsageError& error) {
+    if (is_alone()) throw;
+    report({error.code(), error.what()});
+    control_->barrier();  // a rank that exits during the check would be a lost peer to the others
+    throw ReportedError(error.code(), error.what());
+  }
+}
+
+void Job::run_on_rank_zero_first(const std::function<void()>& body) {
+  const dist::PhaseScope phase(plane_.get(), dist::Phase::download);
+  if (is_alone()) return body();
+  if (is_first()) body();
+  control_->barrier();
+  if (!is_first()) body();
+}
+
+std::shared_ptr<void> Job::share(std::shared_ptr<void> local) {
+  auto* const threads = dynamic_cast<dist::ThreadRendezvous*>(rendezvous_.get());
+  check(threads != nullptr, "sharing an object: found ranks of {}, expected threads of one process",
+        rendezvous_->note());
+  return threads->share(std::move(local));
+}
+
+void Job::connect(const DeviceContext& device) {
+  const bool is_gpu = device.kind() == DeviceKind::cuda;
+  verify_consistency({{"--device", is_gpu ? "cuda" : "cpu"}});
+  run_consistent_check([&] {
+    check(is_gpu || options_.comm != "nccl", "--comm nccl: found --device {}, expected a GPU", device.name());
+    check(is_alone() || !is_gpu || options_.comm == "auto" || options_.comm == "nccl",
+          "--comm {}: supports only the CPU, found --device {}; expected nccl", options_.comm, device.name());
+  });
+  devices_ = {device.name()};
+  device.memory().set_observer(dist::ControlPlane::kRecordedBytes, plane_->allocation_recorder());
+  if (is_alone()) return;
+  devices_ = rendezvous_->all_gather(device.name());
+  if (!is_gpu) return;
+  run_consistent_check(
+      [&] { dist::check_gpu_sharing(*rendezvous_, device.uuid(), options_.allow_shared_gpu); });
+  const std::vector<std::string> gpus = rendezvous_->all_gather(device.uuid());
+  // Ranks with a GPU each do better if NCCL knows that they share a host.
+  if (std::count(gpus.begin(), gpus.end(), device.uuid()) > 1) dist::let_nccl_share_gpus(info().rank);
+  dist::CommOptions options = comm_options("gradients");
+  options.check_always = options_.debug_comm;
+  adopt(gradients_, dist::make_nccl_communicator(control_->split(0), device, options));
+}
+
+void Job::verify_consistency(const std::vector<dist::ConsistencyEntry>& local) {
+  if (control_) run_consistent_check([&] { dist::verify_consistency_entries(*control_, local); });
+}
+
+std::string Job::describe() const {
+  if (is_alone()) return "one process";
+  return fmt::format("{} on {} {}, {}; rendezvous: {}", info().world_size, info().nodes,
+                     info().nodes == 1 ? "host" : "hosts", gradients()->name(), rendezvous_->note());
+}
+
+void Job::finish() {
+  if (gradients_) gradients_->finish();
+  if (statistics_) statistics_->finish();
+  if (host_) host_->finish();
+  if (control_) control_->finish();
+  plane_->leave();
+}
+
+}  // namespace convoy

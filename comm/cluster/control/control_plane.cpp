@@ -1,0 +1,238 @@
+#include "convoy/comm/cluster/control/control_plane.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "convoy/comm/cluster/control/flight_file.h"
+#include "convoy/comm/cluster/net/secret.h"
+#include "convoy/kernels/base/check.h"
+
+namespace convoy::dist {
+namespace {
+
+constexpr double kDumpSeconds = 2;  // for another rank to write the flight recorders
+
+enum : std::uint32_t { kNotDumped, kDumping, kDumped };  // values of HostSlot::is_dumped
+
+std::vector<int> ranks_of_host(const Rendezvous& rendezvous) {
+  std::vector<int> ranks;
+  for (const RankInfo& info : rendezvous.all())
+    if (info.node == rendezvous.info().node) ranks.push_back(info.rank);
+  return ranks;
+}
+
+/// Returns an event of this moment, with the step and the phase of the rank.
+FlightEvent event_now(const RankSlot& rank, FlightEvent::Kind kind) {
+  return {.time = steady_nanoseconds(), .step = rank.step.load(), .kind = kind, .phase = rank.phase.load()};
+}
+
+}  // namespace
+
+/// Publishes the collectives of one communicator. Shares the memory, because a communicator may outlive the
+/// control plane.
+class ControlPlane::Monitor final : public CollectiveMonitor {
+ public:
+  Monitor(std::shared_ptr<HostMemory> memory, std::size_t index)
+      : memory_(std::move(memory)), index_(index) {}
+
+  void launched(const CollectiveSignature& collective) noexcept override {
+    mine().launched = collective.number + 1;
+    add(FlightEvent::Kind::launched, collective);
+  }
+  void started(const CollectiveSignature& collective) noexcept override {
+    mine().executing_since = steady_nanoseconds();
+    mine().executing = collective.number + 1;
+    add(FlightEvent::Kind::started, collective);
+  }
+  void progressed() noexcept override { memory_->mine().progress = steady_nanoseconds(); }
+  void completed(const CollectiveSignature& collective) noexcept override {
+    mine().completed = collective.number + 1;
+    mine().executing = 0;
+    add(FlightEvent::Kind::completed, collective);
+    progressed();
+  }
+
+ private:
+  RankSlot::Collectives& mine() { return memory_->mine().communicators[index_]; }
+  void add(FlightEvent::Kind kind, const CollectiveSignature& collective) noexcept {
+    RankSlot& slot = memory_->mine();
+    slot.ring.add({.time = steady_nanoseconds(),
+                   .step = slot.step.load(),
+                   .collective = collective,
+                   .kind = kind,
+                   .phase = slot.phase.load(),
+                   .communicator = static_cast<std::uint8_t>(index_)});
+  }
+
+  std::shared_ptr<HostMemory> memory_;
+  std::size_t index_;
+};
+
+std::unique_ptr<ControlPlane> ControlPlane::connect(Rendezvous& rendezvous, ControlOptions options) {
+  return std::unique_ptr<ControlPlane>(new ControlPlane(rendezvous, std::move(options)));
+}
+
+ControlPlane::ControlPlane(Rendezvous& rendezvous, ControlOptions options)
+    : options_(std::move(options)), all_(rendezvous.all()), rank_(rendezvous.info().rank) {
+  const JobExchange exchange = [&](const std::string& text) { return rendezvous.all_gather(text); };
+  const RankInfo& info = rendezvous.info();
+  const Deadline deadline(options_.timeout_seconds);
+  job_ = exchange(rank_ == 0 ? random_token() : "").front();
+  memory_ = std::make_shared<HostMemory>(rank_, ranks_of_host(rendezvous), exchange);
+  RankSlot& mine = memory_->mine();
+  mine.process = getpid();
+  mine.beat = steady_nanoseconds();
+  mine.state = RankSlot::State::running;
+  enter(Phase::start);
+  std::unique_ptr<AgentTree> tree = AgentTree::connect(info, all_, exchange, deadline);
+  exchange("");  // all slots are filled
+  if (info.world_size == 1) return;
+  agent_ = std::make_unique<HostAgent>(*memory_, all_, std::move(tree),
+                                       HostAgent::Options{.timeout_seconds = options_.timeout_seconds,
+                                                          .warn_after_seconds = options_.warn_after_seconds,
+                                                          .on_warning = options_.on_warning});
+  thread_ = std::thread([this] { watch(); });
+}
+
+ControlPlane::~ControlPlane() { leave(); }
+
+void ControlPlane::leave() {
+  memory_->mine().state = RankSlot::State::left;
+  is_leaving_ = true;
+  memory_->wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void ControlPlane::watch() {
+  HostSlot& host = memory_->host();
+  while (!is_leaving_) {
+    const std::uint32_t seen = host.changes.load();
+    memory_->mine().beat = steady_nanoseconds();
+    try {
+      agent_->serve();
+      floor_->raise(
+          DeadlineFloor::Clock::time_point(std::chrono::duration_cast<DeadlineFloor::Clock::duration>(
+              std::chrono::nanoseconds(host.deadline_floor.load()))));
+      act_on_verdict();
+    } catch (const std::bad_alloc&) {  // the thread that needs the memory reports it
+    }
+    if (!agent_->has_connections() && !is_leaving_) futex_wait(host.changes, seen, HostAgent::kPeriod);
+  }
+  agent_->leave();
+}
+
+void ControlPlane::act_on_verdict() {
+  if (has_acted_) return;
+  const std::string verdict = memory_->host().verdict.get();
+  if (verdict.empty()) return;
+  has_acted_ = true;
+  dump();
+  if (options_.on_verdict) options_.on_verdict(verdict);
+}
+
+void ControlPlane::dump() {
+  HostSlot& host = memory_->host();
+  const std::string directory = host.dump_directory.get();
+  std::uint32_t expected = kNotDumped;
+  if (directory.empty() || !host.is_dumped.compare_exchange_strong(expected, kDumping)) return;
+  try {
+    write_flight_files(*memory_, all_, job_, directory);
+  } catch (const std::exception&) {  // such as of a full disk: the error that ends the job matters more
+  }
+  host.is_dumped = kDumped;
+  memory_->wake();
+}
+
+void ControlPlane::enter(Phase phase) {
+  RankSlot& mine = memory_->mine();
+  const bool is_change = mine.phase.exchange(phase) != phase || mine.phase_since.load() == 0;
+  const FlightEvent entered = event_now(mine, FlightEvent::Kind::phase);
+  mine.progress = entered.time;
+  if (!is_change) return;
+  mine.phase_since = entered.time;
+  mine.ring.add(entered);
+}
+
+void ControlPlane::set_step(std::int64_t step) { memory_->mine().step = step; }
+
+std::shared_ptr<CollectiveMonitor> ControlPlane::monitor(const std::string& name) {
+  for (std::size_t i = 0; i < RankSlot::kCommunicators; ++i)
+    if (memory_->mine().communicators[i].name.set(name)) return std::make_shared<Monitor>(memory_, i);
+  return nullptr;
+}
+
+int ControlPlane::stop_code(int local) {
+  if (agent_ == nullptr) return local;
+  RankSlot& mine = memory_->mine();
+  HostSlot& host = memory_->host();
+  // The order matters (HostAgent::decide_stop): first publish the point, then look for a request.
+  const std::uint64_t point = mine.stop_points.fetch_add(1) + 1;
+  if (local != 0 && mine.stop_code.exchange(local) == 0) memory_->wake();
+  if (host.stop_requested.load() == 0) return 0;
+  const Deadline deadline(options_.timeout_seconds, floor_.get());
+  while (host.stop_point.load() == 0) {
+    const std::uint32_t seen = host.changes.load();
+    if (host.stop_point.load() == 0) futex_wait(host.changes, seen, HostAgent::kPeriod);
+    if (const std::string verdict = host.verdict.get(); !verdict.empty()) throw PeerError(verdict);
+    if (deadline.passed())
+      convoy::fail<PeerError>("rank {} waited {} s for the ranks to agree where they stop", rank_,
+                              deadline.seconds());
+  }
+  return point >= host.stop_point.load() ? host.stop_code.load() : 0;
+}
+
+void ControlPlane::warn(const std::string& text) {
+  RankSlot& mine = memory_->mine();
+  FlightEvent warning = event_now(mine, FlightEvent::Kind::warning);
+  warning.set_text(text);
+  mine.ring.add(warning);
+  for (auto& place : mine.warnings)
+    if (place.set(text)) break;
+}
+
+std::function<void(std::size_t)> ControlPlane::allocation_recorder() const {
+  return [memory = memory_](std::size_t bytes) {
+    FlightEvent allocation = event_now(memory->mine(), FlightEvent::Kind::allocation);
+    allocation.collective.count = static_cast<std::int64_t>(bytes);
+    memory->mine().ring.add(allocation);
+  };
+}
+
+void ControlPlane::fail(const std::string& reason, bool is_consequence) noexcept {
+  RankSlot& mine = memory_->mine();
+  if (!mine.failure.get().empty()) return;
+  FlightEvent failure = event_now(mine, FlightEvent::Kind::failure);
+  failure.set_text(reason);
+  mine.ring.add(failure);
+  mine.failed_at = failure.time;
+  mine.failed_by_peer = is_consequence ? 1 : 0;
+  mine.failure.set(reason);
+  if (agent_ == nullptr && memory_->host().verdict.set(reason)) dump();
+  memory_->wake();
+}
+
+std::string ControlPlane::verdict(double wait_seconds) {
+  HostSlot& host = memory_->host();
+  const auto wait_until = [&](const auto& is_done, double seconds) {
+    for (const Deadline deadline(seconds); !is_done() && !deadline.passed();) {
+      const std::uint32_t seen = host.changes.load();
+      if (!is_done())
+        futex_wait(host.changes, seen,
+                   std::min<std::chrono::nanoseconds>(deadline.left(), HostAgent::kPeriod));
+    }
+  };
+  wait_until([&] { return !host.verdict.get().empty(); }, wait_seconds);
+  const std::string verdict = host.verdict.get();
+  if (!verdict.empty() && !host.dump_directory.get().empty())
+    wait_until([&] { return host.is_dumped.load() == kDumped; }, kDumpSeconds);
+  return verdict;
+}
+
+void ControlPlane::set_dump_directory(const std::filesystem::path& directory) {
+  memory_->host().dump_directory.set(std::filesystem::absolute(directory).string());
+}
+
+}  // namespace convoy::dist

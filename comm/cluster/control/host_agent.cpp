@@ -1,0 +1,334 @@
+#include "convoy/comm/cluster/control/host_agent.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "convoy/comm/core/rank_text.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_integer.h"
+
+namespace convoy::dist {
+namespace {
+
+using Json = nlohmann::json;
+using Life = RankStatus::Life;
+
+constexpr std::chrono::milliseconds kMessagePeriod{500};        // without urgent news
+constexpr std::chrono::milliseconds kMessageWait{10};           // for messages of other hosts
+constexpr std::chrono::milliseconds kWaitForSameWarning{1000};  // of other ranks
+// The cause of an error may be known later than its consequences: it comes from another host.
+constexpr std::chrono::milliseconds kWaitForCause{300};
+
+std::chrono::nanoseconds nanoseconds_of(double seconds) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+}
+
+double seconds_of(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+/// Adds the time that a status was on its way.
+RankStatus aged(RankStatus status, double seconds) {
+  for (double* age :
+       {&status.phase_seconds, &status.progress_seconds, &status.beat_seconds, &status.failed_seconds})
+    *age += seconds;
+  for (RankStatus::Collective& collective : status.collectives) collective.seconds += seconds;
+  return status;
+}
+
+/// Returns what other hosts should learn at once.
+std::string urgent_part(const std::vector<RankStatus>& ranks) {
+  std::string text;
+  for (const RankStatus& rank : ranks)
+    if (rank.stop_code != 0 || !rank.failure.empty() || rank.life == Life::dead || rank.life == Life::lost)
+      text += fmt::format("{} {} {} {};", rank.rank, rank.stop_code, rank.failure.size(),
+                          static_cast<int>(rank.life));
+  return text;
+}
+
+}  // namespace
+
+HostAgent::HostAgent(const HostMemory& memory, const std::vector<RankInfo>& all,
+                     std::unique_ptr<AgentTree> tree, Options options)
+    : memory_(memory),
+      all_(all),
+      tree_(std::move(tree)),
+      options_(std::move(options)),
+      next_warning_(options_.warn_after_seconds) {
+  if (tree_ == nullptr) return;
+  has_parent_ = !tree_->is_root();
+  parent_heard_ = Clock::now();
+  for (const int node : tree_->children()) children_[node].received = Clock::now();
+}
+
+bool HostAgent::is_active() const {
+  const std::int64_t now = steady_nanoseconds();
+  for (int index = 0; index < memory_.index(); ++index) {
+    const RankSlot& slot = memory_.slot(index);
+    const double silent = static_cast<double>(now - slot.beat.load()) * 1e-9;
+    if (slot.state.load() != RankSlot::State::left && memory_.is_alive(index) &&
+        silent < RankStatus::kResponsiveSeconds)
+      return false;
+  }
+  return true;
+}
+
+void HostAgent::serve() {
+  if (!is_active()) return;
+  if (tree_) receive();
+  // Read before the ranks are: those that did not see the request then have passed no later stop point.
+  bool know_of_stop = memory_.host().stop_requested.load() != 0;
+  take_warnings();
+  std::vector<RankStatus> local = observe_host(memory_, all_);
+  for (const auto& [node, child] : children_)
+    know_of_stop = know_of_stop && (child.knows_of_stop || child.has_left);
+  const std::vector<RankStatus> ranks = all_known(std::move(local));
+  if (has_parent_) {
+    decide_without_parent(ranks);
+    return send_up(ranks, know_of_stop);
+  }
+  decide(ranks, know_of_stop);
+  report_warnings(kWaitForSameWarning);
+  if (tree_) send_down();
+}
+
+void HostAgent::take_warnings() {
+  for (int index = 0; index < memory_.ranks(); ++index) {
+    RankSlot& slot = memory_.slot(index);
+    for (std::uint32_t next = slot.warnings_taken.load(); next < RankSlot::kWarnings; ++next) {
+      const std::string text = slot.warnings[next].get();
+      if (text.empty()) break;
+      slot.warnings_taken = next + 1;
+      warnings_.push_back({.rank = memory_.rank_at(index), .text = text, .since = Clock::now()});
+    }
+  }
+}
+
+/// A warning about the whole job comes from all ranks at about the same time, and rank 0 prints its own warnings.
+void HostAgent::report_warnings(std::chrono::milliseconds after) {
+  for (const Warning& warning : warnings_)
+    if (warning.rank == 0) known_warnings_.insert(warning.text);
+  const Clock::time_point due = Clock::now() - after;
+  std::map<std::string, std::vector<int>> ranks_of_text;
+  for (const Warning& warning : warnings_)
+    if (warning.since <= due) ranks_of_text[warning.text];
+  for (const Warning& warning : warnings_)
+    if (ranks_of_text.contains(warning.text)) ranks_of_text[warning.text].push_back(warning.rank);
+  std::erase_if(warnings_, [&](const Warning& warning) { return ranks_of_text.contains(warning.text); });
+  for (auto& [text, ranks] : ranks_of_text) {
+    if (!known_warnings_.insert(text).second) continue;
+    std::sort(ranks.begin(), ranks.end());
+    if (options_.on_warning) options_.on_warning(fmt::format("{}: {}", format_ranks(ranks), text));
+  }
+}
+
+void HostAgent::receive() {
+  for (const AgentTree::Message& message : tree_->poll(kMessageWait)) {
+    try {
+      if (children_.contains(message.node))
+        receive_from_child(message);
+      else
+        receive_from_parent(message);
+    } catch (const std::exception&) {  // not of an agent of this version; the sender counts as silent
+    }
+  }
+}
+
+void HostAgent::receive_from_child(const AgentTree::Message& message) {
+  Child& child = children_.at(message.node);
+  if (message.kind == AgentTree::Message::Kind::text) {
+    const Json json = Json::parse(message.text);
+    std::vector<RankStatus> ranks = statuses_of(json.at("ranks").dump());
+    for (const RankStatus& rank : ranks)
+      if (rank.rank < 0 || static_cast<std::size_t>(rank.rank) >= all_.size())
+        fail<DataError>("found rank {}, expected one below {}", rank.rank, all_.size());
+    child.ranks = std::move(ranks);
+    for (const Json& warning : json.at("warnings"))
+      warnings_.push_back(
+          {.rank = JsonInteger(warning.at("rank")), .text = warning.at("text"), .since = Clock::now()});
+    child.knows_of_stop = json.at("knows_of_stop");
+    child.received = Clock::now();
+    return;
+  }
+  child.has_left = message.kind == AgentTree::Message::Kind::left;
+  if (child.ranks.empty())  // it has not reported yet
+    for (const RankInfo& info : all_)
+      if (info.node == message.node) child.ranks.push_back({.rank = info.rank, .host = info.host});
+  // Of the ranks below a lost agent, only its own has surely died: the others are just not heard of any more.
+  for (RankStatus& rank : child.ranks) {
+    const RankInfo& info = all_[static_cast<std::size_t>(rank.rank)];
+    const bool is_agent = info.node == message.node && info.local_rank == 0;
+    if (rank.life == Life::dead) continue;
+    if (child.has_left) rank.life = Life::left;
+    if (!child.has_left && is_agent) rank.life = Life::lost;
+  }
+}
+
+void HostAgent::receive_from_parent(const AgentTree::Message& message) {
+  if (message.kind != AgentTree::Message::Kind::text) return lose_parent(message);
+  parent_heard_ = Clock::now();
+  const Json json = Json::parse(message.text);
+  apply({.stop_requested = json.at("stop_requested"),
+         .stop_point = JsonInteger(json.at("stop_point")),
+         .stop_code = JsonInteger(json.at("stop_code")),
+         .deadline_seconds = json.at("deadline_seconds"),
+         .verdict = json.at("verdict")});
+  send_down();
+}
+
+void HostAgent::lose_parent(const AgentTree::Message& message) {
+  has_parent_ = false;
+  if (message.kind == AgentTree::Message::Kind::left || !orders_.verdict.empty()) return;
+  Orders orders = orders_;
+  orders.verdict = fmt::format("{} is lost, since the connection to its host has closed", parent_text());
+  apply(orders);
+}
+
+void HostAgent::decide_without_parent(const std::vector<RankStatus>& ranks) {
+  const double silent = seconds_of(Clock::now() - parent_heard_);
+  if (silent < RankStatus::kResponsiveSeconds || !orders_.verdict.empty()) return;
+  const std::optional<FirstCause> cause = first_cause(ranks);
+  if (!cause) return;
+  Orders orders = orders_;
+  orders.verdict = cause->is_consequence
+                       ? fmt::format("{} has not answered for {:.1f} s", parent_text(), silent)
+                       : cause->text;
+  apply(orders);
+}
+
+std::string HostAgent::parent_text() const {
+  const auto parent = std::find_if(all_.begin(), all_.end(), [&](const RankInfo& info) {
+    return info.node == tree_->parent() && info.local_rank == 0;
+  });
+  return fmt::format("rank {} on {}", parent->rank, parent->host);
+}
+
+std::vector<RankStatus> HostAgent::all_known(std::vector<RankStatus> ranks) const {
+  for (const auto& [node, child] : children_) {
+    const double age = seconds_of(Clock::now() - child.received);
+    for (const RankStatus& rank : child.ranks) ranks.push_back(aged(rank, age));
+  }
+  std::sort(ranks.begin(), ranks.end(),
+            [](const RankStatus& a, const RankStatus& b) { return a.rank < b.rank; });
+  return ranks;
+}
+
+void HostAgent::decide(const std::vector<RankStatus>& ranks, bool know_of_stop) {
+  decide_stop(ranks, know_of_stop);
+  decide_verdict(ranks);
+  extend_deadlines(ranks);
+  warn_of_stall(ranks);
+  apply(orders_);
+}
+
+/// All ranks stop at the same stop point. A rank publishes that it passes a point, and then looks for a stop
+/// request. So once the request is visible to a rank and its points are read afterwards, it passes at most one
+/// more point than that without having seen the request, and waits there for the decision.
+void HostAgent::decide_stop(const std::vector<RankStatus>& ranks, bool know_of_stop) {
+  if (ranks.size() != all_.size() || orders_.stop_point != 0) return;
+  int code = std::numeric_limits<int>::max();
+  std::uint64_t passed = 0;
+  for (const RankStatus& rank : ranks) {
+    if (rank.stop_code != 0) code = std::min(code, rank.stop_code);
+    passed = std::max(passed, rank.stop_points);
+  }
+  if (code == std::numeric_limits<int>::max()) return;
+  orders_.stop_requested = true;
+  if (!know_of_stop) return;
+  orders_.stop_code = code;
+  orders_.stop_point = passed + 1;
+}
+
+void HostAgent::decide_verdict(const std::vector<RankStatus>& ranks) {
+  if (!orders_.verdict.empty()) return;
+  const std::optional<FirstCause> cause = first_cause(ranks);
+  if (!cause) return;
+  if (cause->is_consequence) {
+    if (consequence_seen_at_ == Clock::time_point{}) consequence_seen_at_ = Clock::now();
+    if (Clock::now() - consequence_seen_at_ < kWaitForCause) return;
+  }
+  orders_.verdict = cause->text;
+}
+
+void HostAgent::extend_deadlines(const std::vector<RankStatus>& ranks) {
+  double idle_seconds = std::numeric_limits<double>::infinity();
+  for (const RankStatus& rank : ranks) {
+    idle_seconds = std::min(idle_seconds, rank.progress_seconds);
+    if (rank.may_take_any_time()) idle_seconds = 0;
+  }
+  orders_.deadline_seconds = std::max(options_.timeout_seconds - idle_seconds, 0.0);
+}
+
+void HostAgent::warn_of_stall(const std::vector<RankStatus>& ranks) {
+  double idle_seconds = std::numeric_limits<double>::infinity();
+  bool is_held_up = false;
+  for (const RankStatus& rank : ranks) {
+    if (rank.life == Life::left) continue;
+    idle_seconds = std::min(idle_seconds, rank.progress_seconds);
+    is_held_up |= !rank.collectives.empty() || rank.life == Life::stopped;
+  }
+  if (idle_seconds < options_.warn_after_seconds) next_warning_ = options_.warn_after_seconds;
+  if (!is_held_up || idle_seconds < next_warning_ || !orders_.verdict.empty()) return;
+  while (next_warning_ <= idle_seconds) next_warning_ *= 2;
+  if (options_.on_warning)
+    options_.on_warning(
+        fmt::format("no rank has made progress for {:.0f} s: {}", idle_seconds, describe_stall(ranks)));
+}
+
+void HostAgent::apply(const Orders& orders) {
+  orders_ = orders;
+  HostSlot& host = memory_.host();
+  bool is_news = false;
+  if (orders.stop_requested && host.stop_requested.exchange(1) == 0) is_news = true;
+  if (orders.stop_point != 0 && host.stop_point.load() == 0) {
+    host.stop_code = orders.stop_code;
+    std::uint64_t undecided = 0;
+    host.stop_point.compare_exchange_strong(undecided, orders.stop_point);
+    is_news = true;
+  }
+  if (!orders.verdict.empty() && host.verdict.set(orders.verdict)) is_news = true;
+  const std::int64_t floor = steady_nanoseconds() + nanoseconds_of(orders.deadline_seconds).count();
+  if (orders.deadline_seconds > 0 && floor > host.deadline_floor.load()) host.deadline_floor = floor;
+  if (is_news) memory_.wake();
+}
+
+void HostAgent::send_up(const std::vector<RankStatus>& ranks, bool know_of_stop) {
+  const std::string urgent = urgent_part(ranks) + (know_of_stop ? "stop" : "");
+  if (urgent == sent_up_ && Clock::now() < send_up_at_) return;
+  sent_up_ = urgent;
+  send_up_at_ = Clock::now() + kMessagePeriod;
+  Json warnings = Json::array();
+  for (const Warning& warning : warnings_)
+    warnings.push_back({{"rank", warning.rank}, {"text", warning.text}});
+  warnings_.clear();
+  tree_->send_up(
+      Json{{"knows_of_stop", know_of_stop}, {"ranks", Json::parse(to_json(ranks))}, {"warnings", warnings}}
+          .dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+void HostAgent::send_down() {
+  const std::string urgent =
+      fmt::format("{} {} {}", orders_.stop_requested, orders_.stop_point, orders_.verdict);
+  if (urgent == sent_down_ && Clock::now() < send_down_at_) return;
+  sent_down_ = urgent;
+  send_down_at_ = Clock::now() + kMessagePeriod;
+  tree_->send_down(Json{{"stop_requested", orders_.stop_requested},
+                        {"stop_point", orders_.stop_point},
+                        {"stop_code", orders_.stop_code},
+                        {"deadline_seconds", orders_.deadline_seconds},
+                        {"verdict", orders_.verdict}}
+                       .dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+void HostAgent::leave() {
+  if (is_active()) {
+    take_warnings();
+    if (!has_parent_) report_warnings(std::chrono::milliseconds(0));
+  }
+  if (tree_) tree_->leave();
+}
+
+}  // namespace convoy::dist

@@ -1,0 +1,115 @@
+// The agent of a host: it sums up what the ranks do, names the slow one, and decides when and why all stop.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "convoy/comm/cluster/control/agent_tree.h"
+#include "convoy/comm/cluster/control/host_memory.h"
+#include "convoy/comm/cluster/control/host_observer.h"
+#include "convoy/comm/cluster/control/rank_status.h"
+
+namespace convoy::dist {
+
+/// The agents of all hosts form a tree. Each agent sends the states of the ranks below it to its parent, twice
+/// a second and at once when one of them fails or is asked to stop. The root decides, and its decisions go down
+/// the tree into the memory of each host.
+///
+/// Every rank has an agent, but only that of the first responsive rank of a host is active: the others take
+/// over if its process is stopped or dies. An agent that has taken over has no connections and decides for its
+/// own host alone. Not thread-safe.
+class HostAgent {
+ public:
+  struct Options {
+    double timeout_seconds = 300;    // of collectives, without progress of any rank
+    double warn_after_seconds = 10;  // without progress of any rank; doubled after each warning
+    std::function<void(const std::string&)> on_warning;  // at the root
+  };
+
+  /// `tree` is null except on the first ranks of several hosts. The references must outlive the agent.
+  HostAgent(const HostMemory& memory, const std::vector<RankInfo>& all, std::unique_ptr<AgentTree> tree,
+            Options options);
+
+  /// Does what is due, if this agent is the active one of its host. Call it at least every kPeriod, and after
+  /// each change of the memory. With connections to other hosts, waits for messages, for up to 10 ms.
+  void serve();
+  /// Returns whether serve() waits for messages.
+  bool has_connections() const { return tree_ != nullptr; }
+  /// Tells the agents of other hosts that the ranks of this host leave in order. Call it last.
+  void leave();
+
+  static constexpr std::chrono::milliseconds kPeriod{100};
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  /// What has arrived from one child: the ranks below it.
+  struct Child {
+    std::vector<RankStatus> ranks;
+    Clock::time_point received;
+    bool knows_of_stop = false;  // `ranks` was read after the stop request was visible to them
+    bool has_left = false;
+  };
+  /// The decisions of the root.
+  struct Orders {
+    bool stop_requested = false;
+    std::uint64_t stop_point = 0;  // 0: not decided
+    int stop_code = 0;
+    double deadline_seconds = 0;  // from now until collectives may time out
+    std::string verdict;          // empty: the job goes on
+  };
+
+  /// A warning of one rank, on its way to the root.
+  struct Warning {
+    int rank = 0;
+    std::string text;
+    Clock::time_point since;
+  };
+
+  bool is_active() const;
+  /// Appends the new warnings of the ranks of this host to warnings_.
+  void take_warnings();
+  /// Reports the warnings that have waited for so long for those of other ranks with the same text.
+  void report_warnings(std::chrono::milliseconds after);
+  void receive();
+  void receive_from_parent(const AgentTree::Message& message);
+  void receive_from_child(const AgentTree::Message& message);
+  /// Handles the loss of the parent, without which this agent decides for the hosts below it.
+  void lose_parent(const AgentTree::Message& message);
+  /// Decides why the ranks below this agent end, if one has failed and the parent has not answered for a while.
+  void decide_without_parent(const std::vector<RankStatus>& ranks);
+  /// Returns the rank whose agent is the parent: "rank 0 on a".
+  std::string parent_text() const;
+  std::vector<RankStatus> all_known(std::vector<RankStatus> local) const;
+  void decide(const std::vector<RankStatus>& ranks, bool know_of_stop);
+  void decide_stop(const std::vector<RankStatus>& ranks, bool know_of_stop);
+  void decide_verdict(const std::vector<RankStatus>& ranks);
+  void extend_deadlines(const std::vector<RankStatus>& ranks);
+  void warn_of_stall(const std::vector<RankStatus>& ranks);
+  void apply(const Orders& orders);
+  void send_up(const std::vector<RankStatus>& ranks, bool know_of_stop);
+  void send_down();
+
+  const HostMemory& memory_;
+  const std::vector<RankInfo>& all_;
+  std::unique_ptr<AgentTree> tree_;
+  Options options_;
+  std::map<int, Child> children_;  // by host
+  bool has_parent_ = false;
+  Clock::time_point parent_heard_{};  // when its last message arrived
+  Orders orders_;                     // the latest, of the root
+  double next_warning_;               // seconds without progress
+  Clock::time_point
+      consequence_seen_at_{};             // when a failure was first seen, all others being its consequences
+  std::vector<Warning> warnings_;         // that have not been passed on, or reported
+  std::set<std::string> known_warnings_;  // the texts that the root has reported, and those of rank 0
+  Clock::time_point send_up_at_{}, send_down_at_{};
+  std::string sent_up_, sent_down_;  // the urgent parts of the last messages
+};
+
+}  // namespace convoy::dist

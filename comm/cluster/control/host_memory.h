@@ -1,0 +1,130 @@
+// The memory of the control plane that the ranks of one host share.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "convoy/comm/cluster/control/flight_recorder.h"
+#include "convoy/comm/cluster/control/phase.h"
+#include "convoy/comm/transport/shm/futex.h"
+#include "convoy/comm/transport/shm/shared_memory.h"
+
+namespace convoy::dist {
+
+/// A text in shared memory that is set at most once. Truncates long texts.
+template <std::size_t Bytes>
+class SharedText {
+ public:
+  /// Sets the text. Returns false, and does nothing, if it is set already. An empty text becomes "-".
+  bool set(std::string_view text) noexcept {
+    std::uint32_t expected = kUnset;
+    if (!state_.compare_exchange_strong(expected, kWriting)) return false;
+    if (text.empty()) text = "-";
+    text = text.substr(0, Bytes);
+    for (std::size_t i = 0; i < text.size(); ++i) text_[i].store(text[i], std::memory_order_relaxed);
+    state_.store(kFirstSize + static_cast<std::uint32_t>(text.size()));
+    return true;
+  }
+  /// Returns the text; an empty string before it is set.
+  std::string get() const {
+    const std::uint32_t state = state_.load();
+    std::string text;
+    for (std::uint32_t i = 0; state > kFirstSize && i < std::min<std::uint32_t>(state - kFirstSize, Bytes);
+         ++i)
+      text += text_[i].load(std::memory_order_relaxed);
+    return text;
+  }
+
+ private:
+  static constexpr std::uint32_t kUnset = 0, kWriting = 1, kFirstSize = 2;
+  std::atomic<std::uint32_t> state_;
+  std::array<std::atomic<char>, Bytes> text_;
+};
+
+/// What one rank publishes. Its own threads write it, and all processes of the host read it. All times are
+/// steady_nanoseconds(). Zero-filled memory is the state before the rank has joined.
+struct alignas(64) RankSlot {
+  enum class State : std::uint32_t { absent, running, left };
+  static constexpr std::size_t kCommunicators = 4;
+  static constexpr std::size_t kWarnings = 8;
+
+  /// The collectives of one communicator.
+  struct Collectives {
+    std::atomic<std::uint64_t> launched, completed;  // numbers of collectives so far
+    /// 1 + the number of the collective that the rank is in; 0: in none.
+    std::atomic<std::uint64_t> executing;
+    std::atomic<std::int64_t> executing_since;
+    SharedText<24> name;  // "gradients"; empty: this entry is unused
+  };
+
+  std::atomic<State> state;
+  std::atomic<std::int32_t> process;
+  /// 0: the process lives, as far as is known; 1: it has died; 2 + n: it was killed by signal n.
+  std::atomic<std::int32_t> death;
+  std::atomic<std::int64_t> beat;      // time of the last sign of life of the rank's control thread
+  std::atomic<std::int64_t> progress;  // time of the last change of phase or completed collective
+  std::atomic<std::int64_t> step;
+  std::atomic<std::int64_t> phase_since;
+  std::atomic<Phase> phase;
+  /// Number of calls of ControlPlane::stop_code(), and the code that this rank has passed to it.
+  std::atomic<std::uint64_t> stop_points;
+  std::atomic<std::int32_t> stop_code;
+  std::atomic<std::int64_t> failed_at;
+  std::atomic<std::uint32_t> failed_by_peer;        // 1: the failure is a consequence of that of another rank
+  SharedText<2048> failure;                         // empty: none
+  std::array<SharedText<512>, kWarnings> warnings;  // the first ones; empty: unused
+  std::atomic<std::uint32_t> warnings_taken;        // of which the agent has passed on so many
+  std::array<Collectives, kCommunicators> communicators;
+  FlightRing ring;
+};
+
+/// What the agent publishes for all ranks of its host.
+struct alignas(64) HostSlot {
+  /// Incremented, and its waiters woken, whenever the control threads should read the memory.
+  FutexWord changes;
+  std::atomic<std::uint32_t> stop_requested;  // 1 once any rank of the job has a stop code
+  std::atomic<std::uint64_t> stop_point;      // 0: not decided
+  std::atomic<std::int32_t> stop_code;        // valid once stop_point is set
+  std::atomic<std::int64_t> deadline_floor;   // no collective times out before it
+  SharedText<4096> verdict;                   // why the job ends; empty: it does not
+  SharedText<1024> dump_directory;            // empty: none yet
+  /// 1 once a rank has begun to write the flight recorders of this host.
+  std::atomic<std::uint32_t> is_dumped;
+};
+
+/// Exchanges a text between all ranks of the job, in rank order. Collective.
+using JobExchange = std::function<std::vector<std::string>(const std::string&)>;
+
+/// The mapping of the shared memory in one rank.
+class HostMemory {
+ public:
+  /// Creates the memory on the first of `host_ranks`, the ranks of this host in order, and opens it on the
+  /// others. `rank` is this rank. Collective over the job. Throws PeerError if the memory cannot be opened.
+  HostMemory(int rank, std::vector<int> host_ranks, const JobExchange& exchange);
+
+  HostSlot& host() const;
+  int ranks() const { return static_cast<int>(ranks_.size()); }
+  /// Returns the rank in the job of the rank at `index` on this host.
+  int rank_at(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
+  RankSlot& slot(int index) const;
+  /// Returns the position of this rank on the host.
+  int index() const { return index_; }
+  RankSlot& mine() const { return slot(index_); }
+  /// Returns whether the process of the rank at `index` exists: false after it was killed.
+  bool is_alive(int index) const { return index == index_ || memory_->is_held(index); }
+
+  /// Wakes all control threads of this host.
+  void wake() const noexcept;
+
+ private:
+  std::vector<int> ranks_;
+  int index_ = 0;
+  std::unique_ptr<SharedMemory> memory_;
+};
+
+}  // namespace convoy::dist

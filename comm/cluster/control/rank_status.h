@@ -1,0 +1,85 @@
+// RankStatus: what is known about one rank at one moment, and the sentences that describe it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "convoy/comm/cluster/control/phase.h"
+
+namespace convoy::dist {
+
+/// A snapshot of one rank. Times are ages in seconds, because the clocks of hosts differ.
+struct RankStatus {
+  enum class Life : std::uint8_t {
+    running,
+    stopped,  // suspended by a signal, such as SIGSTOP
+    traced,   // suspended by a debugger
+    dead,     // the process has exited without leaving
+    lost,     // the connection to its host has closed
+    left      // the rank has left in order
+  };
+  /// The collective that a rank is in.
+  struct Collective {
+    std::string communicator;  // "gradients"
+    std::uint64_t number = 0;
+    std::string text;    // "all-reduce 417 (1024 f32), bucket 3"
+    double seconds = 0;  // for how long
+  };
+  /// How far a rank is on one communicator.
+  struct Progress {
+    std::string communicator;
+    std::uint64_t launched = 0, completed = 0;  // numbers of collectives
+  };
+
+  int rank = 0;
+  std::string host;
+  int process = 0;
+  Life life = Life::running;
+  int signal = 0;  // that has ended the process; 0: unknown, or none
+  Phase phase = Phase::start;
+  std::int64_t step = 0;
+  double phase_seconds = 0;             // since the phase began
+  double progress_seconds = 0;          // since the last progress
+  double beat_seconds = 0;              // since the last sign of life
+  std::vector<Collective> collectives;  // in which it is, usually none or one
+  std::vector<Progress> progress;       // of all of its communicators
+  std::uint64_t stop_points = 0;        // passed so far (ControlPlane::stop_code())
+  int stop_code = 0;                    // 0: none
+  std::string failure;                  // the error that ends the rank; empty: none
+  double failed_seconds = 0;            // since the failure
+  bool failed_by_peer = false;          // the failure is a consequence of that of another rank
+
+  /// Returns whether the rank's process runs and has shown a sign of life in the last seconds.
+  bool is_responsive() const { return life == Life::running && beat_seconds < kResponsiveSeconds; }
+  /// Returns whether other ranks wait for this rank without a time limit.
+  bool may_take_any_time() const {
+    return life == Life::traced || (is_responsive() && dist::may_take_any_time(phase));
+  }
+
+  static constexpr double kResponsiveSeconds = 2;
+};
+
+/// Serializes statuses as JSON, for the agents of other hosts and for the files of the flight recorder.
+std::string to_json(std::span<const RankStatus> ranks);
+/// Parses the output of to_json(). Throws DataError for any other text.
+std::vector<RankStatus> statuses_of(const std::string& json);
+
+/// Returns what a rank does: "rank 2 on b has been in the data loader for 31 s (step 17)".
+std::string describe(const RankStatus& rank);
+
+/// Returns who holds up the job, if no rank has made progress for a while: "ranks 0, 1 wait in all-reduce 417
+/// (1024 f32), bucket 3 (gradients): rank 2 on b has been in the data loader for 31 s (step 17)".
+std::string describe_stall(std::span<const RankStatus> ranks);
+
+/// Returns the first cause of the end of the job; nullopt if no rank has failed or died. Failures that are no
+/// consequence of another one count first, then the earliest.
+struct FirstCause {
+  std::string text;  // "rank 2: out of memory (on b; it was in the backward pass, step 17)"
+  bool is_consequence = false;
+};
+std::optional<FirstCause> first_cause(std::span<const RankStatus> ranks);
+
+}  // namespace convoy::dist

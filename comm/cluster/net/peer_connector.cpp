@@ -1,0 +1,198 @@
+#include "convoy/comm/cluster/net/peer_connector.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "convoy/comm/cluster/net/network_interfaces.h"
+#include "convoy/comm/cluster/net/secret.h"
+#include "convoy/comm/core/rank_text.h"
+#include "convoy/kernels/base/check.h"
+
+namespace convoy::dist {
+namespace {
+
+constexpr double kHandshakeSeconds = 5;    // for the handshake of a connection that has been accepted
+constexpr std::size_t kMaxStrangers = 64;  // connections without a handshake, besides those of all ranks
+constexpr std::chrono::milliseconds kPoll(50);
+constexpr std::chrono::milliseconds kRetry(50);  // between attempts to connect
+
+std::string claim_of(const std::string& group, int from, int to) {
+  return fmt::format("{} {} {}", group, from, to);
+}
+
+struct Claim {
+  std::string group;
+  int from = -1, to = -1;
+};
+
+Claim parse_claim(const std::string& text) {
+  Claim claim;
+  std::istringstream(text) >> claim.group >> claim.from >> claim.to;
+  return claim;
+}
+
+std::set<std::string> set_of(const std::vector<std::string>& texts) { return {texts.begin(), texts.end()}; }
+
+}  // namespace
+
+PeerConnector::PeerConnector(const Layout& layout, const Exchange& exchange, bool listens) : layout_(layout) {
+  std::string local = random_token();  // "number port address address …"
+  if (listens) {
+    std::vector<std::string> addresses;
+    const bool is_one_host =
+        std::set<int>(layout.node_of_rank.begin(), layout.node_of_rank.end()).size() == 1;
+    if (is_one_host)
+      addresses = {"127.0.0.1"};
+    else if (const std::optional<std::string> chosen = address_of_chosen_interface())
+      addresses = {*chosen};
+    else if (!layout.address.empty())
+      addresses = {layout.address};
+    // An empty host means all interfaces.
+    listener_ = listen_at({addresses.empty() ? "" : addresses.front(), 0});
+    if (addresses.empty()) addresses = addresses_of_this_host();
+    local += fmt::format(" {}", local_port_of(listener_));
+    for (const std::string& address : addresses) local += " " + address;
+  }
+  for (const std::string& text : exchange(local)) {
+    std::istringstream words(text);
+    std::string number;
+    int port = 0;
+    words >> number >> port;
+    if (secret_.empty()) secret_ = hmac(job_secret(), number);  // of rank 0
+    ports_.push_back(port);
+    std::vector<std::string>& addresses = addresses_.emplace_back();
+    for (std::string address; words >> address;) addresses.push_back(address);
+  }
+}
+
+std::string PeerConnector::judge(const std::string& text) const {
+  const Claim claim = parse_claim(text);
+  const int ranks = static_cast<int>(ports_.size());
+  if (claim.to == layout_.rank && claim.from > layout_.rank && claim.from < ranks) return "";
+  return fmt::format("this is rank {}", layout_.rank);
+}
+
+std::map<int, PeerConnector::Connection> PeerConnector::connect(const std::string& group,
+                                                                std::span<const int> to,
+                                                                std::span<const int> from,
+                                                                const Deadline& deadline,
+                                                                const std::function<void()>& poll) {
+  std::map<int, Connection> connections;
+  for (const int rank : to) connections.emplace(rank, connect_to(rank, group, deadline, poll));
+  std::vector<int> missing(from.begin(), from.end());
+  while (true) {
+    std::string error;
+    {
+      const std::lock_guard lock(mutex_);
+      accept_waiting_peers();
+      error = accept_error_;
+      std::erase_if(missing, [&](int rank) {
+        const auto found = accepted_.find({group, rank});
+        if (found == accepted_.end()) return false;
+        connections.emplace(rank, std::move(found->second));
+        accepted_.erase(found);
+        return true;
+      });
+    }
+    if (missing.empty()) return connections;
+    if (poll) poll();
+    if (deadline.passed())
+      fail<PeerError>("rank {} waited {} s for a TCP connection of {}{}", layout_.rank, deadline.seconds(),
+                      format_ranks(missing), error.empty() ? "" : "; it cannot accept connections: " + error);
+    wait_for_peers();
+  }
+}
+
+PeerConnector::Connection PeerConnector::connect_to(int rank, const std::string& group,
+                                                    const Deadline& deadline,
+                                                    const std::function<void()>& poll) {
+  const auto at = static_cast<std::size_t>(rank);
+  const bool is_same_host =
+      layout_.node_of_rank[at] == layout_.node_of_rank[static_cast<std::size_t>(layout_.rank)];
+  // Hosts may have the same address on their inner networks, such as the bridge of Docker.
+  const std::set<std::string> own = is_same_host ? std::set<std::string>() : set_of(addresses_of_this_host());
+  std::map<std::string, std::string> reasons;  // by address, why there is no connection
+  while (true) {
+    for (const std::string& address : addresses_[at]) {
+      if (own.contains(address)) continue;
+      std::string reason;
+      if (std::optional<Socket> socket = try_connect({address, ports_[at]}, deadline, reason)) {
+        Connection connection{.socket = std::move(*socket), .received = ""};
+        Handshake handshake = Handshake::connect(secret_, claim_of(group, layout_.rank, rank));
+        switch (shake_hands(connection.socket, handshake, connection.received, deadline, poll)) {
+          case Handshake::State::done: return connection;
+          case Handshake::State::running: reason = "it does not answer"; break;
+          case Handshake::State::refused: reason = handshake.reason(); break;
+          case Handshake::State::other_secret: reason = "it does not know the secret of the job"; break;
+          case Handshake::State::not_a_peer: reason = "another program answers"; break;
+        }
+      }
+      // An attempt that the deadline has ended says nothing new.
+      if (!deadline.passed() || !reasons.contains(address)) reasons[address] = reason;
+      if (poll) poll();
+    }
+    if (deadline.passed()) break;
+    std::this_thread::sleep_for(std::min<Deadline::Clock::duration>(kRetry, deadline.left()));
+  }
+  std::string list;
+  for (const auto& [address, reason] : reasons)
+    list += fmt::format("{}{}: {}", list.empty() ? "" : "; ", Endpoint{address, ports_[at]}.text(), reason);
+  fail<PeerError>("rank {} cannot reach rank {} by TCP after {} s: {}", layout_.rank, rank,
+                  deadline.seconds(), list.empty() ? "it has no address" : list);
+}
+
+void PeerConnector::accept_waiting_peers() {
+  bool has_more = true;
+  while (has_more) {
+    for (std::size_t i = 0; i < kMaxStrangers && has_more; ++i) {
+      std::optional<Socket> socket = accept_waiting(listener_);
+      const int error = errno;
+      has_more = socket.has_value();
+      accept_error_ = !has_more && (error == EMFILE || error == ENFILE)
+                          ? "all file descriptors are in use; raise the limit with ulimit -n"
+                          : "";
+      if (!has_more) break;
+      strangers_.push_back(
+          {.connection = {.socket = std::move(*socket), .received = ""},
+           .handshake = Handshake::accept(secret_, [this](const std::string& claim) { return judge(claim); }),
+           .end = Deadline(kHandshakeSeconds)});
+    }
+    std::erase_if(strangers_, [&](Stranger& stranger) { return !advance(stranger); });
+    while (strangers_.size() > kMaxStrangers + ports_.size()) strangers_.erase(strangers_.begin());
+  }
+}
+
+bool PeerConnector::advance(Stranger& stranger) {
+  Connection& connection = stranger.connection;
+  if (!receive_waiting(connection.socket, connection.received)) return false;
+  std::string out;
+  const Handshake::State state = stranger.handshake.advance(connection.received, out);
+  // The messages are short and the first ones of the connection: its buffer takes them.
+  if (!out.empty() && !send_all(connection.socket, out, Deadline(0))) return false;
+  if (state == Handshake::State::running) return !stranger.end.passed();
+  if (state != Handshake::State::done) return false;
+  const Claim claim = parse_claim(stranger.handshake.claim());
+  accepted_.insert_or_assign({claim.group, claim.from}, std::move(connection));
+  return false;
+}
+
+void PeerConnector::wait_for_peers() {
+  std::vector<pollfd> waiting = {{.fd = listener_.descriptor(), .events = POLLIN, .revents = 0}};
+  {
+    const std::lock_guard lock(mutex_);
+    if (!accept_error_.empty()) waiting.front().fd = -1;  // otherwise poll() would return at once
+    for (const Stranger& stranger : strangers_)
+      waiting.push_back({.fd = stranger.connection.socket.descriptor(), .events = POLLIN, .revents = 0});
+  }
+  ::poll(waiting.data(), waiting.size(), static_cast<int>(kPoll.count()));
+}
+
+}  // namespace convoy::dist

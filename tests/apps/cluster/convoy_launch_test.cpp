@@ -1,0 +1,217 @@
+// Tests of convoy-launch with real programs: output, restarts, continuation without failed ranks, signals,
+// several hosts, and Slurm.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "tests/apps/cluster/launched_training.h"
+#include "tests/testing/support/two_hosts.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+namespace fs = std::filesystem;
+
+TEST_F(ConvoyLaunch, MergesTheOutputOfAllRanks) {
+  const ProcessResult result = run_program(
+      launch({"--ranks", "3"}, shell("echo rank $RANK of $WORLD_SIZE; echo $LOCAL_RANK >&2; printf end")));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (const char* rank : {"0", "1", "2"}) {
+    const std::string name = rank;
+    EXPECT_THAT(result.out, HasSubstr("[" + name + "] rank " + name + " of 3\n"));
+    EXPECT_THAT(result.out, HasSubstr("[" + name + "] end\n"));
+    EXPECT_THAT(result.err, HasSubstr("[" + name + "] " + name + "\n"));
+  }
+  EXPECT_EQ(run_program(launch({"--no-prefix"}, shell("echo one"))).out, "one\n");
+}
+
+TEST_F(ConvoyLaunch, ReturnsTheCodeOfTheFirstFailure) {
+  const ProcessResult result =
+      run_program(launch({"--ranks", "3", "--grace", "0.5"}, shell("[ $RANK != 1 ] || exit 9; sleep 100")));
+  EXPECT_EQ(result.exit_code, 9);
+  EXPECT_THAT(result.err, HasSubstr("convoy-launch: rank 1 on localhost has exited with code 9"));
+  EXPECT_EQ(run_program(launch({"--ranks", "2"}, {"/no/such/program"})).exit_code, 127);
+}
+
+TEST_F(ConvoyLaunch, RefusesInvalidFlags) {
+  const auto refusal = [](const Arguments& flags, const Arguments& command) {
+    const ProcessResult result = run_program(launch(flags, command));
+    EXPECT_EQ(result.exit_code, 2);
+    return result.err;
+  };
+  EXPECT_THAT(refusal({"--ranks", "2"}, {}), HasSubstr("no program to start"));
+  EXPECT_THAT(refusal({}, {"no-such-program"}), HasSubstr("program not found"));
+  EXPECT_THAT(refusal({"--min-ranks", "1"}, {"sh"}), HasSubstr("needs --max-restarts"));
+  EXPECT_THAT(refusal({"--min-ranks", "3", "--max-restarts", "1", "--ranks", "2"}, {"sh"}),
+              HasSubstr("more than the 2 ranks"));
+  EXPECT_THAT(refusal({"--rank", "2"}, {"sh"}), HasSubstr("did you mean"));
+}
+
+TEST_F(ConvoyLaunch, RestartsWithABackoffAsOftenAsAllowed) {
+  const auto begin = std::chrono::steady_clock::now();
+  const ProcessResult result = run_program(
+      launch({"--max-restarts", "2", "--backoff", "0.2"}, shell("echo try $CONVOY_RESTARTS; kill -9 $$")));
+  EXPECT_EQ(result.exit_code, 137);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("try 0"), HasSubstr("try 1"), HasSubstr("try 2")));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("restart 1 of 2 in 0.2 s"), HasSubstr("restart 2 of 2 in 0.4 s")));
+  EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(600));
+}
+
+TEST_F(ConvoyLaunch, ResumesFromTheNewestCheckpointWithTheSameResult) {
+  ASSERT_EQ(run_program(training("whole", {"--ranks", "3"})).exit_code, 0);
+  Process job(training("killed", {"--ranks", "3", "--max-restarts", "1", "--backoff", "0.1"}));
+  wait_for_step(workshop, "killed", 150);
+  kill_rank(1, "killed");
+  FaultRecord record("one of 3 ranks is killed under `convoy-launch --max-restarts 1 --backoff 0.1`");
+  while (job.running() && workshop.events("killed", "start").size() < 2)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  record.stop();
+  const ProcessResult result = job.wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("rank 1 on localhost was killed by SIGKILL; restart 1 of 1 in 0.1 s"));
+  EXPECT_THAT(result.out, HasSubstr("[0] resuming from "));
+  EXPECT_EQ(hash_of("killed"), hash_of("whole"));
+  if (!HasFailure())
+    record.print("all ranks resume from the newest checkpoint, and get the same bytes",
+                 "time: the steps since that checkpoint are repeated");
+}
+
+TEST_F(ConvoyLaunch, DoesNotRepeatAnErrorOfTheInput) {
+  const ProcessResult result =
+      run_program(training("run", {"--ranks", "2", "--max-restarts", "5"}, {"--batch-size", "0"}));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("--batch-size"), Not(HasSubstr("restart"))));
+}
+
+TEST_F(ConvoyLaunch, StopSignalsSaveAndEndTheJob) {
+  for (const int signal : {SIGTERM, SIGUSR1, SIGHUP}) {
+    const std::string out = "stopped" + std::to_string(signal);
+    Process job(training(out, {"--ranks", "2", "--max-restarts", "3"}));
+    wait_for_step(workshop, out, 20);
+    job.send(signal);
+    const ProcessResult result = job.wait();
+    EXPECT_EQ(result.exit_code, 128 + signal) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("checkpoint saved, continue with --resume auto"));
+    EXPECT_FALSE(checkpoints_of(workshop.path(out)).empty());
+  }
+}
+
+TEST_F(ConvoyLaunch, MakesASecretForEachJob) {
+  const auto secrets_of_a_job = [&] {
+    const ProcessResult result = run_program(launch({"--ranks", "2"}, shell("echo secret=$CONVOY_SECRET")));
+    std::set<std::string> secrets;
+    std::istringstream lines(result.out);
+    for (std::string line; std::getline(lines, line);)
+      if (line.find("secret=") != std::string::npos) secrets.insert(line.substr(line.find("secret=") + 7));
+    return secrets;
+  };
+  const std::set<std::string> first = secrets_of_a_job(), second = secrets_of_a_job();
+  ASSERT_EQ(first.size(), 1u) << "the ranks have the same one";
+  EXPECT_EQ(first.begin()->size(), 32u);
+  EXPECT_NE(first, second);
+  setenv("CONVOY_SECRET", "the one of the user", 1);
+  EXPECT_EQ(secrets_of_a_job(), std::set<std::string>{"the one of the user"});
+  unsetenv("CONVOY_SECRET");
+}
+
+TEST_F(ConvoyLaunch, LeavesNoRankBehindIfItIsKilled) {
+  Process job(training("run", {"--ranks", "2"}, {"--epochs", "100000", "--eval-every", "0"}));
+  wait_for_step(workshop, "run", 5);
+  job.send(SIGKILL);
+  job.wait();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!find_processes("RANK=", workshop.path("run")).empty() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_TRUE(find_processes("RANK=", workshop.path("run")).empty());
+  EXPECT_FALSE(checkpoints_of(workshop.path("run")).empty()) << "the ranks save when the launcher dies";
+}
+
+/// A real two-host job: agents are started in two network namespaces.
+class ConvoyLaunchHosts : public ConvoyLaunch {
+ protected:
+  void SetUp() override {
+    if (!hosts.unavailable_reason().empty()) GTEST_SKIP() << hosts.unavailable_reason();
+    remote = workshop.directory().write("remote", "#!/bin/sh\ncase $1 in\n" + hosts.address(0) + ") name=" +
+                                                      hosts.name(0) + " ;;\n*) name=" + hosts.name(1) +
+                                                      " ;;\nesac\nshift\nexec ip netns exec $name \"$@\"\n");
+    chmod(remote.c_str(), 0755);
+  }
+  Arguments flags(const Arguments& more) const {
+    Arguments all = {"--hosts", hosts.address(0) + ":2," + hosts.address(1) + ":2", "--remote-command",
+                     remote.string() + " {host}"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  TwoHosts hosts;
+  fs::path remote;
+};
+
+TEST_F(ConvoyLaunchHosts, TrainTogether) {
+  const ProcessResult result = run_program(training("run", flags({}), {"--max-steps", "10"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("4 on 2 hosts"));
+  EXPECT_EQ(workshop.result("run")["world_size"], 4);
+}
+
+TEST_F(ConvoyLaunchHosts, ContinueWithoutALostHost) {
+  Process job(training("run", flags({"--max-restarts", "2", "--min-ranks", "2"})));
+  wait_for_step(workshop, "run", 100);
+  // The agent of the second host dies, and with it its ranks.
+  for (const pid_t rank : find_processes("RANK=2", workshop.path("run"))) {
+    std::ifstream status("/proc/" + std::to_string(rank) + "/stat");
+    std::string id, name, state;
+    pid_t parent = 0;
+    status >> id >> name >> state >> parent;
+    kill(parent, SIGKILL);
+  }
+  const ProcessResult result = job.wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              HasSubstr("rank 2 on " + hosts.address(1) + " is lost with the connection to its host"));
+  EXPECT_EQ(workshop.result("run")["world_size"], 2);
+}
+
+TEST_F(ConvoyLaunchHosts, NameAHostThatCannotBeReached) {
+  std::ofstream(remote) << "#!/bin/sh\necho no route to $1 >&2\nexit 255\n";
+  const ProcessResult result = run_program(training("run", flags({})));
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("] no route to 10.213.77."), HasSubstr("cannot be reached")));
+}
+
+TEST_F(ConvoyLaunch, StartsAgentsBySrunWithinASlurmJob) {
+  const fs::path bin = workshop.path("bin");
+  fs::create_directories(bin);
+  const auto write_program = [&](const char* name, const std::string& text) {
+    std::ofstream(bin / name) << "#!/bin/sh\n" << text;
+    chmod((bin / name).c_str(), 0755);
+  };
+  write_program("srun", "echo \"$@\" >>" + (workshop.path("srun-calls")).string() +
+                            "\nwhile [ \"${1#--}\" != \"$1\" ]; do shift; done\nexec \"$@\"\n");
+  write_program("scontrol", "printf '127.0.0.1\\n127.0.0.2\\n'\n");
+  const std::string path = bin.string() + ":" + std::getenv("PATH");
+  const ProcessResult result =
+      run_program(training("run", {"--ranks", "4"}, {"--max-steps", "5"}),
+                  {.environment = {{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NODELIST", "n[1-2]"}, {"PATH", path}}});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(workshop.result("run")["world_size"], 4);
+  EXPECT_THAT(read_text(workshop.path("srun-calls")),
+              HasSubstr("--nodes=1 --ntasks=1 --overlap --nodelist=127.0.0.2 "));
+}
+
+}  // namespace
+}  // namespace convoy::testing

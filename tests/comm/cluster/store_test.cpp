@@ -1,0 +1,217 @@
+// Tests of the key-value stores, over TCP and in a file: values, and refused ranks.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "convoy/comm/cluster/store/file_store.h"
+#include "convoy/comm/cluster/store/tcp_store.h"
+#include "convoy/kernels/base/error.h"
+#include "tests/comm/cluster/store_locations.h"
+#include "tests/testing/support/errors.h"
+#include "tests/testing/support/temp_directory.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+template <class P>
+class Stores : public ::testing::Test {
+ protected:
+  P location;
+};
+using Locations = ::testing::Types<TcpLocation, FileLocation>;
+TYPED_TEST_SUITE(Stores, Locations);
+
+TYPED_TEST(Stores, KeepTheFirstValueOfAKey) {
+  const auto first = this->location.open(0);
+  const auto second = this->location.open(1);
+  first->set("a/0", "1");
+  second->set("b/1", std::string("\0binary\n", 8));
+  first->set("a/0", "2");
+  second->set("empty/1", "");
+  first->set(dist::kFailureKey, "the first");
+  second->set(dist::kFailureKey, "the second");
+  for (dist::Store* store : {first.get(), second.get()}) {
+    EXPECT_EQ(store->get("a/0", dist::Deadline(kPatience)), "1");
+    EXPECT_EQ(store->get("b/1", dist::Deadline(kPatience)), std::string("\0binary\n", 8));
+    EXPECT_EQ(store->get("empty/1", dist::Deadline(kPatience)), "");
+    EXPECT_EQ(store->get("c/0", dist::Deadline(0)), std::nullopt);
+    EXPECT_EQ(store->get(dist::kFailureKey, dist::Deadline(kPatience)), "the first");
+  }
+}
+
+TYPED_TEST(Stores, LetRanksSetOnlyTheirOwnKeys) {
+  const auto first = this->location.open(0);
+  const auto second = this->location.open(1);
+  for (const char* key : {"a/0", "a", "a/11", "1", ""})
+    EXPECT_THAT(message_of<UsageError>([&] { second->set(key, "x"); }),
+                HasSubstr(fmt::format("rank 1 may not set '{}'", key)));
+  EXPECT_EQ(first->get("a/0", dist::Deadline(0)), std::nullopt);
+}
+
+TYPED_TEST(Stores, WaitForAKey) {
+  const auto first = this->location.open(0);
+  const auto second = this->location.open(1);
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    first->set("late/0", "here");
+  });
+  EXPECT_EQ(second->get("late/0", dist::Deadline(kPatience)), "here");
+  later.join();
+  const double waited =
+      seconds_of([&] { EXPECT_EQ(second->get("never", dist::Deadline(0.3)), std::nullopt); });
+  EXPECT_GE(waited, 0.29);
+  EXPECT_LT(waited, kAtOnce);
+}
+
+TYPED_TEST(Stores, AreThreadSafe) {
+  const auto first = this->location.open(0);
+  const auto second = this->location.open(1);
+  std::vector<std::thread> threads;
+  std::atomic<int> found = 0;
+  for (int i = 0; i < 6; ++i)
+    threads.emplace_back([&, i] {
+      dist::Store& local = i % 2 == 0 ? *first : *second;
+      for (int round = 0; round < 10; ++round) {
+        const auto key_of = [&](int thread) { return fmt::format("{} {}/{}", round, thread, thread % 2); };
+        local.set(key_of(i), std::to_string(i * round));
+        const int other = (i + 1) % 6;
+        const auto value = local.get(key_of(other), dist::Deadline(kPatience));
+        found += value == std::to_string(other * round) ? 1 : 0;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(found, 60);
+}
+
+TYPED_TEST(Stores, LimitTheLengthOfKeysAndValues) {
+  const auto first = this->location.open(0);
+  const auto second = this->location.open(1);
+  const std::string longest(dist::StoreFrame::kMaxValueBytes, 'x');
+  first->set("long/0", longest);
+  EXPECT_EQ(second->get("long/0", dist::Deadline(kPatience)), longest);
+  EXPECT_THAT(message_of<UsageError>([&] { first->set("longer/0", longest + "x"); }),
+              HasSubstr("at most 1024 bytes and 1048576 bytes"));
+  EXPECT_THROW(first->set(std::string(2000, 'k') + "/0", "x"), UsageError);
+  EXPECT_EQ(second->get("long/0", dist::Deadline(kPatience)), longest);
+}
+
+TYPED_TEST(Stores, RefuseSecondProcessWithSameRank) {
+  const auto first = this->location.open(0, 3);
+  const auto second = this->location.open(1, 3);
+  const double seconds = seconds_of([&] {
+    EXPECT_THAT(message_of<PeerError>([&] { this->location.open(1, 3); }),
+                HasSubstr("a rank 1 has already joined"));
+  });
+  EXPECT_LT(seconds, kAtOnce);
+  this->location.open(2, 3)->set("a/2", "1");
+  EXPECT_EQ(second->get("a/2", dist::Deadline(kPatience)), "1");
+}
+
+TYPED_TEST(Stores, RefuseAnotherJob) {
+  const auto first = this->location.open(0);
+  EXPECT_THAT(message_of<PeerError>([&] {
+                this->location.open_as({1, 2, "other"}, kPatience);
+              }),
+              HasSubstr("belongs to job 'job', not 'other'"));
+  EXPECT_THAT(message_of<PeerError>([&] { this->location.open(1, 3); }),
+              HasSubstr("rank 0 has a world size of 2, rank 1 of 3"));
+}
+
+TYPED_TEST(Stores, RefuseASecondRank0) {
+  const auto first = this->location.open(0);
+  EXPECT_THAT(
+      message_of<UsageError>([&] { this->location.open(0); }),
+      ::testing::AnyOf(HasSubstr("is in use; choose another port"), HasSubstr("another job uses the file")));
+  this->location.open(1)->set("a/1", "1");
+  EXPECT_EQ(first->get("a/1", dist::Deadline(kPatience)), "1");
+}
+
+TYPED_TEST(Stores, WaitForRank0) {
+  std::thread late([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    this->location.open(0)->get("done/1", dist::Deadline(kPatience));
+  });
+  this->location.open(1)->set("done/1", "");
+  late.join();
+}
+
+TYPED_TEST(Stores, ReportLocationWhenRank0IsMissing) {
+  const double seconds = seconds_of([&] {
+    EXPECT_THAT(message_of<PeerError>([&] {
+                  this->location.open_as({1, 2, "job"}, 0.4);
+                }),
+                HasSubstr("rank 1 waited 0.4 s for rank 0 at "));
+  });
+  EXPECT_LT(seconds, kAtOnce);
+}
+
+TYPED_TEST(Stores, ReportExitOfRank0) {
+  auto first = this->location.open(0);
+  const auto second = this->location.open(1);
+  second->set("a/1", "1");
+  std::thread leaving([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    first.reset();
+  });
+  const double seconds = seconds_of([&] {
+    EXPECT_THAT(message_of<PeerError>([&] { second->get("b", dist::Deadline(kPatience)); }),
+                HasSubstr("rank 0 has exited"));
+    EXPECT_THROW(second->get("b", dist::Deadline(kPatience)), PeerError);
+  });
+  leaving.join();
+  EXPECT_LT(seconds, kAtOnce);
+}
+
+TYPED_TEST(Stores, StayAvailableUntilAllRanksDisconnect) {
+  // Rank 0 waits one second for the other ranks, less if all of them have disconnected.
+  constexpr double kShutdownWait = 0.95;
+  bool answered = false, at_once = false;
+  for (int tries = 0; tries < kTries && !(answered && at_once); ++tries) {
+    auto first = this->location.open(0);
+    auto second = this->location.open(1);
+    first->set("last/0", "word");
+    std::thread leaving;
+    const double seconds = seconds_of([&] {
+      leaving = std::thread([&] { first.reset(); });
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      try {
+        answered = second->get("last/0", dist::Deadline(1)) == "word";
+      } catch (const PeerError&) {  // rank 0 has exited
+        answered = false;
+      }
+      second.reset();
+      leaving.join();
+    });
+    at_once = seconds < kShutdownWait;
+    const auto next = this->location.open(0);  // the location can be used again
+  }
+  EXPECT_TRUE(answered);
+  EXPECT_TRUE(at_once);
+}
+
+TEST(StoreFrames, AreParsedIncrementally) {
+  const dist::StoreFrame frame{dist::StoreFrame::Kind::value, "key", std::string("a\0b", 3)};
+  const std::string two = frame.bytes() + frame.bytes();
+  std::string bytes;
+  int found = 0;
+  for (const char c : two) {
+    bytes += c;
+    while (const std::optional<dist::StoreFrame> next = dist::take_frame(bytes)) {
+      ++found;
+      EXPECT_EQ(next->key, "key");
+      EXPECT_EQ(next->value, frame.value);
+      EXPECT_EQ(next->kind, frame.kind);
+    }
+  }
+  EXPECT_EQ(found, 2);
+  EXPECT_TRUE(bytes.empty());
+}
+
+}  // namespace
+}  // namespace convoy::testing
