@@ -88,6 +88,7 @@ Convolution::Convolution(const dnnl::engine& engine, const ConvKey& key, int thr
       .filter = onednn::filter_layout(s, filter_is_output ? memory::data_type::f32 : type, /*any=*/true),
       .bias = key.bias ? memory::desc({s.o}, type, memory::format_tag::x) : memory::desc(),
       .y = {{s.n, s.o, s.oh, s.ow}, type, memory::format_tag::nhwc},
+      .forward_filter = onednn::filter_layout(s, type, /*any=*/true),
       .stride = {s.stride, s.stride},
       .padding = {s.padding, s.padding},
       .attributes = {},
