@@ -1,4 +1,4 @@
-// Tests of the step that loads the libraries of a GPU.
+// Tests of the step that loads the libraries of a GPU, on a GPU. units_test.cpp runs it on the CPU.
 #include "convoy/apps/programs/library_loading.h"
 
 #include <gtest/gtest.h>
@@ -8,26 +8,16 @@
 namespace convoy {
 namespace {
 
-TEST(LibraryLoading, StepRunsInEveryPrecisionOfTheCpu) {
-  const DeviceContext cpu = Device::cpu();
-  for (const std::string& name : precision_names()) {
-    const Precision precision = parse_precision(name);
-    if (!supports(cpu, precision)) continue;
-    EXPECT_NO_THROW(load_libraries(cpu, precision)) << name;
-  }
-  const LibraryLoading nothing_to_load(cpu, parse_precision("fp32"));
-}
+class LibraryLoading : public testing::GpuTest {};
 
-class LibraryLoadingGpu : public testing::GpuTest {};
-
-TEST_F(LibraryLoadingGpu, StepRunsInEveryPrecision) {
+TEST_F(LibraryLoading, StepRunsInEveryPrecision) {
   for (const std::string& name : precision_names()) {
     const DeviceContext gpu = DeviceContext::create_cuda(0);
     EXPECT_NO_THROW(load_libraries(gpu, parse_precision(name))) << name;
   }
 }
 
-TEST_F(LibraryLoadingGpu, LeavesNoTraceOnTheTrainingsContext) {
+TEST_F(LibraryLoading, LeavesNoTraceOnTheTrainingsContext) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const auto before = gpu.algorithm_cache().revision();
   { const LibraryLoading loading(gpu, parse_precision("bf16")); }

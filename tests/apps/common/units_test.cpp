@@ -12,6 +12,7 @@
 #include "convoy/apps/cluster/doctor/load.h"
 #include "convoy/apps/common/config_file.h"
 #include "convoy/apps/common/data_source.h"
+#include "convoy/apps/programs/library_loading.h"
 #include "convoy/apps/programs/npy.h"
 #include "convoy/apps/train/report/evaluation_file.h"
 #include "convoy/apps/train/report/progress.h"
@@ -306,6 +307,16 @@ TEST(BusyMachine, IsReported) {
     waitpid(child, nullptr, 0);
   }
   EXPECT_THAT(warning.value_or(""), ::testing::HasSubstr("other processes use "));
+}
+
+TEST(LibraryLoading, StepRunsInEveryPrecisionOfTheCpu) {
+  const DeviceContext cpu = Device::cpu();
+  for (const std::string& name : precision_names()) {
+    const Precision precision = parse_precision(name);
+    if (!supports(cpu, precision)) continue;
+    EXPECT_NO_THROW(load_libraries(cpu, precision)) << name;
+  }
+  const LibraryLoading nothing_to_load(cpu, parse_precision("fp32"));
 }
 
 }  // namespace
