@@ -268,7 +268,7 @@ void DataParallel::combine_running_statistics(std::int64_t train_images) const {
 int DataParallel::agree_on_stop() const {
   const int local = parts_.stop_signal ? parts_.stop_signal() : 0;
   if (parts_.world_size() == 1) return local;
-  check(parts_.plane != nullptr, "training with {} ranks: found no control plane", parts_.world_size());
+  check(parts_.plane != nullptr, "training with {} ranks: found no observer of the job", parts_.world_size());
   // The ranks may receive signals at different steps.
   const auto place = std::find(kStopSignals.begin(), kStopSignals.end(), local);
   const int code = place == kStopSignals.end() ? 0 : static_cast<int>(place - kStopSignals.begin()) + 1;

@@ -11,8 +11,8 @@
 
 #include "convoy/apps/train/measurement/loss_log.h"
 #include "convoy/apps/train/profile/step_profile.h"
-#include "convoy/comm/cluster/control/control_plane.h"
 #include "convoy/comm/core/communicator.h"
+#include "convoy/comm/core/rank_observer.h"
 #include "convoy/comm/parallel/gradient_reducer.h"
 #include "convoy/datasets/loader/loader.h"
 #include "convoy/engine/optim/loss_scaler.h"
@@ -43,7 +43,7 @@ struct TrainStepSettings {
   bool run_empty_batches = false;
   Profiler* profiler = nullptr;
   StepProfile* profile = nullptr;       // steps that it observes are not captured
-  dist::ControlPlane* plane = nullptr;  // learns the phases of the step
+  dist::RankObserver* plane = nullptr;  // learns the phases of the step
 };
 
 /// One training step. With TrainStepSettings::capture, each shape of step is captured once as a CUDA graph

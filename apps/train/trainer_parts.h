@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
-#include "convoy/comm/cluster/control/control_plane.h"
 #include "convoy/comm/core/communicator.h"
+#include "convoy/comm/core/rank_observer.h"
 #include "convoy/datasets/dataset.h"
 #include "convoy/datasets/transforms/transforms.h"
 #include "convoy/engine/io/checkpoint.h"
@@ -37,7 +37,7 @@ struct TrainerParts {
   /// carries nothing else.
   dist::Communicator* statistics = nullptr;
   /// Learns the phases of this rank, and makes all ranks stop after the same step. May be null with one rank.
-  dist::ControlPlane* plane = nullptr;
+  dist::RankObserver* plane = nullptr;
 
   /// Whether another trainer may continue this training on fewer ranks (Trainer::abandon()).
   bool may_regroup = false;

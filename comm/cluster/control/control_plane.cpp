@@ -146,14 +146,16 @@ void ControlPlane::dump() {
   memory_->wake();
 }
 
-void ControlPlane::enter(Phase phase) {
+Phase ControlPlane::enter(Phase phase) {
   RankSlot& mine = memory_->mine();
-  const bool is_change = mine.phase.exchange(phase) != phase || mine.phase_since.load() == 0;
+  const Phase previous = mine.phase.exchange(phase);
+  const bool is_change = previous != phase || mine.phase_since.load() == 0;
   const FlightEvent entered = event_now(mine, FlightEvent::Kind::phase);
   mine.progress = entered.time;
-  if (!is_change) return;
+  if (!is_change) return previous;
   mine.phase_since = entered.time;
   mine.ring.add(entered);
+  return previous;
 }
 
 void ControlPlane::set_step(std::int64_t step) { memory_->mine().step = step; }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -12,9 +11,9 @@
 #include "convoy/comm/bootstrap/rendezvous.h"
 #include "convoy/comm/cluster/control/host_agent.h"
 #include "convoy/comm/cluster/control/host_memory.h"
-#include "convoy/comm/cluster/control/phase.h"
 #include "convoy/comm/core/collective_monitor.h"
 #include "convoy/comm/core/deadline.h"
+#include "convoy/comm/core/rank_observer.h"
 
 namespace convoy::dist {
 
@@ -34,22 +33,22 @@ struct ControlOptions {
 /// was killed (flight_recorder.h).
 ///
 /// One thread of the rank makes all calls, except where a function says otherwise.
-class ControlPlane {
+class ControlPlane final : public RankObserver {
  public:
   /// Joins the ranks of the job. Collective. `rendezvous` must outlive the result. Throws PeerError if the
   /// hosts cannot connect to each other by TCP within the timeout.
   static std::unique_ptr<ControlPlane> connect(Rendezvous& rendezvous, ControlOptions options);
   /// Calls leave().
-  ~ControlPlane();
-  ControlPlane(const ControlPlane&) = delete;
-  ControlPlane& operator=(const ControlPlane&) = delete;
+  ~ControlPlane() override;
 
-  /// Sets what this rank does now.
-  void enter(Phase phase);
-  /// Returns what this rank does.
-  Phase phase() const { return memory_->mine().phase.load(); }
-  /// Sets the number of the training step that this rank computes.
-  void set_step(std::int64_t step);
+  Phase enter(Phase phase) override;
+  void set_step(std::int64_t step) override;
+  /// Blocks only if a rank has a code: until the ranks agree on the point at which they stop, which is this one or the
+  /// next one.
+  int stop_code(int local) override;
+  /// Also passes the warning on to rank 0, whose on_warning receives it with the name of the rank: at most
+  /// RankSlot::kWarnings warnings of a rank, without those that rank 0 has as well.
+  void warn(const std::string& text) override;
 
   /// Returns the observer of one communicator of this rank, such as "gradients". Returns null for a fifth
   /// name. It stays valid after this object is destroyed.
@@ -58,15 +57,6 @@ class ControlPlane {
   /// read or write files.
   std::shared_ptr<const DeadlineFloor> deadline_floor() const { return floor_; }
 
-  /// Returns the code with which all ranks stop now, or 0 to go on. All ranks call it at the same points of
-  /// their programs, and get the same result. `local` is the code of this rank, 0 for none; the smallest code
-  /// of all ranks counts. Blocks only if a rank has a code: until the ranks agree on the point at which they
-  /// stop, which is this one or the next one. Throws PeerError if that takes longer than the timeout.
-  int stop_code(int local);
-
-  /// Records a warning of this rank, and passes it on to rank 0, whose on_warning receives it with the name of the
-  /// rank: at most RankSlot::kWarnings warnings of a rank, without those that rank 0 has as well.
-  void warn(const std::string& text);
   /// Returns a function that records an allocation of this many bytes. Any thread may call it, also after this object
   /// is destroyed.
   std::function<void(std::size_t)> allocation_recorder() const;
@@ -102,33 +92,6 @@ class ControlPlane {
   std::atomic<bool> is_leaving_ = false;
   bool has_acted_ = false;  // on the verdict
   std::thread thread_;      // not started if there is one rank
-};
-
-/// Sets what a rank does now. `plane` may be null.
-inline void enter(ControlPlane* plane, Phase phase) {
-  if (plane != nullptr) plane->enter(phase);
-}
-
-/// Sets the phase of a rank for the lifetime of this object, and then the previous one again. If an exception ends the
-/// lifetime, the phase remains: it is the one in which the rank fails.
-class PhaseScope {
- public:
-  /// `plane` may be null.
-  PhaseScope(ControlPlane* plane, Phase phase) : plane_(plane) {
-    if (plane_ == nullptr) return;
-    previous_ = plane_->phase();
-    plane_->enter(phase);
-  }
-  ~PhaseScope() {
-    if (plane_ != nullptr && std::uncaught_exceptions() == exceptions_) plane_->enter(previous_);
-  }
-  PhaseScope(const PhaseScope&) = delete;
-  PhaseScope& operator=(const PhaseScope&) = delete;
-
- private:
-  ControlPlane* plane_;
-  Phase previous_ = Phase::start;
-  int exceptions_ = std::uncaught_exceptions();
 };
 
 }  // namespace convoy::dist

@@ -1,31 +1,12 @@
-// The phases of a rank, which tell what a rank does that the others wait for.
+// The names of the phases of a rank, and sentences about them.
 #pragma once
 
-#include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
 
-namespace convoy::dist {
+#include "convoy/comm/core/rank_observer.h"
 
-/// What the main thread of a rank does. A rank is in one phase at a time.
-enum class Phase : std::uint8_t {
-  start,       // setting up: the model, the device, the communicators
-  debugger,    // waiting until a debugger is attached
-  download,    // downloading the data set
-  read,        // reading the data set
-  load,        // loading a checkpoint
-  data,        // waiting for the next batch of the data loader
-  forward,     // the forward pass
-  backward,    // the backward pass
-  gradients,   // waiting for the sums of the gradients
-  optimizer,   // the optimizer step
-  replay,      // enqueuing the CUDA graph of a step
-  between,     // between two steps
-  evaluation,  // an evaluation
-  save,        // saving a checkpoint
-  finish       // after the last step
-};
+namespace convoy::dist {
 
 /// Returns the name of a phase, as in files: "data".
 std::string_view phase_name(Phase phase);
