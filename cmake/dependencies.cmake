@@ -30,7 +30,6 @@ add_library(convoy::stb INTERFACE IMPORTED GLOBAL)
 target_include_directories(convoy::stb SYSTEM INTERFACE ${STB_INCLUDE_DIR})
 
 if(train IN_LIST CONVOY_COMPONENTS)
-  convoy_find_train_dependencies()
   find_package(CLI11 REQUIRED)
 endif()
 if(CONVOY_PROGRAMS)

@@ -8,7 +8,7 @@ source "$root/scripts/lib.sh"
 packages=(
   g++ cmake ninja-build ccache pkg-config git ca-certificates                # tools
   libdnnl-dev libopenblas-openmp-dev                                         # convolutions and products
-  libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev libyaml-cpp-dev  # the programs
+  libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev  # the programs
   libopenmpi-dev openmpi-bin                                                 # ranks
   libarchive-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libstb-dev      # data sets
   libjpeg-dev libwebp-dev libtiff-dev                                        # images

@@ -15,7 +15,7 @@
 #include "convoy/apps/programs/repetitions.h"
 #include "convoy/apps/ranks/job.h"
 #include "convoy/apps/ranks/local_ranks.h"
-#include "convoy/apps/train/interop/translate.h"
+#include "convoy/apps/train/deepspeed_config.h"
 #include "convoy/apps/train/report/reporter.h"
 #include "convoy/apps/train/report/run_directory.h"
 #include "convoy/apps/train/report/samples.h"
@@ -383,15 +383,13 @@ int run_rank(const std::string& program, TrainOptions& options, const CommandLin
   return run_training(program, options, line, device, location, job, callbacks);
 }
 
-/// Sets the flags of the configuration files of other trainers. Prints on rank 0 what was taken, and what was not.
-void apply_foreign_configs(const std::string& program, const TrainOptions& options, CommandLine& line) {
-  const std::vector<interop::Report> reports = interop::apply_foreign_configs(options, line);
+/// Sets the flags of --deepspeed-config. Prints on rank 0 what was taken, and what was not.
+void take_deepspeed_config(const std::string& program, const TrainOptions& options, CommandLine& line) {
+  const DeepSpeedReport report = apply_deepspeed_config(options, line);
   if (launched_rank().value_or(0) != 0) return;
-  for (const interop::Report& report : reports) {
-    if (!options.quiet) fmt::print(stderr, "{}: {}\n", program, without_control_characters(report.taken));
-    if (!report.ignored.empty())
-      fmt::print(stderr, "{}: warning: {}\n", program, without_control_characters(report.ignored));
-  }
+  if (!options.quiet) fmt::print(stderr, "{}: {}\n", program, without_control_characters(report.taken));
+  if (!report.ignored.empty())
+    fmt::print(stderr, "{}: warning: {}\n", program, without_control_characters(report.ignored));
 }
 
 int run(const std::string& name, int argc, char** argv, const TrainerCallbacks& callbacks) {
@@ -400,7 +398,7 @@ int run(const std::string& name, int argc, char** argv, const TrainerCallbacks& 
   if (!line.parse(argc, argv)) return 0;
   if (!options.config.empty()) line.apply_config(options.config);
   if (options.compute.cpu_level) use_cpu_level(*options.compute.cpu_level);
-  apply_foreign_configs(name, options, line);
+  if (!options.deepspeed_config.empty()) take_deepspeed_config(name, options, line);
   if (options.resume.empty() && restarts_of_job() > 0) options.resume = "auto";
   take_from_selection(options);
   // Checks a copy, because --fallback-shapes may change the data set and its recipe later.

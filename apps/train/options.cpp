@@ -371,9 +371,6 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add("deepspeed-config", &o.deepspeed_config,
            "Flag values from a DeepSpeed configuration; the command line and --config win",
            {.value = "FILE.json", .advanced = true, .in_config = false});
-  line.add("accelerate-config", &o.accelerate_config,
-           "Flag values from a configuration of Hugging Face Accelerate; other flags win",
-           {.value = "FILE.yaml", .advanced = true, .in_config = false});
   line.add("print-config", &o.print_config, "Print the resolved flags and exit",
            {.advanced = true, .in_config = false});
   line.add("dry-run", &o.dry_run, "Run one batch, write nothing, and exit", {.in_config = false});

@@ -101,8 +101,7 @@ struct TrainOptions {
 
   // Actions, which config.toml does not contain.
   std::string config;
-  std::string deepspeed_config;   // a JSON file
-  std::string accelerate_config;  // a YAML file
+  std::string deepspeed_config;  // a JSON file
   bool print_config = false;
   bool dry_run = false;
   bool summary = false;

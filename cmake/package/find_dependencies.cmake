@@ -72,17 +72,6 @@ macro(convoy_find_datasets_dependencies)
   endif()
 endmacro()
 
-# yaml-cpp is optional.
-macro(convoy_find_train_dependencies)
-  find_path(YAML_INCLUDE_DIR yaml-cpp/yaml.h)
-  find_library(YAML_LIBRARY yaml-cpp)
-  if(YAML_INCLUDE_DIR AND YAML_LIBRARY AND NOT TARGET convoy::yaml)
-    add_library(convoy::yaml INTERFACE IMPORTED GLOBAL)
-    target_include_directories(convoy::yaml SYSTEM INTERFACE ${YAML_INCLUDE_DIR})
-    target_link_libraries(convoy::yaml INTERFACE ${YAML_LIBRARY})
-  endif()
-endmacro()
-
 # cuBLAS comes with the CUDA Toolkit; cuDNN and NCCL are optional.
 macro(convoy_find_cuda)
   find_package(CUDAToolkit REQUIRED)
