@@ -19,7 +19,7 @@ namespace convoy {
 enum class NormActivation : std::uint8_t {
   none,  // act(u) = u
   relu,  // act(u) = max(u, 0), and NaN stays NaN
-  gelu,  // act(u) = u Phi(u) of u rounded to the type of x, as gelu_forward() in kernels/elementwise.h computes it;
+  gelu,  // act(u) = u Phi(u) of u rounded to the type of x, as UnaryOp::gelu;
          // only without a residual
 };
 

@@ -4,6 +4,7 @@
 // assign and cast accept every type.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "convoy/kernels/base/random.h"
@@ -48,74 +49,35 @@ void assign(CudaStream&, std::span<const Assignment> arrays);
 void cast(CpuStream&, ConstView x, View y);
 void cast(CudaStream&, ConstView x, View y);
 
-// Activations. A backward function takes the output y if y suffices (relu, tanh, sigmoid), else the input x.
+/// A function y = f(x) of one element. Its derivative is computed from y where y suffices (uses_output()), else
+/// from x.
+enum class UnaryOp : std::uint8_t {
+  relu,       // y = max(x, 0), and NaN for NaN   dx = dy [y > 0]
+  gelu,       // y = x Phi(x), where Phi is the normal distribution function (exact, by erf; Hendrycks and
+              // Gimpel, arXiv:1606.08415)
+  silu,       // y = x sigmoid(x)
+  hardswish,  // y = x min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv:1905.02244)
+  tanh,       // y = tanh(x)                      dx = dy (1 - y^2)
+  sigmoid,    // y = 1 / (1 + exp(-x))            dx = dy y (1 - y)
+  exp,        // y = exp(x)                       dx = dy y
+  log,        // y = log(x), the natural one      dx = dy / x
+  sqrt,       // y = sqrt(x)                      dx = dy / (2 y)
+  abs,        // y = |x|                          dx = dy sign(x), 0 at 0
+  pow,        // y = x^p                          dx = dy p x^(p - 1)
+};
+/// Returns whether unary_backward() takes the output y instead of the input x.
+constexpr bool uses_output(UnaryOp op) {
+  return op == UnaryOp::relu || op == UnaryOp::tanh || op == UnaryOp::sigmoid || op == UnaryOp::exp ||
+         op == UnaryOp::sqrt;
+}
 
-// y = max(x, 0)            dx = dy [y > 0]
-void relu_forward(CpuStream&, ConstView x, View y);
-void relu_forward(CudaStream&, ConstView x, View y);
-void relu_backward(CpuStream&, ConstView dy, ConstView y, GradView dx);
-void relu_backward(CudaStream&, ConstView dy, ConstView y, GradView dx);
+// y = f(x). p is the exponent of pow.
+void unary_forward(CpuStream&, UnaryOp op, ConstView x, View y, double p = 0);
+void unary_forward(CudaStream&, UnaryOp op, ConstView x, View y, double p = 0);
 
-// y = x Phi(x), where Phi is the normal distribution function (exact, by erf; Hendrycks and Gimpel,
-// arXiv:1606.08415)
-void gelu_forward(CpuStream&, ConstView x, View y);
-void gelu_forward(CudaStream&, ConstView x, View y);
-void gelu_backward(CpuStream&, ConstView dy, ConstView x, GradView dx);
-void gelu_backward(CudaStream&, ConstView dy, ConstView x, GradView dx);
-
-// y = x sigmoid(x)
-void silu_forward(CpuStream&, ConstView x, View y);
-void silu_forward(CudaStream&, ConstView x, View y);
-void silu_backward(CpuStream&, ConstView dy, ConstView x, GradView dx);
-void silu_backward(CudaStream&, ConstView dy, ConstView x, GradView dx);
-
-// y = x min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv:1905.02244)
-void hardswish_forward(CpuStream&, ConstView x, View y);
-void hardswish_forward(CudaStream&, ConstView x, View y);
-void hardswish_backward(CpuStream&, ConstView dy, ConstView x, GradView dx);
-void hardswish_backward(CudaStream&, ConstView dy, ConstView x, GradView dx);
-
-// y = tanh(x)              dx = dy (1 - y^2)
-void tanh_forward(CpuStream&, ConstView x, View y);
-void tanh_forward(CudaStream&, ConstView x, View y);
-void tanh_backward(CpuStream&, ConstView dy, ConstView y, GradView dx);
-void tanh_backward(CudaStream&, ConstView dy, ConstView y, GradView dx);
-
-// y = 1 / (1 + exp(-x))    dx = dy y (1 - y)
-void sigmoid_forward(CpuStream&, ConstView x, View y);
-void sigmoid_forward(CudaStream&, ConstView x, View y);
-void sigmoid_backward(CpuStream&, ConstView dy, ConstView y, GradView dx);
-void sigmoid_backward(CudaStream&, ConstView dy, ConstView y, GradView dx);
-
-// y = exp(x)               dx = dy y
-void exp_forward(CpuStream&, ConstView x, View y);
-void exp_forward(CudaStream&, ConstView x, View y);
-void exp_backward(CpuStream&, ConstView dy, ConstView y, GradView dx);
-void exp_backward(CudaStream&, ConstView dy, ConstView y, GradView dx);
-
-// y = log(x), the natural logarithm      dx = dy / x
-void log_forward(CpuStream&, ConstView x, View y);
-void log_forward(CudaStream&, ConstView x, View y);
-void log_backward(CpuStream&, ConstView dy, ConstView x, GradView dx);
-void log_backward(CudaStream&, ConstView dy, ConstView x, GradView dx);
-
-// y = sqrt(x)              dx = dy / (2 y)
-void sqrt_forward(CpuStream&, ConstView x, View y);
-void sqrt_forward(CudaStream&, ConstView x, View y);
-void sqrt_backward(CpuStream&, ConstView dy, ConstView y, GradView dx);
-void sqrt_backward(CudaStream&, ConstView dy, ConstView y, GradView dx);
-
-// y = |x|                  dx = dy sign(x), 0 at 0
-void abs_forward(CpuStream&, ConstView x, View y);
-void abs_forward(CudaStream&, ConstView x, View y);
-void abs_backward(CpuStream&, ConstView dy, ConstView x, GradView dx);
-void abs_backward(CudaStream&, ConstView dy, ConstView x, GradView dx);
-
-// y = x^p                  dx = dy p x^(p - 1)
-void pow_forward(CpuStream&, ConstView x, double p, View y);
-void pow_forward(CudaStream&, ConstView x, double p, View y);
-void pow_backward(CpuStream&, ConstView dy, ConstView x, double p, GradView dx);
-void pow_backward(CudaStream&, ConstView dy, ConstView x, double p, GradView dx);
+// dx = dy f'(x), or +=. `saved` is y if uses_output(op), else x.
+void unary_backward(CpuStream&, UnaryOp op, ConstView dy, ConstView saved, GradView dx, double p = 0);
+void unary_backward(CudaStream&, UnaryOp op, ConstView dy, ConstView saved, GradView dx, double p = 0);
 
 // Inverted dropout (Srivastava et al., JMLR 2014): y = x / (1 - p) with probability 1 - p, else 0. x is [N,
 // …] and sample_ids i32 [N]. Element e of the sample with id s is dropped if to_uniform(random.words(s, e /

@@ -71,15 +71,17 @@ void add_elementwise(Rows& rows) {
                   [](auto& s, auto& a) { kernels::add(s, a[0].view(), a[1].view(), a[2].view()); });
   rows.add_map<3>("mul_accumulated", 3, 1,
                   [](auto& s, auto& a) { kernels::mul(s, a[0].view(), a[1].view(), added(a[2])); });
-  rows.add_map<2>("relu_forward", 1, 1,
-                  [](auto& s, auto& a) { kernels::relu_forward(s, a[0].view(), a[1].view()); });
-  rows.add_map<3>("relu_backward", 2, 1, [](auto& s, auto& a) {
-    kernels::relu_backward(s, a[0].view(), a[1].view(), written(a[2]));
+  rows.add_map<2>("relu_forward", 1, 1, [](auto& s, auto& a) {
+    kernels::unary_forward(s, kernels::UnaryOp::relu, a[0].view(), a[1].view());
   });
-  rows.add_map<2>("gelu_forward", 1, 1,
-                  [](auto& s, auto& a) { kernels::gelu_forward(s, a[0].view(), a[1].view()); });
+  rows.add_map<3>("relu_backward", 2, 1, [](auto& s, auto& a) {
+    kernels::unary_backward(s, kernels::UnaryOp::relu, a[0].view(), a[1].view(), written(a[2]));
+  });
+  rows.add_map<2>("gelu_forward", 1, 1, [](auto& s, auto& a) {
+    kernels::unary_forward(s, kernels::UnaryOp::gelu, a[0].view(), a[1].view());
+  });
   rows.add_map<3>("gelu_backward", 2, 1, [](auto& s, auto& a) {
-    kernels::gelu_backward(s, a[0].view(), a[1].view(), written(a[2]));
+    kernels::unary_backward(s, kernels::UnaryOp::gelu, a[0].view(), a[1].view(), written(a[2]));
   });
 
   const Shape shape = rows.image_shape();

@@ -1,5 +1,7 @@
 #include "convoy/kernels/elementwise.h"
 
+#include <algorithm>
+
 #include "convoy/engine/ops/arithmetic.h"
 #include "convoy/engine/ops/detail/checks.h"
 #include "convoy/engine/ops/detail/cost.h"
@@ -10,31 +12,38 @@ namespace convoy {
 namespace {
 
 using detail::cost_of;
-using detail::PerElement;
+using kernels::UnaryOp;
 
-/// The tensor that an activation's backward needs besides dy.
-enum class Saves : std::uint8_t { input, output };
-
-/// Floating-point operations per element.
-struct Flops {
-  std::int64_t forward = 0, backward = 0;
+/// The name of a unary op, and its floating-point operations per element.
+struct UnaryRow {
+  UnaryOp op;
+  std::string_view name;
+  std::int64_t forward_flops, backward_flops;
 };
+// The normal distribution function and its density count as four operations each.
+constexpr UnaryRow kUnaryRows[] = {{UnaryOp::relu, "relu", 1, 1}, {UnaryOp::gelu, "gelu", 5, 11},
+                                   {UnaryOp::silu, "silu", 5, 9}, {UnaryOp::hardswish, "hardswish", 5, 5},
+                                   {UnaryOp::tanh, "tanh", 1, 3}, {UnaryOp::sigmoid, "sigmoid", 4, 3},
+                                   {UnaryOp::exp, "exp", 1, 1},   {UnaryOp::log, "log", 1, 1},
+                                   {UnaryOp::sqrt, "sqrt", 1, 2}, {UnaryOp::abs, "abs", 1, 1},
+                                   {UnaryOp::pow, "pow", 1, 3}};
 
-template <class Forward, class Backward>
-Variable activation(std::string_view name, const Variable& x, Saves saves, Flops flops, Forward forward,
-                    Backward backward) {
-  detail::check_floating(name, x);
-  const NamedRange range(name);
+/// Applies `op` to x. p is the exponent of pow. Saves the result for backward if it suffices, else x.
+Variable unary(UnaryOp op, const Variable& x, double p = 0) {
+  const UnaryRow& row = *std::ranges::find(kUnaryRows, op, &UnaryRow::op);
+  detail::check_floating(row.name, x);
+  const NamedRange range(row.name);
   wait_ready(x);
   Tensor y = Tensor::empty_like(x.value());
-  on(y.stream(), [&](auto& s) { forward(s, x.value().view(), y.view()); });
-  return record(
-      name, y, {x},
-      [saved = saves == Saves::input ? x.value() : y, backward](const Tensor& dy, std::span<GradSlot> dx) {
-        on(dy.stream(), [&](auto& s) { backward(s, dy.view(), saved.view(), dx[0].claim()); });
-      },
-      {.forward = cost_of(x, {.flops = flops.forward, .reads = 1, .writes = 1}),
-       .backward = cost_of(x, {.flops = flops.backward, .reads = 2, .writes = 1})});
+  on(y.stream(), [&](auto& s) { kernels::unary_forward(s, op, x.value().view(), y.view(), p); });
+  return record(row.name, y, {x},
+                [op, p, saved = uses_output(op) ? y : x.value()](const Tensor& dy, std::span<GradSlot> dx) {
+                  on(dy.stream(), [&](auto& s) {
+                    kernels::unary_backward(s, op, dy.view(), saved.view(), dx[0].claim(), p);
+                  });
+                },
+                {.forward = cost_of(x, {.flops = row.forward_flops, .reads = 1, .writes = 1}),
+                 .backward = cost_of(x, {.flops = row.backward_flops, .reads = 2, .writes = 1})});
 }
 
 }  // namespace
@@ -64,83 +73,17 @@ Variable add_scalar(const Variable& x, double a) {
                 {.forward = cost_of(x, {.flops = 1, .reads = 1, .writes = 1})}, {{"addend", a}});
 }
 
-Variable relu(const Variable& x) {
-  return activation(
-      "relu", x, Saves::output, {.forward = 1, .backward = 1},
-      [](auto& s, ConstView in, View out) { kernels::relu_forward(s, in, out); },
-      [](auto& s, ConstView dy, ConstView y, GradView dx) { kernels::relu_backward(s, dy, y, dx); });
-}
-
-// The normal distribution function and its density count as four operations each.
-Variable gelu(const Variable& x) {
-  return activation(
-      "gelu", x, Saves::input, {.forward = 5, .backward = 11},
-      [](auto& s, ConstView in, View out) { kernels::gelu_forward(s, in, out); },
-      [](auto& s, ConstView dy, ConstView in, GradView dx) { kernels::gelu_backward(s, dy, in, dx); });
-}
-
-Variable silu(const Variable& x) {
-  return activation(
-      "silu", x, Saves::input, {.forward = 5, .backward = 9},
-      [](auto& s, ConstView in, View out) { kernels::silu_forward(s, in, out); },
-      [](auto& s, ConstView dy, ConstView in, GradView dx) { kernels::silu_backward(s, dy, in, dx); });
-}
-
-Variable hardswish(const Variable& x) {
-  return activation(
-      "hardswish", x, Saves::input, {.forward = 5, .backward = 5},
-      [](auto& s, ConstView in, View out) { kernels::hardswish_forward(s, in, out); },
-      [](auto& s, ConstView dy, ConstView in, GradView dx) { kernels::hardswish_backward(s, dy, in, dx); });
-}
-
-Variable tanh(const Variable& x) {
-  return activation(
-      "tanh", x, Saves::output, {.forward = 1, .backward = 3},
-      [](auto& s, ConstView in, View out) { kernels::tanh_forward(s, in, out); },
-      [](auto& s, ConstView dy, ConstView y, GradView dx) { kernels::tanh_backward(s, dy, y, dx); });
-}
-
-Variable sigmoid(const Variable& x) {
-  return activation(
-      "sigmoid", x, Saves::output, {.forward = 4, .backward = 3},
-      [](auto& s, ConstView in, View out) { kernels::sigmoid_forward(s, in, out); },
-      [](auto& s, ConstView dy, ConstView y, GradView dx) { kernels::sigmoid_backward(s, dy, y, dx); });
-}
-
-Variable exp(const Variable& x) {
-  return activation(
-      "exp", x, Saves::output, {.forward = 1, .backward = 1},
-      [](auto& s, ConstView in, View out) { kernels::exp_forward(s, in, out); },
-      [](auto& s, ConstView dy, ConstView y, GradView dx) { kernels::exp_backward(s, dy, y, dx); });
-}
-
-Variable log(const Variable& x) {
-  return activation(
-      "log", x, Saves::input, {.forward = 1, .backward = 1},
-      [](auto& s, ConstView in, View out) { kernels::log_forward(s, in, out); },
-      [](auto& s, ConstView dy, ConstView in, GradView dx) { kernels::log_backward(s, dy, in, dx); });
-}
-
-Variable sqrt(const Variable& x) {
-  return activation(
-      "sqrt", x, Saves::output, {.forward = 1, .backward = 2},
-      [](auto& s, ConstView in, View out) { kernels::sqrt_forward(s, in, out); },
-      [](auto& s, ConstView dy, ConstView y, GradView dx) { kernels::sqrt_backward(s, dy, y, dx); });
-}
-
-Variable abs(const Variable& x) {
-  return activation(
-      "abs", x, Saves::input, {.forward = 1, .backward = 1},
-      [](auto& s, ConstView in, View out) { kernels::abs_forward(s, in, out); },
-      [](auto& s, ConstView dy, ConstView in, GradView dx) { kernels::abs_backward(s, dy, in, dx); });
-}
-
-Variable pow(const Variable& x, double p) {
-  return activation(
-      "pow", x, Saves::input, {.forward = 1, .backward = 3},
-      [p](auto& s, ConstView in, View out) { kernels::pow_forward(s, in, p, out); },
-      [p](auto& s, ConstView dy, ConstView in, GradView dx) { kernels::pow_backward(s, dy, in, p, dx); });
-}
+Variable relu(const Variable& x) { return unary(UnaryOp::relu, x); }
+Variable gelu(const Variable& x) { return unary(UnaryOp::gelu, x); }
+Variable silu(const Variable& x) { return unary(UnaryOp::silu, x); }
+Variable hardswish(const Variable& x) { return unary(UnaryOp::hardswish, x); }
+Variable tanh(const Variable& x) { return unary(UnaryOp::tanh, x); }
+Variable sigmoid(const Variable& x) { return unary(UnaryOp::sigmoid, x); }
+Variable exp(const Variable& x) { return unary(UnaryOp::exp, x); }
+Variable log(const Variable& x) { return unary(UnaryOp::log, x); }
+Variable sqrt(const Variable& x) { return unary(UnaryOp::sqrt, x); }
+Variable abs(const Variable& x) { return unary(UnaryOp::abs, x); }
+Variable pow(const Variable& x, double p) { return unary(UnaryOp::pow, x, p); }
 
 Variable dropout(const Variable& x, const Tensor& sample_ids, double p, Random random,
                  const Tensor& device_epoch) {

@@ -110,7 +110,7 @@ void conv2d_forward(CpuStream& stream, ConstView x, ConstView filter, ConstView 
   }
   onednn::convolution_forward(stream, sizes, x, filter, bias, y);
   // A separate pass: oneDNN's fused ReLU turns NaN into 0, which would hide a diverged training.
-  if (options.relu) relu_forward(stream, y, y);
+  if (options.relu) unary_forward(stream, UnaryOp::relu, y, y);
 }
 
 void conv2d_backward_data(CpuStream& stream, ConstView dy, ConstView filter, GradView dx,

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <vector>
 
 #include "convoy/kernels/cpu/primitives/map.h"
-#include "convoy/kernels/cpu/primitives/vector_math.h"
+#include "convoy/kernels/cpu/primitives/math.h"
+#include "convoy/kernels/shared/element_losses.h"
 
 namespace convoy::kernels {
 namespace {
@@ -16,73 +16,6 @@ namespace {
 constexpr std::int64_t kBlock = 8192;  // elements
 constexpr std::int64_t kTerms = 512;   // of a sum that are computed at once
 constexpr std::size_t kLanes = 16;     // partial sums; the compiler may not reorder a sum to vectorize it
-
-/// Returns log(1 + e^-|x|), within 3 ulp. With e = e^-|x| and s = e / (2 + e), which is at most 1/3, it is 2
-/// artanh(s), whose series is cut where its terms are below 2^-27. Can be vectorized, unlike the C library's.
-inline float log_one_plus_exp(float x) {
-  const float e = vector_math::exp_nonpositive(-std::fabs(x));
-  const float s = e / (2 + e), square = s * s;
-  float sum = 1.0F / 17;
-  for (int power = 15; power >= 3; power -= 2) sum = sum * square + 1.0F / static_cast<float>(power);
-  return 2 * s + 2 * s * square * sum;
-}
-inline double log_one_plus_exp(double x) { return std::log1p(std::exp(-std::abs(x))); }
-
-struct SquaredError {
-  template <class C>
-  static C loss(C x, C t) {
-    return (x - t) * (x - t);
-  }
-  template <class C>
-  static C by_x(C x, C t) {
-    return 2 * (x - t);
-  }
-  template <class C>
-  static C by_target(C x, C t) {
-    return 2 * (t - x);
-  }
-};
-
-// max(x, 0) - x t + log(1 + e^-|x|): no term overflows, and none cancels for large |x|.
-struct BinaryCrossEntropy {
-  template <class C>
-  static C loss(C x, C t) {
-    return ((x > 0 ? x : C{0}) - x * t) + log_one_plus_exp(x);
-  }
-  template <class C>
-  static C by_x(C x, C t) {
-    return vector_math::sigmoid(x) - t;
-  }
-  template <class C>
-  static C by_target(C x, C /*t*/) {
-    return -x;
-  }
-};
-
-struct KlDivergence {
-  template <class C>
-  static C loss(C x, C t) {
-    return t == 0 ? C{0} : t * (std::log(t) - x);
-  }
-  template <class C>
-  static C by_x(C /*x*/, C t) {
-    return -t;
-  }
-  template <class C>
-  static C by_target(C x, C t) {
-    return t == 0 ? C{0} : std::log(t) + 1 - x;
-  }
-};
-
-/// Calls f with the functions of a loss.
-template <class F>
-void with_loss(ElementLoss loss, F f) {
-  switch (loss) {
-    case ElementLoss::squared_error: return f(SquaredError{});
-    case ElementLoss::binary_cross_entropy_with_logits: return f(BinaryCrossEntropy{});
-    case ElementLoss::kl_divergence: return f(KlDivergence{});
-  }
-}
 
 /// Returns the sum of n elements.
 template <class C>
@@ -138,8 +71,8 @@ void gradient(const CpuStream& stream, ConstView dy, double factor, ConstView x,
 }  // namespace
 
 void element_loss(CpuStream& stream, ElementLoss loss, ConstView x, ConstView target, View y) {
-  with_loss(loss, [&](auto functions) {
-    map(stream, x, target, GradView(y), [functions](auto u, auto t) { return functions.loss(u, t); });
+  dispatch_loss<CpuMath>(loss, [&](auto functions) {
+    map(stream, x, target, y, [functions](auto u, auto t) { return functions.loss(u, t); });
   });
 }
 
@@ -147,7 +80,7 @@ void element_loss_sum(CpuStream& stream, ElementLoss loss, ConstView x, ConstVie
                       View y) {
   const std::int64_t count = x.numel();
   std::vector<double> sums(static_cast<std::size_t>((count + kBlock - 1) / kBlock));
-  with_loss(loss, [&](auto functions) {
+  dispatch_loss<CpuMath>(loss, [&](auto functions) {
     dispatch(kCpuTypes, x.dtype, [&](auto zero) {
       using T = decltype(zero);
       parallel_for(stream, std::ssize(sums), 1, [&](std::int64_t first, std::int64_t last) {
@@ -167,7 +100,7 @@ void element_loss_sum(CpuStream& stream, ElementLoss loss, ConstView x, ConstVie
 
 void element_loss_backward(CpuStream& stream, ElementLoss loss, ConstView dy, double factor, ConstView x,
                            ConstView target, GradView dx, GradView dtarget) {
-  with_loss(loss, [&](auto functions) {
+  dispatch_loss<CpuMath>(loss, [&](auto functions) {
     gradient(stream, dy, factor, x, target, dx, [functions](auto u, auto t) { return functions.by_x(u, t); });
     gradient(stream, dy, factor, x, target, dtarget,
              [functions](auto u, auto t) { return functions.by_target(u, t); });

@@ -90,14 +90,14 @@ void linear_forward(CpuStream& stream, ConstView x, ConstView weight, ConstView 
     FloatCopies copies(stream);
     const View sums = float_gemm(stream, copies, x, weight, y.shape, {.transpose_b = true});
     if (bias.data != nullptr) add_bias(stream, sums, copies.widen(3, bias), sums, false);
-    if (relu) relu_forward(stream, sums, sums);
+    if (relu) unary_forward(stream, UnaryOp::relu, sums, sums);
     return cast(stream, sums, y);
   }
   matmul(stream, x, weight, GradView(y), {.transpose_b = true});
   if (bias.data != nullptr) {
     add_bias(stream, y, bias, y, relu);
   } else if (relu) {
-    relu_forward(stream, y, y);
+    unary_forward(stream, UnaryOp::relu, y, y);
   }
 }
 

@@ -123,7 +123,7 @@ void sum_rows(CpuStream& stream, ConstView x, GradView y) {
 }
 
 void relu_bias_backward(CpuStream& stream, ConstView dy, ConstView y, View g, GradView db) {
-  relu_backward(stream, dy, y, GradView(g));
+  unary_backward(stream, UnaryOp::relu, dy, y, GradView(g));
   sum_rows(stream, g, db);
 }
 

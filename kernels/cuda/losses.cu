@@ -2,10 +2,10 @@
 // sums of the pieces. Sums are f64.
 #include "convoy/kernels/losses.h"
 
-#include <cmath>
-
 #include "convoy/kernels/cuda/primitives/block_reduce.h"
 #include "convoy/kernels/cuda/primitives/map.h"
+#include "convoy/kernels/cuda/primitives/math.h"
+#include "convoy/kernels/shared/element_losses.h"
 
 namespace convoy::kernels {
 namespace {
@@ -17,62 +17,6 @@ constexpr int kLossPiece =
     8192;  // elements per block: for floats, 8 loads of 16 bytes of both arrays per thread
 constexpr int kFinishBlock = 512;
 
-struct SquaredError {
-  template <class C>
-  __device__ static C loss(C x, C t) {
-    return (x - t) * (x - t);
-  }
-  template <class C>
-  __device__ static C by_x(C x, C t) {
-    return 2 * (x - t);
-  }
-  template <class C>
-  __device__ static C by_target(C x, C t) {
-    return 2 * (t - x);
-  }
-};
-
-// max(x, 0) - x t + log(1 + e^-|x|): no term overflows, and none cancels for large |x|.
-struct BinaryCrossEntropy {
-  template <class C>
-  __device__ static C loss(C x, C t) {
-    return ((x > 0 ? x : C{0}) - x * t) + std::log1p(std::exp(-std::abs(x)));
-  }
-  template <class C>
-  __device__ static C by_x(C x, C t) {
-    const C small = std::exp(-std::abs(x));
-    return (x < 0 ? small : C{1}) / (1 + small) - t;
-  }
-  template <class C>
-  __device__ static C by_target(C x, C /*t*/) {
-    return -x;
-  }
-};
-
-struct KlDivergence {
-  template <class C>
-  __device__ static C loss(C x, C t) {
-    return t == 0 ? C{0} : t * (std::log(t) - x);
-  }
-  template <class C>
-  __device__ static C by_x(C /*x*/, C t) {
-    return -t;
-  }
-  template <class C>
-  __device__ static C by_target(C x, C t) {
-    return t == 0 ? C{0} : std::log(t) + 1 - x;
-  }
-};
-
-template <class F>
-void with_loss(ElementLoss loss, F f) {
-  switch (loss) {
-    case ElementLoss::squared_error: return f(SquaredError{});
-    case ElementLoss::binary_cross_entropy_with_logits: return f(BinaryCrossEntropy{});
-    case ElementLoss::kl_divergence: return f(KlDivergence{});
-  }
-}
-
 // Functions of elements for `map`.
 
 template <class Loss>
@@ -83,32 +27,31 @@ struct Value {
   }
 };
 
-/// The derivative of a loss by x or by the target.
-template <class Loss, bool kByTarget, class C>
-__device__ C derivative(C x, C t) {
-  if constexpr (kByTarget) {
-    return Loss::by_target(x, t);
-  } else {
-    return Loss::by_x(x, t);
-  }
+/// The derivative of a loss by x or by the target, which is chosen at run time: the same branch for all threads,
+/// where a template argument would double the number of kernels.
+template <class Loss, class C>
+__device__ C derivative(bool by_target, C x, C t) {
+  return by_target ? Loss::by_target(x, t) : Loss::by_x(x, t);
 }
 
 /// A gradient for a dy with one element, which every thread reads.
-template <class Loss, bool kByTarget, class T>
+template <class Loss, class T>
 struct ScalarGradient {
   const T* dy;
   compute_t<T> factor;
+  bool by_target;
   __device__ compute_t<T> operator()(compute_t<T> x, compute_t<T> t) const {
-    return widen(*dy) * factor * derivative<Loss, kByTarget>(x, t);
+    return widen(*dy) * factor * derivative<Loss>(by_target, x, t);
   }
 };
 
 /// A gradient for a dy of the shape of x.
-template <class Loss, bool kByTarget, class T>
+template <class Loss, class T>
 struct ElementGradient {
   compute_t<T> factor;
+  bool by_target;
   __device__ compute_t<T> operator()(compute_t<T> dy, compute_t<T> x, compute_t<T> t) const {
-    return dy * factor * derivative<Loss, kByTarget>(x, t);
+    return dy * factor * derivative<Loss>(by_target, x, t);
   }
 };
 
@@ -123,18 +66,18 @@ void map_gradient(CudaStream& stream, const GradView& out, F f, const X*... in) 
   }
 }
 
-template <class Loss, bool kByTarget>
-void gradient(CudaStream& stream, const ConstView& dy, double factor, const ConstView& x,
+template <class Loss>
+void gradient(CudaStream& stream, bool by_target, const ConstView& dy, double factor, const ConstView& x,
               const ConstView& target, const GradView& out) {
   if (!out.wanted()) return;
   dispatch(kGpuTypes, out.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto scale = static_cast<compute_t<T>>(factor);
     if (dy.numel() == 1) {
-      map_gradient<T>(stream, out, ScalarGradient<Loss, kByTarget, T>{dy.as<T>(), scale}, x.as<T>(),
+      map_gradient<T>(stream, out, ScalarGradient<Loss, T>{dy.as<T>(), scale, by_target}, x.as<T>(),
                       target.as<T>());
     } else {
-      map_gradient<T>(stream, out, ElementGradient<Loss, kByTarget, T>{scale}, dy.as<T>(), x.as<T>(),
+      map_gradient<T>(stream, out, ElementGradient<Loss, T>{scale, by_target}, dy.as<T>(), x.as<T>(),
                       target.as<T>());
     }
   });
@@ -180,7 +123,8 @@ __global__ void __launch_bounds__(kFinishBlock)
 }  // namespace
 
 void element_loss(CudaStream& stream, ElementLoss loss, ConstView x, ConstView target, View y) {
-  with_loss(loss, [&](auto functions) { cuda::map(stream, x, target, y, Value<decltype(functions)>{}); });
+  dispatch_loss<cuda::GpuMath>(
+      loss, [&](auto functions) { cuda::map(stream, x, target, y, Value<decltype(functions)>{}); });
 }
 
 void element_loss_sum(CudaStream& stream, ElementLoss loss, ConstView x, ConstView target, double factor,
@@ -189,7 +133,7 @@ void element_loss_sum(CudaStream& stream, ElementLoss loss, ConstView x, ConstVi
   const cuda::Scratch partials(stream, blocks * sizeof(double));
   dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    with_loss(loss, [&](auto functions) {
+    dispatch_loss<cuda::GpuMath>(loss, [&](auto functions) {
       if (blocks == 0) return;
       const bool is_aligned = cuda::is_aligned(x.data) && cuda::is_aligned(target.data);
       launch(stream, blocks, kLossBlock, sizeof(BlockPartials<double, kLossBlock>),
@@ -203,10 +147,10 @@ void element_loss_sum(CudaStream& stream, ElementLoss loss, ConstView x, ConstVi
 
 void element_loss_backward(CudaStream& stream, ElementLoss loss, ConstView dy, double factor, ConstView x,
                            ConstView target, GradView dx, GradView dtarget) {
-  with_loss(loss, [&](auto functions) {
+  dispatch_loss<cuda::GpuMath>(loss, [&](auto functions) {
     using Loss = decltype(functions);
-    gradient<Loss, false>(stream, dy, factor, x, target, dx);
-    gradient<Loss, true>(stream, dy, factor, x, target, dtarget);
+    gradient<Loss>(stream, false, dy, factor, x, target, dx);
+    gradient<Loss>(stream, true, dy, factor, x, target, dtarget);
   });
 }
 

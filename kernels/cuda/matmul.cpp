@@ -68,7 +68,7 @@ void linear_forward(CudaStream& stream, ConstView x, ConstView weight, ConstView
   if (bias.data != nullptr) {
     add_bias(stream, y, bias, y, relu);
   } else if (relu) {
-    relu_forward(stream, y, y);
+    unary_forward(stream, UnaryOp::relu, y, y);
   }
 }
 

@@ -282,7 +282,7 @@ void sum_rows(CudaStream& stream, ConstView x, GradView y) {
 
 void relu_bias_backward(CudaStream& stream, ConstView dy, ConstView y, View g, GradView db) {
   const Matrix matrix(dy.shape);
-  if (!db.wanted()) return relu_backward(stream, dy, y, GradView(g));
+  if (!db.wanted()) return unary_backward(stream, UnaryOp::relu, dy, y, GradView(g));
   if (matrix.columns == 0) return;
   dispatch(kGpuTypes, dy.dtype, [&](auto zero) {
     using T = decltype(zero);

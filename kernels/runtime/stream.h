@@ -108,7 +108,7 @@ namespace detail {
 
 /// Calls f with the CpuStream or CudaStream that `stream` refers to, and returns its result. For a stream of
 /// the meta device, returns a value-initialized result without a call. Example:
-///   on(stream, [&](auto& s) { kernels::relu_forward(s, x, y); });
+///   on(stream, [&](auto& s) { kernels::unary_forward(s, kernels::UnaryOp::relu, x, y); });
 /// An f that takes a CpuStream& alone is a kernel without an overload for GPUs: for a CudaStream, on() throws
 /// UsageError.
 template <class F>

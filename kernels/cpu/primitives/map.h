@@ -38,15 +38,26 @@ void map_range(GradMode mode, std::int64_t begin, std::int64_t end, F f, Y* y, c
   }
 }
 
-/// As above, over whole arrays and in parallel. Does nothing if y is null (an empty array or an unwanted
-/// gradient).
+/// As above, over whole arrays and in parallel.
 template <class F, class... X>
-void map_arrays(const CpuStream& stream, F f, const GradView& y, const X&... x) {
-  if (!y.wanted()) return;
+void map_arrays(const CpuStream& stream, F f, const View& y, const X&... x) {
   dispatch(kCpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(stream, y.numel(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
-      map_range(y.mode, begin, end, f, y.template as<T>(), x.template as<T>()...);
+      map_range<GradMode::overwrite>(begin, end, f, y.template as<T>(), x.template as<T>()...);
+    });
+  });
+}
+
+/// As above, in the mode of y. Does nothing if y is null (an empty array or an unwanted gradient).
+template <class F, class... X>
+void map_arrays(const CpuStream& stream, F f, const GradView& y, const X&... x) {
+  if (!y.wanted()) return;
+  if (y.mode == GradMode::overwrite) return map_arrays(stream, f, static_cast<const View&>(y), x...);
+  dispatch(kCpuTypes, y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_for(stream, y.numel(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
+      map_range<GradMode::accumulate>(begin, end, f, y.template as<T>(), x.template as<T>()...);
     });
   });
 }
@@ -56,12 +67,12 @@ template <class F>
 void map(const CpuStream& stream, const GradView& y, F f) {
   map_arrays(stream, f, y);
 }
-template <class F>
-void map(const CpuStream& stream, const ConstView& x, const GradView& y, F f) {
+template <class Y, class F>
+void map(const CpuStream& stream, const ConstView& x, const Y& y, F f) {
   map_arrays(stream, f, y, x);
 }
-template <class F>
-void map(const CpuStream& stream, const ConstView& x, const ConstView& y, const GradView& z, F f) {
+template <class Y, class F>
+void map(const CpuStream& stream, const ConstView& x, const ConstView& y, const Y& z, F f) {
   map_arrays(stream, f, z, x, y);
 }
 

@@ -93,6 +93,17 @@ inline float sigmoid(float x) {
 }
 inline double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
+/// Returns log(1 + e^-|x|), within 3 ulp. With e = e^-|x| and s = e / (2 + e), which is at most 1/3, it is 2
+/// artanh(s), whose series is cut where its terms are below 2^-27. Can be vectorized, unlike the C library's.
+inline float log_one_plus_exp(float x) {
+  const float e = exp_nonpositive(-std::fabs(x));
+  const float s = e / (2 + e), square = s * s;
+  float sum = 1.0F / 17;
+  for (int power = 15; power >= 3; power -= 2) sum = sum * square + 1.0F / static_cast<float>(power);
+  return 2 * s + 2 * s * square * sum;
+}
+inline double log_one_plus_exp(double x) { return std::log1p(std::exp(-std::abs(x))); }
+
 /// Returns the hyperbolic tangent (e^2x - 1) / (e^2x + 1), within 2.67 ulp. tanh(-x) is exactly -tanh(x). The
 /// result is 1 from 9.02 on.
 inline float tanh(float x) {

@@ -236,7 +236,7 @@ bool Conv2dPlans::run_separately(CudaStream& stream, const Conv2dProblem& proble
   if (problem.bias)
     add_bias(stream, y, ConstView(arrays.bias, {s.o}, problem.dtype), y, problem.relu);
   else
-    relu_forward(stream, y, y);
+    unary_forward(stream, UnaryOp::relu, y, y);
   return true;
 }
 

@@ -234,8 +234,8 @@ TEST_F(AccessCounts, KernelsOfTheLibraryAreCounted) {
   constexpr std::size_t kCount = 1 << 12;
   const Numbers<float> x(gpu_, kCount), y(gpu_, kCount);
   start_counting();
-  kernels::relu_forward(gpu_.stream, ConstView(x.data(), {kCount}, DType::f32),
-                        View(y.data(), {kCount}, DType::f32));
+  kernels::unary_forward(gpu_.stream, kernels::UnaryOp::relu, ConstView(x.data(), {kCount}, DType::f32),
+                         View(y.data(), {kCount}, DType::f32));
   const std::vector<LaunchCounts> all = stop_counting();
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].accesses.loads.requests, kCount * 4 / 512);

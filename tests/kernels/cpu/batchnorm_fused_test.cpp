@@ -37,12 +37,14 @@ void expect_fused_as_separate(Norm<T> fused, const Fusion& fusion, GradMode mode
   if (fusion.residual)
     kernels::add(stream, separate.y.view(), separate.residual.view(), separate.y.view(), 1, 1);
   if (fusion.relu) {
-    kernels::relu_forward(stream, separate.y.view(), separate.y.view());
-    kernels::relu_backward(stream, separate.dy.view(), separate.y.view(), separate.dy.grad());
+    kernels::unary_forward(stream, kernels::UnaryOp::relu, separate.y.view(), separate.y.view());
+    kernels::unary_backward(stream, kernels::UnaryOp::relu, separate.dy.view(), separate.y.view(),
+                            separate.dy.grad());
   }
   if (fusion.gelu) {
-    kernels::gelu_backward(stream, separate.dy.view(), separate.y.view(), separate.dy.grad());
-    kernels::gelu_forward(stream, separate.y.view(), separate.y.view());
+    kernels::unary_backward(stream, kernels::UnaryOp::gelu, separate.dy.view(), separate.y.view(),
+                            separate.dy.grad());
+    kernels::unary_forward(stream, kernels::UnaryOp::gelu, separate.y.view(), separate.y.view());
   }
   backward(cpu, separate, plain, mode, {true, false, true, true});
   kernels::scale(stream, separate.dy.view(), 1, separate.dresidual.grad(mode));

@@ -42,21 +42,14 @@ TEST_P(Bf16, ElementwiseArithmetic) {
   }
 }
 
-using Forward = void (*)(CpuStream&, ConstView x, View y);
-using Backward = void (*)(CpuStream&, ConstView dy, ConstView saved, GradView dx);
-
 TEST_P(Bf16, Activations) {
-  const std::pair<Forward, Backward> all[] = {{kernels::relu_forward, kernels::relu_backward},
-                                              {kernels::gelu_forward, kernels::gelu_backward},
-                                              {kernels::silu_forward, kernels::silu_backward},
-                                              {kernels::tanh_forward, kernels::tanh_backward},
-                                              {kernels::sigmoid_forward, kernels::sigmoid_backward}};
-  for (const auto& [forward, backward] : all)
+  using kernels::UnaryOp;
+  for (const UnaryOp op : {UnaryOp::relu, UnaryOp::gelu, UnaryOp::silu, UnaryOp::tanh, UnaryOp::sigmoid})
     for (const Shape& shape : kShapes) {
       BothTypes x(shape, 1), y(shape, 2), dy(shape, 3), dx(shape, 4);
       in_both_types([&]<class T>() {
-        forward(stream, x.in<T>(), y.out<T>());
-        backward(stream, dy.in<T>(), x.in<T>(), dx.grad<T>(GetParam()));
+        kernels::unary_forward(stream, op, x.in<T>(), y.out<T>());
+        kernels::unary_backward(stream, op, dy.in<T>(), x.in<T>(), dx.grad<T>(GetParam()));
       });
       y.expect_rounded_once();
       dx.expect_rounded_once();
@@ -129,7 +122,7 @@ TEST(Bf16Elements, PropagateNanAndInfinity) {
   const float infinity = std::numeric_limits<float>::infinity();
   const Array<bfloat16> x({3}, {bfloat16(NAN), bfloat16(infinity), bfloat16(-infinity)});
   Array<bfloat16> y({3});
-  kernels::relu_forward(stream, x.view(), y.view());
+  kernels::unary_forward(stream, kernels::UnaryOp::relu, x.view(), y.view());
   EXPECT_TRUE(std::isnan(testing::value_of(y[0])));
   EXPECT_EQ(testing::value_of(y[1]), infinity);
   EXPECT_EQ(testing::value_of(y[2]), 0);
@@ -139,7 +132,8 @@ TEST(Bf16Elements, RejectF16) {
   CpuStream stream({.threads = 1});
   const Array<float16> x({3});
   Array<float16> y({3});
-  EXPECT_EQ(testing::message_of<UsageError>([&] { kernels::relu_forward(stream, x.view(), y.view()); }),
+  EXPECT_EQ(testing::message_of<UsageError>(
+                [&] { kernels::unary_forward(stream, kernels::UnaryOp::relu, x.view(), y.view()); }),
             "the CPU computes in f32, f64 and bf16; found f16");
 }
 

@@ -119,7 +119,7 @@ TEST(OneDnn, EqualsTheReference) {
   const auto forward = [](CpuStream& on, ConstView x, ConstView filter, ConstView bias, View y,
                           Conv2dOptions options) {
     kernels::onednn::convolution_forward(on, {x.shape, filter.shape, y.shape, options}, x, filter, bias, y);
-    if (options.relu) kernels::relu_forward(on, y, y);
+    if (options.relu) kernels::unary_forward(on, kernels::UnaryOp::relu, y, y);
   };
   const auto backward_data = [](CpuStream& on, ConstView dy, ConstView filter, GradView dx,
                                 Conv2dOptions options) {

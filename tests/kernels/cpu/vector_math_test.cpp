@@ -137,18 +137,18 @@ class VectorisedKernels : public ::testing::Test {
     void (*run)(CpuStream&, ConstView dy, ConstView x, GradView z);
   };
   const std::vector<Kernel> kernels = {
-      {"gelu_forward",
-       [](CpuStream& s, ConstView, ConstView x, GradView z) { kernels::gelu_forward(s, x, z); }},
-      {"gelu_backward",
-       [](CpuStream& s, ConstView dy, ConstView x, GradView z) { kernels::gelu_backward(s, dy, x, z); }},
-      {"silu_forward",
-       [](CpuStream& s, ConstView, ConstView x, GradView z) { kernels::silu_forward(s, x, z); }},
-      {"silu_backward",
-       [](CpuStream& s, ConstView dy, ConstView x, GradView z) { kernels::silu_backward(s, dy, x, z); }},
-      {"tanh_forward",
-       [](CpuStream& s, ConstView, ConstView x, GradView z) { kernels::tanh_forward(s, x, z); }},
-      {"sigmoid_forward",
-       [](CpuStream& s, ConstView, ConstView x, GradView z) { kernels::sigmoid_forward(s, x, z); }},
+      {"gelu_forward", [](CpuStream& s, ConstView, ConstView x,
+                          GradView z) { kernels::unary_forward(s, kernels::UnaryOp::gelu, x, z); }},
+      {"gelu_backward", [](CpuStream& s, ConstView dy, ConstView x,
+                           GradView z) { kernels::unary_backward(s, kernels::UnaryOp::gelu, dy, x, z); }},
+      {"silu_forward", [](CpuStream& s, ConstView, ConstView x,
+                          GradView z) { kernels::unary_forward(s, kernels::UnaryOp::silu, x, z); }},
+      {"silu_backward", [](CpuStream& s, ConstView dy, ConstView x,
+                           GradView z) { kernels::unary_backward(s, kernels::UnaryOp::silu, dy, x, z); }},
+      {"tanh_forward", [](CpuStream& s, ConstView, ConstView x,
+                          GradView z) { kernels::unary_forward(s, kernels::UnaryOp::tanh, x, z); }},
+      {"sigmoid_forward", [](CpuStream& s, ConstView, ConstView x,
+                             GradView z) { kernels::unary_forward(s, kernels::UnaryOp::sigmoid, x, z); }},
   };
   CpuStream stream{{.threads = 1}};
 };
@@ -178,14 +178,14 @@ TEST_F(VectorisedKernels, AreAccurateInTheTail) {
   const auto count = static_cast<std::int64_t>(points.size());
   Array<float> x({count}), ones({count}, 1), y({count}), dx({count});
   std::copy(points.begin(), points.end(), x.begin());
-  kernels::gelu_forward(stream, x.view(), y.view());
-  kernels::gelu_backward(stream, ones.view(), x.view(), dx.grad());
+  kernels::unary_forward(stream, kernels::UnaryOp::gelu, x.view(), y.view());
+  kernels::unary_backward(stream, kernels::UnaryOp::gelu, ones.view(), x.view(), dx.grad());
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double u = x[i], cdf = normal_cdf_of(u), slope = u * normal_density_of(u);
     ASSERT_NEAR(y[i], u * cdf, (7.9 + 0.5) * 0x1p-23 * std::abs(u * cdf)) << u;
     ASSERT_NEAR(dx[i], cdf + slope, ((7.9 + 0.5) * cdf + (2.14 + 1) * std::abs(slope)) * 0x1p-23) << u;
   }
-  kernels::silu_forward(stream, x.view(), y.view());
+  kernels::unary_forward(stream, kernels::UnaryOp::silu, x.view(), y.view());
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double expected = x[i] * sigmoid_of(x[i]);
     ASSERT_NEAR(y[i], expected, (2.41 + 0.5) * 0x1p-23 * std::abs(expected)) << x[i];

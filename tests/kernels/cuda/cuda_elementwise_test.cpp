@@ -87,35 +87,50 @@ std::vector<Op> all_ops() {
        [](double x, double y) { return std::abs(x * y); }},
       {"scale", on_either([](auto& s, auto x, auto, auto z) { kernels::scale(s, x, 0.3, z); }), true, kExact,
        [](double x, double) { return std::abs(0.3 * x); }},
-      {"relu_forward", on_either([](auto& s, auto x, auto, auto z) { kernels::relu_forward(s, x, z); }),
+      {"relu_forward", on_either([](auto& s, auto x, auto, auto z) {
+         kernels::unary_forward(s, kernels::UnaryOp::relu, x, z);
+       }),
        false, kExact, nothing},
-      {"relu_backward",
-       on_either([](auto& s, auto dy, auto y, auto z) { kernels::relu_backward(s, dy, y, z); }), true, kExact,
-       nothing},
-      {"gelu_forward", on_either([](auto& s, auto x, auto, auto z) { kernels::gelu_forward(s, x, z); }),
+      {"relu_backward", on_either([](auto& s, auto dy, auto y, auto z) {
+         kernels::unary_backward(s, kernels::UnaryOp::relu, dy, y, z);
+       }),
+       true, kExact, nothing},
+      {"gelu_forward", on_either([](auto& s, auto x, auto, auto z) {
+         kernels::unary_forward(s, kernels::UnaryOp::gelu, x, z);
+       }),
        false, kFunction, [](double x, double) { return std::abs(x) * normal_cdf_of(x); }, kSquare},
-      {"gelu_backward",
-       on_either([](auto& s, auto x, auto dy, auto z) { kernels::gelu_backward(s, dy, x, z); }), true,
-       kFunction,
+      {"gelu_backward", on_either([](auto& s, auto x, auto dy, auto z) {
+         kernels::unary_backward(s, kernels::UnaryOp::gelu, dy, x, z);
+       }),
+       true, kFunction,
        [](double x, double dy) {
          return std::abs(dy) * (normal_cdf_of(x) + std::abs(x) * normal_density_of(x));
        },
        kSquare},
-      {"silu_forward", on_either([](auto& s, auto x, auto, auto z) { kernels::silu_forward(s, x, z); }),
+      {"silu_forward", on_either([](auto& s, auto x, auto, auto z) {
+         kernels::unary_forward(s, kernels::UnaryOp::silu, x, z);
+       }),
        false, kFunction, [](double x, double) { return std::abs(x) * sigmoid_of(x); }},
-      {"silu_backward",
-       on_either([](auto& s, auto x, auto dy, auto z) { kernels::silu_backward(s, dy, x, z); }), true,
-       kFunction, [](double x, double dy) { return std::abs(dy) * sigmoid_of(x) * (1 + std::abs(x)); }},
-      {"tanh_forward", on_either([](auto& s, auto x, auto, auto z) { kernels::tanh_forward(s, x, z); }),
+      {"silu_backward", on_either([](auto& s, auto x, auto dy, auto z) {
+         kernels::unary_backward(s, kernels::UnaryOp::silu, dy, x, z);
+       }),
+       true, kFunction, [](double x, double dy) { return std::abs(dy) * sigmoid_of(x) * (1 + std::abs(x)); }},
+      {"tanh_forward", on_either([](auto& s, auto x, auto, auto z) {
+         kernels::unary_forward(s, kernels::UnaryOp::tanh, x, z);
+       }),
        false, kFunction, [](double x, double) { return std::abs(std::tanh(x)); }},
-      {"tanh_backward",
-       on_either([](auto& s, auto dy, auto y, auto z) { kernels::tanh_backward(s, dy, y, z); }), true, kFused,
-       [](double dy, double y) { return std::abs(dy) * (1 + y * y); }},
-      {"sigmoid_forward", on_either([](auto& s, auto x, auto, auto z) { kernels::sigmoid_forward(s, x, z); }),
+      {"tanh_backward", on_either([](auto& s, auto dy, auto y, auto z) {
+         kernels::unary_backward(s, kernels::UnaryOp::tanh, dy, y, z);
+       }),
+       true, kFused, [](double dy, double y) { return std::abs(dy) * (1 + y * y); }},
+      {"sigmoid_forward", on_either([](auto& s, auto x, auto, auto z) {
+         kernels::unary_forward(s, kernels::UnaryOp::sigmoid, x, z);
+       }),
        false, kFunction, [](double x, double) { return sigmoid_of(x); }},
-      {"sigmoid_backward",
-       on_either([](auto& s, auto dy, auto y, auto z) { kernels::sigmoid_backward(s, dy, y, z); }), true,
-       kExact, [](double dy, double y) { return std::abs(dy * y) * (1 + std::abs(y)); }},
+      {"sigmoid_backward", on_either([](auto& s, auto dy, auto y, auto z) {
+         kernels::unary_backward(s, kernels::UnaryOp::sigmoid, dy, y, z);
+       }),
+       true, kExact, [](double dy, double y) { return std::abs(dy * y) * (1 + std::abs(y)); }},
   };
 }
 

@@ -158,7 +158,7 @@ TYPED_TEST(CudaReduce, ReluBiasBackwardMatchesTwoKernels) {
         const DeviceArray<T> dy(this->gpu(), Array<T>::random(shape, 2), offset), y(this->gpu(), results);
         const DeviceArray<T> g(this->gpu(), shape), db(this->gpu(), before, offset);
         on(this->gpu().stream(), [&](auto& s) {
-          kernels::relu_backward(s, dy.view(), y.view(), g.grad());
+          kernels::unary_backward(s, kernels::UnaryOp::relu, dy.view(), y.view(), g.grad());
           kernels::sum_rows(s, g.view(), db.grad(mode));
         });
         auto expected = before.template to<double>();

@@ -36,8 +36,8 @@ class CudaCapture : public testing::GraphTest {
       try {
         const CudaGraph graph(gpu, [&] {
           const DeviceArray<float> scratch(gpu, {kCount});
-          kernels::relu_forward(stream_of(gpu), y.view(), scratch.view());
-          kernels::relu_forward(stream_of(gpu), scratch.view(), y.view());
+          kernels::unary_forward(stream_of(gpu), kernels::UnaryOp::relu, y.view(), scratch.view());
+          kernels::unary_forward(stream_of(gpu), kernels::UnaryOp::relu, scratch.view(), y.view());
           work(gpu);
         });
         ADD_FAILURE() << "no exception";
@@ -67,7 +67,7 @@ TEST_F(CudaCapture, RethrowsErrorsOfTheWork) {
   const DeviceArray<float> y(gpu, Array<float>({kCount}, -1));
   EXPECT_THROW(CudaGraph(gpu,
                          [&] {
-                           kernels::relu_forward(stream_of(gpu), y.view(), y.view());
+                           kernels::unary_forward(stream_of(gpu), kernels::UnaryOp::relu, y.view(), y.view());
                            throw NumericError("not a number");
                          }),
                NumericError);
@@ -141,7 +141,7 @@ TEST_F(CudaCapture, RejectsAForkedStreamWithoutAJoin) {
         stream_of(gpu).record(fork);
         side.wait(fork);
         const DeviceArray<float> x(gpu, {kCount});
-        kernels::relu_forward(side, x.view(), x.view());
+        kernels::unary_forward(side, kernels::UnaryOp::relu, x.view(), x.view());
       },
       "the captured stream does not wait for the captured work of another stream");
 }
@@ -163,7 +163,8 @@ TEST_F(CudaCapture, RejectsReplaysAndNestedCaptures) {
   for_each_order([] {
     const DeviceContext gpu = DeviceContext::create_cuda(0);
     const DeviceArray<float> y(gpu, Array<float>({kCount}, -1));
-    CudaGraph inner(gpu, [&] { kernels::relu_forward(stream_of(gpu), y.view(), y.view()); });
+    CudaGraph inner(
+        gpu, [&] { kernels::unary_forward(stream_of(gpu), kernels::UnaryOp::relu, y.view(), y.view()); });
     EXPECT_THROW(CudaGraph(gpu, [&] { inner.replay(); }), CaptureError);
     EXPECT_THROW(CudaGraph(gpu, [&] { CudaGraph(gpu, [] {}); }), UsageError);
     expect_usable(gpu, y);

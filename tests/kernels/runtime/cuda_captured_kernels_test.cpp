@@ -109,7 +109,7 @@ class TrainingStep {
     kernels::max_pool2d_backward(s, dp_.view(), taps_.view(), dn_.grad(), kPool);
     kernels::batch_norm_backward(s, dn_.view(), c_.view(), {}, gamma_.view(), mean_.view(),
                                  inverse_std_.view(), {}, dc_.grad(), {}, dgamma_.grad(), dbeta_.grad(), {});
-    kernels::relu_backward(s, dc_.view(), c_.view(), dc_.grad());
+    kernels::unary_backward(s, kernels::UnaryOp::relu, dc_.view(), c_.view(), dc_.grad());
     kernels::conv2d_backward_filter(s, dc_.view(), x_.view(), dfilter_.grad(), kConv);
     kernels::conv2d_backward_data(s, dc_.view(), filter_.view(), dx_.grad(), kConv);
   }

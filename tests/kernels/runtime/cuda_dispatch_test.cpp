@@ -20,8 +20,9 @@ class CudaDispatch : public testing::GpuTest {};
 
 Array<float> relu_on(const DeviceContext& device, const Array<float>& x) {
   const DeviceArray<float> on_device(device, x);
-  on(device.stream(),
-     [&](auto& stream) { kernels::relu_forward(stream, on_device.view(), on_device.view()); });
+  on(device.stream(), [&](auto& stream) {
+    kernels::unary_forward(stream, kernels::UnaryOp::relu, on_device.view(), on_device.view());
+  });
   return on_device.values();
 }
 
@@ -35,8 +36,10 @@ TEST_F(CudaDispatch, CallsTheKernelOfTheDevice) {
 TEST_F(CudaDispatch, ThrowsUsageErrorForUnsupportedTypes) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<std::int32_t> x(gpu, {8});
-  EXPECT_THROW(on(gpu.stream(), [&](auto& stream) { kernels::relu_forward(stream, x.view(), x.view()); }),
-               UsageError);
+  EXPECT_THROW(
+      on(gpu.stream(),
+         [&](auto& stream) { kernels::unary_forward(stream, kernels::UnaryOp::relu, x.view(), x.view()); }),
+      UsageError);
 }
 
 TEST_F(CudaDispatch, ThrowsUsageErrorForAKernelOfTheCpuAlone) {

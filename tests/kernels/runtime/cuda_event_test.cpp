@@ -30,11 +30,12 @@ TEST_F(CudaEvents, BlocksAnotherStreamUntilReached) {
     EXPECT_TRUE(ready.reached());
     for (int i = 0; i < 20; ++i)
       on(gpu.stream(), [&](auto& stream) {
-        kernels::relu_backward(stream, x.view(), x.view(), sum.grad(GradMode::accumulate));
+        kernels::unary_backward(stream, kernels::UnaryOp::relu, x.view(), x.view(),
+                                sum.grad(GradMode::accumulate));
       });
     ready.record(gpu.stream());
     ready.wait(std::ref(other));
-    kernels::relu_forward(other, sum.view(), copy.view());
+    kernels::unary_forward(other, kernels::UnaryOp::relu, sum.view(), copy.view());
     done.record(std::ref(other));
     done.wait(gpu.stream());
     testing::expect_same_bits(copy.values(), Array<float>({count}, 20));

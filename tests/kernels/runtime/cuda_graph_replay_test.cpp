@@ -41,7 +41,8 @@ TEST_F(CudaGraphReplay, MatchesEagerExecution) {
 TEST_F(CudaGraphReplay, CaptureRunsNothing) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<float> x(gpu, Array<float>({kCount}, -1));
-  CudaGraph graph(gpu, [&] { kernels::relu_forward(stream_of(gpu), x.view(), x.view()); });
+  CudaGraph graph(
+      gpu, [&] { kernels::unary_forward(stream_of(gpu), kernels::UnaryOp::relu, x.view(), x.view()); });
   expect_same_bits(x.values(), Array<float>({kCount}, -1));
   graph.replay();
   expect_same_bits(x.values(), Array<float>({kCount}, 0));
@@ -102,7 +103,7 @@ TEST_F(CudaGraphReplay, MemoryOfACaptureIsReusedAndReleasedWithTheGraph) {
       const CudaGraph graph(gpu, [&] {
         for (int i = 0; i < 10; ++i) {
           const DeviceArray<float> scratch(gpu, {kCount});
-          kernels::relu_forward(stream_of(gpu), x.view(), scratch.view());
+          kernels::unary_forward(stream_of(gpu), kernels::UnaryOp::relu, x.view(), scratch.view());
         }
       });
       EXPECT_LT(graph.pool_bytes(), 2 * kBytes) << "one block, reused ten times";
@@ -180,7 +181,7 @@ TEST_F(CudaGraphReplay, CapturedCopiesUseStagingMemory) {
     const DeviceArray<float> x(gpu, {kCount});
     auto graph = std::make_unique<CudaGraph>(gpu, [&] {
       copy_bytes_async(Device::cpu(), ConstView(in, {kCount}, DType::f32), gpu, x.view());
-      kernels::relu_forward(stream_of(gpu), x.view(), x.view());
+      kernels::unary_forward(stream_of(gpu), kernels::UnaryOp::relu, x.view(), x.view());
       out = static_cast<float*>(gpu.staging().allocate(kBytes));
       copy_bytes_async(gpu, x.view(), Device::cpu(), View{out, {kCount}, DType::f32});
     });
@@ -209,7 +210,7 @@ TEST_F(CudaGraphReplay, CapturesForkedStreams) {
     const DeviceArray<float> x(gpu, {kCount}), y(gpu, {kCount}), z(gpu, {kCount}), total(gpu, {kCount});
     CudaGraph graph(gpu, [&] {
       CudaEvent fork(0), join(0);
-      kernels::relu_forward(main, x.view(), y.view());
+      kernels::unary_forward(main, kernels::UnaryOp::relu, x.view(), y.view());
       main.record(fork);
       side.wait(fork);
       EXPECT_TRUE(side.is_capturing());
@@ -240,9 +241,9 @@ TEST_F(CudaGraphReplay, TimedEventsMeasureEachReplay) {
           end = Event::timed(gpu.stream()), outside = Event::timed(gpu.stream());
     CudaGraph graph(gpu, [&] {
       begin.record();
-      kernels::relu_forward(stream_of(gpu), x.view(), x.view());
+      kernels::unary_forward(stream_of(gpu), kernels::UnaryOp::relu, x.view(), x.view());
       middle.record();
-      kernels::relu_forward(stream_of(gpu), x.view(), x.view());
+      kernels::unary_forward(stream_of(gpu), kernels::UnaryOp::relu, x.view(), x.view());
       end.record();
     });
     outside.record();
@@ -267,11 +268,11 @@ TEST_F(CudaGraphReplay, TimedEventsOfAllStreamsShareOneClock) {
           end = Event::timed(gpu.stream());
     const auto work = [&] {
       begin.record();
-      kernels::relu_forward(stream_of(gpu), x.view(), x.view());
+      kernels::unary_forward(stream_of(gpu), kernels::UnaryOp::relu, x.view(), x.view());
       fork.record(gpu.stream());
       fork.wait(std::ref(side));
       side_begin.record(std::ref(side));
-      kernels::relu_forward(side, x.view(), x.view());
+      kernels::unary_forward(side, kernels::UnaryOp::relu, x.view(), x.view());
       side_end.record(std::ref(side));
       join.record(std::ref(side));
       join.wait(gpu.stream());
@@ -303,7 +304,7 @@ TEST_F(CudaGraphReplay, TimedEventsWorkOutsideACapture) {
   EXPECT_TRUE(begin.reached());
   EXPECT_THROW(elapsed_ms(begin, end), UsageError);
   begin.record();
-  kernels::relu_forward(stream_of(gpu), x.view(), x.view());
+  kernels::unary_forward(stream_of(gpu), kernels::UnaryOp::relu, x.view(), x.view());
   end.record();
   end.wait();
   EXPECT_TRUE(end.reached());

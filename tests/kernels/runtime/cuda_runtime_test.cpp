@@ -103,7 +103,8 @@ TEST_F(CudaRuntime, CopiesBetweenTwoStreamsInOrder) {
     const DeviceArray<float> sum(first, Array<float>({count}, 0));
     const DeviceArray<float> copy(second, {count});
     for (int i = 0; i < 20; ++i)
-      kernels::relu_backward(stream_of(first), x.view(), x.view(), sum.grad(GradMode::accumulate));
+      kernels::unary_backward(stream_of(first), kernels::UnaryOp::relu, x.view(), x.view(),
+                              sum.grad(GradMode::accumulate));
     copy_bytes(first, sum.view(), second, copy.view());
     expect_same_bits(copy.values(), Array<float>({count}, 20));
   });
@@ -125,7 +126,7 @@ TEST_F(CudaRuntime, MeasuresTheTimeBetweenTwoEvents) {
   const DeviceArray<float> x(gpu, Array<float>({1025}, 1));
   CudaEvent begin(0, EventTiming::on), end(0, EventTiming::on);
   stream_of(gpu).record(begin);
-  kernels::relu_forward(stream_of(gpu), x.view(), x.view());
+  kernels::unary_forward(stream_of(gpu), kernels::UnaryOp::relu, x.view(), x.view());
   stream_of(gpu).record(end);
   EXPECT_GT(elapsed_ms(begin, end), 0);
   EXPECT_LT(elapsed_ms(begin, end), 10'000);
@@ -141,7 +142,7 @@ TEST_F(CudaRuntime, HighPriorityStreamRunsKernels) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<float> x(gpu, Array<float>({33}, -1));
   gpu.synchronize();
-  kernels::relu_forward(stream, x.view(), x.view());
+  kernels::unary_forward(stream, kernels::UnaryOp::relu, x.view(), x.view());
   stream.synchronize();
   expect_same_bits(x.values(), Array<float>({33}, 0));
 }
@@ -157,7 +158,7 @@ TEST_F(CudaRuntime, StagingMemorySupportsAsynchronousCopies) {
     const DeviceArray<float> x(gpu, {kCount});
     CudaEvent copied(0);
     copy_bytes_async(Device::cpu(), ConstView(in, {kCount}, DType::f32), gpu, x.view());
-    kernels::relu_forward(stream_of(gpu), x.view(), x.view());
+    kernels::unary_forward(stream_of(gpu), kernels::UnaryOp::relu, x.view(), x.view());
     copy_bytes_async(gpu, x.view(), Device::cpu(), View{out, {kCount}, DType::f32});
     stream_of(gpu).record(copied);
     copied.wait();
@@ -188,7 +189,8 @@ TEST_F(CudaRuntime, HostThreadsLaunchOnSeparateStreams) {
         const DeviceArray<float> ones(own, Array<float>({257}, 1));
         const DeviceArray<float> sum(own, Array<float>({257}, 0));
         for (int i = 0; i < 10; ++i)
-          kernels::relu_backward(stream_of(own), x.view(), ones.view(), sum.grad(GradMode::accumulate));
+          kernels::unary_backward(stream_of(own), kernels::UnaryOp::relu, x.view(), ones.view(),
+                                  sum.grad(GradMode::accumulate));
         expect_same_bits(sum.values(), Array<float>({257}, 10 * static_cast<float>(t)));
       });
     for (std::thread& thread : threads) thread.join();
@@ -206,7 +208,7 @@ TEST_F(CudaRuntime, OutOfMemoryThrowsAndLeavesTheDeviceUsable) {
     EXPECT_THAT(error.what(), HasSubstr("use smaller batches"));
   }
   const DeviceArray<float> x(gpu, Array<float>({33}, -1));
-  kernels::relu_forward(stream_of(gpu), x.view(), x.view());
+  kernels::unary_forward(stream_of(gpu), kernels::UnaryOp::relu, x.view(), x.view());
   expect_same_bits(x.values(), Array<float>({33}, 0));
 }
 

@@ -34,7 +34,7 @@ TEST_F(CudaSideStream, OrdersBothStreams) {
     for (int i = 0; i < 8; ++i) kernels::scale(stream, one.view(), 1, x.grad(GradMode::accumulate));
     const std::uint64_t first = add_on_side_stream(gpu, x, y, 8);
     gpu.wait_for_side_stream(first);
-    kernels::relu_forward(stream, y.view(), copy.view());
+    kernels::unary_forward(stream, kernels::UnaryOp::relu, y.view(), copy.view());
     testing::expect_same_bits(copy.values(), Array<float>({kGraphCount}, 64));
   });
 }

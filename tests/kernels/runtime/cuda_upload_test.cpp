@@ -27,7 +27,7 @@ class CudaUpload : public testing::GpuTest {
  protected:
   static Array<float> round_values(int round) { return Array<float>(kShape, static_cast<float>(round + 1)); }
   static void keep(const DeviceContext& gpu, View from, View to) {
-    on(gpu.stream(), [&](auto& s) { kernels::relu_forward(s, from, to); });
+    on(gpu.stream(), [&](auto& s) { kernels::unary_forward(s, kernels::UnaryOp::relu, from, to); });
   }
   static void expect_rounds(const std::vector<std::unique_ptr<DeviceArray<float>>>& kept) {
     for (int round = 0; round < kRounds; ++round)

@@ -35,7 +35,7 @@ struct GraphStep {
 
   void enqueue() const {
     CudaStream& stream = stream_of(device);
-    kernels::relu_forward(stream, x.view(), y.view());
+    kernels::unary_forward(stream, kernels::UnaryOp::relu, x.view(), y.view());
     kernels::add(stream, x.view(), y.view(), z.view(), 2, -0.5);
     kernels::sum(stream, z.view(), total.grad());
   }

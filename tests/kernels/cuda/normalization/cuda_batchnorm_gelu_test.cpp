@@ -42,8 +42,8 @@ void run_separately(const DeviceContext& gpu, Norm<T>& norm, GradMode mode) {
   forward(gpu, norm, kPlain);
   const DeviceArray<T> u(gpu, norm.y), dy(gpu, norm.dy);
   on(gpu.stream(), [&](auto& s) {
-    kernels::gelu_backward(s, dy.view(), u.view(), dy.grad());
-    kernels::gelu_forward(s, u.view(), u.view());
+    kernels::unary_backward(s, kernels::UnaryOp::gelu, dy.view(), u.view(), dy.grad());
+    kernels::unary_forward(s, kernels::UnaryOp::gelu, u.view(), u.view());
   });
   Norm<T> masked = norm;
   masked.dy = dy.values();
