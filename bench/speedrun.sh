@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bench/speedrun.sh [flags of bench/python/compare_speedrun.py]: builds, trains by the speed recipe with several seeds,
+# bench/speedrun.sh [flags of bench/python/compare.py speedrun]: builds, trains by the speed recipe with several seeds,
 # and prints accuracies and times as a table. --json and --plot write files; --help lists the flags.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -11,4 +11,4 @@ if has_gpu && has_nvcc; then
   device=cuda
 fi
 build "$preset" --target convoy-train
-exec python3 "$root/bench/python/compare_speedrun.py" --convoy "$root/build/$preset/bin/convoy-train" --device "$device" "$@"
+exec python3 "$root/bench/python/compare.py speedrun" --build "$root/build/$preset" --device "$device" "$@"

@@ -6,9 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "bench/step/report.h"
-#include "bench/step/spread.h"
+#include "bench/common/results.h"
 #include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/engine/optim/optimizer.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/models/models.h"
 
@@ -54,6 +55,32 @@ double time_pair(const LayerPair& pair, const DeviceContext& device) {
   backward((*pair.norm)((*pair.convolution)(x, pass), pass), {.seed = dy});
   return ms_since(begin);
 }
+
+/// A repeatable training step of a network.
+class LocalStep {
+ public:
+  LocalStep(const models::Model& model, const StepChoice& choice, const DeviceContext& device)
+      : model_(model),
+        images_(
+            Tensor::full({choice.batch, choice.image_size, choice.image_size, 3}, 0.5, DType::f32, device)),
+        labels_(Tensor::full({choice.batch}, 1, DType::i32, device)),
+        lr_(Tensor::full({1}, 1e-4, DType::f64,
+                         device)),  // small, so that values stay finite over many steps
+        optimizer_(optim::decay_groups(model.parameters(), 5e-4), {.momentum = 0.9}) {}
+
+  double time_ms() {
+    const Clock::time_point begin = Clock::now();
+    const auto count = static_cast<double>(labels_.size(0));
+    backward(cross_entropy_sum(model_(images_, {.training = true}), labels_) / count);
+    optimizer_.step(lr_);
+    return ms_since(begin);
+  }
+
+ private:
+  const models::Model& model_;
+  Tensor images_, labels_, lr_;
+  optim::Sgd optimizer_;
+};
 
 std::vector<double> column(const std::vector<std::vector<double>>& rows, std::size_t at) {
   std::vector<double> values;
@@ -102,14 +129,16 @@ LayerShare measure_layers(const StepChoice& choice, int rounds, int warmup, cons
   const models::Model model =
       models::make(choice.model, {.input = {choice.image_size, choice.image_size, 3}, .device = device});
   LayerShare share{.pairs = layer_pairs(model, choice.batch), .pair_ms = {}, .step_ms = {}};
-  LocalStep step(choice, device);
+  const models::Model stepped =
+      models::make(choice.model, {.input = {choice.image_size, choice.image_size, 3}, .device = device});
+  LocalStep step(stepped, choice, device);
   for (int round = -warmup; round < rounds; ++round) {
     std::vector<double> pair_ms;
     for (const LayerPair& pair : share.pairs) pair_ms.push_back(time_pair(pair, device));
-    step.run();
+    const double step_ms = step.time_ms();
     if (round < 0) continue;
     share.pair_ms.push_back(std::move(pair_ms));
-    share.step_ms.push_back(step.step_ms());
+    share.step_ms.push_back(step_ms);
   }
   return share;
 }

@@ -6,9 +6,18 @@
 #include <string>
 #include <vector>
 
-#include "bench/overlap/step.h"
+#include "convoy/engine/nn/module.h"
+#include "convoy/kernels/runtime/device_context.h"
+#include "convoy/models/model.h"
 
 namespace convoy::bench {
+
+/// The network and batch of a step.
+struct StepChoice {
+  std::string model = "resnet18";
+  std::int64_t batch = 128;
+  std::int64_t image_size = 32;
+};
 
 /// A convolution and the batch norm that follows it.
 struct LayerPair {
@@ -35,8 +44,8 @@ struct LayerShare {
   std::vector<double> shares() const;
 };
 
-/// Measures the pairs and the step in alternation, after `warmup` rounds that do not count. The step is a
-/// LocalStep, which has no loader. `device` must be a CPU.
+/// Measures the pairs and the step in alternation, after `warmup` rounds that do not count. The step is forward,
+/// backward and SGD with momentum on a batch of constant images. `device` must be a CPU.
 LayerShare measure_layers(const StepChoice& choice, int rounds, int warmup, const DeviceContext& device);
 
 /// Returns the contents of the file of --json.

@@ -1,10 +1,11 @@
 // convoy-bench-layers: measures convolutions and batch norms in isolation, relative to a training step.
 #include <nlohmann/json.hpp>
 
+#include "bench/common/results.h"
 #include "bench/layers/layer_share.h"
-#include "bench/step/report.h"
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/compute.h"
+#include "convoy/apps/common/precision.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/models/models.h"
@@ -34,7 +35,7 @@ int run(int argc, char** argv) {
   if (!line.parse(argc, argv)) return 0;
   check(compute.device == "cpu", "--device: found {}, expected cpu", compute.device);
   check_writable(json);
-  const DeviceContext device = open_device(compute, choice.precision);
+  const DeviceContext device = open_device(compute, parse_precision("fp32"));
   warn_if_busy("convoy-bench-layers");
   const LayerShare share = measure_layers(choice, static_cast<int>(rounds), static_cast<int>(warmup), device);
   print(share);

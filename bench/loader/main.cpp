@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/loader/measure.h"
-#include "bench/step/report.h"
+#include "bench/common/results.h"
 #include "convoy/apps/cluster/doctor/host.h"
 #include "convoy/apps/cluster/doctor/load.h"
 #include "convoy/apps/common/command_line.h"

@@ -6,8 +6,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "bench/step/report.h"
-#include "bench/step/spread.h"
+#include "bench/common/results.h"
 #include "convoy/datasets/loader/loader.h"
 #include "convoy/kernels/base/check.h"
 

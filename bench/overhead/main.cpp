@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/overhead/overhead.h"
-#include "bench/step/report.h"
+#include "bench/common/results.h"
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/run_main.h"
 

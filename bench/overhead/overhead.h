@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/step/spread.h"
+#include "bench/common/results.h"
 
 namespace convoy::bench {
 

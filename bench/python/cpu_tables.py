@@ -3,7 +3,7 @@
 import json
 import pathlib
 
-from comparison import Unavailable
+from comparisons.harness import Unavailable, table
 from cpu_goals import STAGES
 
 BENCH = pathlib.Path(__file__).resolve().parent.parent
@@ -40,16 +40,7 @@ def rows_of(stage, entry):
             outcome = {True: "met", False: "**missed**", None: ""}[met]
         else:
             text, outcome = f"{entry['outcome']}: {entry['why']}", ""
-        yield goal.what, text, goal.target(), outcome, entry
-
-
-def one_line(text):
-    return " ".join(str(text).split()).replace("|", "\\|")
-
-
-def table(head, rows):
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return lines + ["| " + " | ".join(one_line(cell) for cell in row) + " |" for row in rows]
+        yield goal.text, text, goal.target(), outcome, entry
 
 
 def goals_text(entries):

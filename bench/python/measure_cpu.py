@@ -2,7 +2,7 @@
 """Measures all goals on the CPU, stage by stage, and writes the tables.
 
     python3 bench/python/measure_cpu.py --python /path/to/python          # all stages, within two hours
-    python3 bench/python/measure_cpu.py --only allreduce,overlap          # some stages; other rows stay
+    python3 bench/python/measure_cpu.py --only allreduce,ranks            # some stages; other rows stay
     python3 bench/python/measure_cpu.py --tables                          # only write the tables from the JSON files
     python3 bench/python/measure_cpu.py --quick --out /tmp/rehearsal      # rehearsal with tiny sizes
 
@@ -30,17 +30,12 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import cpu_tables  # noqa: E402
 import generated_images  # noqa: E402
-from comparison import Unavailable, last_line, run_for_json  # noqa: E402
+from comparisons.harness import Unavailable, cpu_info, last_line, run_for_json  # noqa: E402
 from cpu_goals import STAGES  # noqa: E402
 
 BENCH = pathlib.Path(__file__).resolve().parent.parent  # the repository's bench/
-END_SECONDS = 120  # that a comparison has to end after its --time-limit
-
-
-def cpu_info(field):
-    """Returns the value of the first such line of /proc/cpuinfo; empty if there is none."""
-    found = re.search(rf"^{field}\s*:\s*(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return found.group(1).strip() if found else ""
+COMPARE = BENCH / "python" / "compare.py"
+GRACE_SECONDS = 120  # that a comparison has to end after its --time-limit
 
 
 def machine_name(processor, cores):
@@ -57,81 +52,73 @@ class Machine:
         self.options = options
         self.processor = cpu_info("model name") or platform.machine()
         self.cores = len(os.sched_getaffinity(0))
-        self.lacks = {}  # {need: reason}, determined once
+        self.reasons = {}  # {requirement: why it is not met}, determined once
 
-    def has_python_with(self, module):
+    def reason_without_module(self, module):
+        """Returns why --python cannot import a module; empty if it can."""
         try:
             done = subprocess.run([self.options.python, "-c", f"import {module}"], capture_output=True, text=True)
         except OSError as problem:
             return f"{self.options.python}: {problem.strerror}"
         return "" if done.returncode == 0 else f"no {module}: {last_line(done.stderr)}"
 
-    def lack_of(self, need):
+    def reason_without(self, requirement):
         """Returns why a requirement is not met; empty if it is met."""
-        options = self.options
-        if need in ("torch", "torchvision"):
-            return self.has_python_with(need)
-        if need == "mpirun":
-            program = shlex.split(options.mpirun)[0]
+        if requirement in ("torch", "torchvision"):
+            return self.reason_without_module(requirement)
+        if requirement == "mpirun":
+            program = shlex.split(self.options.mpirun)[0]
             return "" if shutil.which(program) else f"no {program}"
-        if need == "bf16":
+        if requirement == "bf16":
             return "" if "avx512_bf16" in cpu_info("flags").split() else "the processor has no AVX512-BF16"
-        if need == "record":
-            return "" if (options.out / "overlap_resnet18.json").exists() else "no record of the stage overlap"
-        if options.quick:  # a rehearsal generates its images
-            return ""
-        directory = options.data / need / "train"
-        return "" if directory.is_dir() else f"no directory {directory}; set --data"
+        directory = self.options.data / requirement / "train"  # a data set; a rehearsal generates its images
+        return "" if self.options.quick or directory.is_dir() else f"no directory {directory}; set --data"
 
-    def first_lack(self, stage):
-        for need in stage.needs:
-            if need not in self.lacks or need == "record":
-                self.lacks[need] = self.lack_of(need)
-            if self.lacks[need]:
-                return self.lacks[need]
+    def unmet_requirement(self, stage):
+        """Returns why the first unmet requirement of a stage is not met; empty if all are met."""
+        for requirement in stage.requirements:
+            if requirement not in self.reasons:
+                self.reasons[requirement] = self.reason_without(requirement)
+            if self.reasons[requirement]:
+                return self.reasons[requirement]
         return ""
 
 
-def words_of(stage, quick):
-    """Returns the command of a stage. Flags of a rehearsal replace flags of the same name."""
+def stage_command(stage, quick):
+    """Returns the words of a stage's command. The flags of a rehearsal replace flags of the same name."""
     if not quick:
-        return stage.words
-    named = {word for word in stage.quick if word.startswith("-")}
-    kept, drops = [], False
-    for word in stage.words:
-        drops = word in named or (drops and not word.startswith("-"))
-        kept += [] if drops else [word]
-    return kept + stage.quick
+        return stage.command
+    replaced = {word for word in stage.quick_flags if word.startswith("-")}
+    kept, drop = [], False
+    for word in stage.command:
+        drop = word in replaced or (drop and not word.startswith("-"))
+        kept += [] if drop else [word]
+    return kept + stage.quick_flags
 
 
-def as_typed(stage, options):
-    """Returns the command as a user would type it, without machine-specific flags."""
-    words = words_of(stage, options.quick)
-    text = " ".join(words).replace("{data}", "data").replace("{out}/", "").replace("{mpirun}", options.mpirun)
-    return f"python3 bench/python/{text}" if words[0].endswith(".py") else text
+def documented_command(stage, options):
+    """Returns the command for the tables: without machine-specific paths and flags."""
+    text = " ".join(stage_command(stage, options.quick))
+    text = text.replace("{data}", "data").replace("{out}/", "").replace("{mpirun}", options.mpirun)
+    return f"python3 bench/python/{text}" if stage.is_comparison else text
 
 
-def as_run(stage, options):
+def executed_command(stage, options):
     """Returns the command with the paths of programs and machine-specific flags."""
-    programs, data, out = options.build / "bin", options.data, options.out
     words = []
-    for word in words_of(stage, options.quick):
+    for word in stage_command(stage, options.quick):
         if word == "{mpirun}":
             words += shlex.split(options.mpirun)
         elif word.startswith("convoy-"):
-            words.append(programs / word)
+            words.append(options.build / "bin" / word)
         else:
-            words.append(word.replace("{data}", str(data)).replace("{out}", str(out)))
-    if not stage.words[0].endswith(".py"):
+            words.append(word.replace("{data}", str(options.data)).replace("{out}", str(options.out)))
+    if not stage.is_comparison:
         return words
-    extra = {
-        "compare_step.py": ["--convoy", programs / "convoy-train", "--python", options.python],
-        "compare_loader.py": ["--convoy", programs / "convoy-bench-loader", "--python", options.python],
-        "compare_ranks.py": ["--bench", programs / "convoy-bench-step", "--mpirun", options.mpirun],
-        "compare_overhead.py": ["--convoy", programs / "convoy-bench-overhead", "--python", options.python],
-        "compare_accuracy.py": ["--convoy", programs / "convoy-train"],
-    }[words[0]]
-    return [sys.executable, "-B", BENCH / "python" / words[0], *words[1:], *extra, "--time-limit", stage.seconds]
+    words += ["--build", options.build, "--time-limit", stage.seconds]
+    words += ["--mpirun", options.mpirun] if "mpirun" in stage.requirements else []
+    words += ["--python", options.python] if {"torch", "torchvision"} & set(stage.requirements) else []
+    return [sys.executable, "-B", COMPARE, *words[1:]]
 
 
 def measure(stage, machine):
@@ -139,13 +126,13 @@ def measure(stage, machine):
     options = machine.options
     entry = {"stage": stage.name, "outcome": "measured", "processor": machine.processor, "cores": machine.cores,
              "version": options.version, "date": datetime.date.today().isoformat(), "quick": options.quick,
-             "command": as_typed(stage, options)}
-    why = machine.first_lack(stage)
-    if why:
-        return {**entry, "outcome": "left out", "why": why}
+             "command": documented_command(stage, options)}
+    reason = machine.unmet_requirement(stage)
+    if reason:
+        return {**entry, "outcome": "left out", "why": reason}
     begin = time.monotonic()
     try:
-        figures = run_for_json(as_run(stage, options), stage.seconds + END_SECONDS, flag=stage.json_flag)
+        figures = run_for_json(executed_command(stage, options), stage.seconds + GRACE_SECONDS, flag=stage.json_flag)
     except Unavailable as problem:
         return {**entry, "outcome": "failed", "why": str(problem)}
     for place in ("executable", "host_name"):  # machine-specific fields of Google Benchmark
@@ -153,7 +140,7 @@ def measure(stage, machine):
     return {**entry, "seconds": round(time.monotonic() - begin), "figures": figures}
 
 
-def keep(entry, out):
+def store(entry, out):
     """Writes the entry to its JSON file. An entry without results does not replace earlier results."""
     file = out / f"{entry['stage']}.json"
     before = json.loads(file.read_text()) if file.exists() else {}
@@ -161,13 +148,13 @@ def keep(entry, out):
         file.write_text(json.dumps(entry, indent=1) + "\n")
 
 
-def say(stage, entry):
+def print_entry(stage, entry):
     if entry["outcome"] != "measured":
         print(f"{stage.name}: {entry['outcome']}: {entry['why']}", flush=True)
         return
     print(f"{stage.name}: {entry['seconds']} s", flush=True)
-    for what, text, target, outcome, _ in cpu_tables.rows_of(stage, entry):
-        print(f"  {what}: {text}; {target} {outcome.strip('*')}", flush=True)
+    for goal, text, target, outcome, _ in cpu_tables.rows_of(stage, entry):
+        print(f"  {goal}: {text}; {target} {outcome.strip('*')}", flush=True)
 
 
 def parser():
@@ -177,14 +164,10 @@ def parser():
     flags.add_argument("--build", type=pathlib.Path, default=BENCH.parent / "build" / "release")
     flags.add_argument("--python", default=sys.executable, help="Python interpreter with PyTorch; default: this one")
     flags.add_argument("--mpirun", default="mpirun", help="launcher and its flags, without -n; default: mpirun")
-    flags.add_argument("--data",
-                       type=pathlib.Path,
-                       default=pathlib.Path(os.environ.get("CONVOY_DATA", "data")),
+    flags.add_argument("--data", type=pathlib.Path, default=pathlib.Path(os.environ.get("CONVOY_DATA", "data")),
                        help="directory that contains cifar10/ and flowers/; default: $CONVOY_DATA or data")
     flags.add_argument("--machine", help="directory name in bench/results; default: from processor and cores")
-    flags.add_argument("--out",
-                       type=pathlib.Path,
-                       help="output directory; its results are not added to bench/README.md")
+    flags.add_argument("--out", type=pathlib.Path, help="output directory; its results are not added to bench/README.md")
     flags.add_argument("--quick", action="store_true", help="rehearsal with tiny sizes; requires --out")
     flags.add_argument("--tables", action="store_true", help="only write all tables")
     return flags
@@ -244,8 +227,8 @@ def main():
     for stage in stages:
         entry = measure(stage, machine)
         failed = failed or entry["outcome"] == "failed"
-        say(stage, entry)
-        keep(entry, options.out)
+        print_entry(stage, entry)
+        store(entry, options.out)
         cpu_tables.write_directory(options.out)  # after each stage, so that an interrupted run keeps its results
     if is_own:
         cpu_tables.write_all()

@@ -12,18 +12,13 @@ import argparse
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 
+from comparisons.harness import rank_environments
+
 FIELDS = ("VmHWM", "RssAnon", "RssFile")
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 def memory_of(process):
@@ -41,13 +36,9 @@ def start(arguments, ranks, flags):
     command = [arguments.convoy, "--dry-run", "--quiet", "--dataset", "folder", "--data", str(arguments.data),
                "--image-size", str(arguments.image_size), "--model", "resnet20", "--batch-size", "8", "--device", "cpu",
                "--threads", "1", "--workers", str(max(1, arguments.workers // ranks)), *flags]
-    port = str(free_port())
     began = time.monotonic()
-    processes = [
-        subprocess.Popen(command, stdout=subprocess.DEVNULL,
-                         env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
-                              "MASTER_PORT": port}) for rank in range(ranks)
-    ]
+    processes = [subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
+                 for environment in rank_environments(ranks)]
     largest = dict.fromkeys(FIELDS, 0)
     while any(process.poll() is None for process in processes):
         for process in processes:

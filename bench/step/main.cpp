@@ -1,14 +1,13 @@
-// convoy-bench-step: measures whole training steps, optionally compared with PyTorch.
+// convoy-bench-step: measures whole training steps.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "bench/step/pytorch.h"
+#include "bench/common/results.h"
 #include "bench/step/report.h"
 #include "bench/step/step_counts.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/apps/train/setup.h"
-#include "convoy/comm/bootstrap/environment.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::bench {
@@ -62,35 +61,12 @@ int measure(StepOptions& options, const CommandLine& line, Job& job) {
   return 0;
 }
 
-int compare(StepOptions& options) {
-  const std::optional<dist::Launch> launch = dist::launch_from(dist::environment_variables());
-  check(!launch || launch->world_size == 1, "--compare-pytorch: found a world size of {}, expected 1",
-        launch ? launch->world_size : 1);
-  check_writable(options.json);
-  const std::string torch = torch_version(options.python);
-  ComputeOptions& compute = options.training.compute;
-  std::string hardware;
-  {
-    const DeviceContext device = open_device(compute, parse_precision(options.training.precision));
-    check_precision(parse_precision(options.training.precision), device);
-    hardware = device.hardware();
-  }
-  Json report = about_step(options, hardware, "one process", 1);
-  report["libraries"].push_back("PyTorch " + torch);
-  print_about(report);
-  report["comparison"] = compare_with_pytorch(options);
-  print_comparison(report["comparison"]);
-  write_json(options.json, report);
-  return 0;
-}
-
 int run(int argc, char** argv) {
   StepOptions options;
   CommandLine line = step_command_line(options);
   if (!line.parse(argc, argv)) return 0;
   resolve(options);
   check_consistency(options, line);
-  if (options.compare_pytorch) return compare(options);
   if (options.count) require_counting();
   LocalRanks ranks(options.training.job, options.training.compute);
   return ranks.run("convoy-bench-step", [&](Job& job) {

@@ -1,9 +1,11 @@
 #include "bench/step/measure.h"
 
+#include <stdlib.h>  // mkdtemp is POSIX, not in <cstdlib>
+
 #include <algorithm>
 #include <optional>
+#include <system_error>
 
-#include "bench/step/temp_dir.h"
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/signals.h"
 #include "convoy/apps/train/setup.h"
@@ -32,6 +34,28 @@ struct PartsSum {
   static constexpr double StepParts::*kParts[] = {
       &StepParts::step,          &StepParts::data,      &StepParts::forward, &StepParts::backward,
       &StepParts::communication, &StepParts::optimizer, &StepParts::idle};
+};
+
+/// A new directory that is removed with its contents by the destructor.
+class TempDirectory {
+ public:
+  TempDirectory() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "convoy-bench-XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr)
+      fail<OutputError>("{}: cannot create a temporary directory", pattern);
+    path_ = pattern;
+  }
+  ~TempDirectory() {
+    std::error_code ignored;  // a destructor must not throw; a remaining directory is harmless
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempDirectory(const TempDirectory&) = delete;
+  TempDirectory& operator=(const TempDirectory&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
 };
 
 }  // namespace

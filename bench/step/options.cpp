@@ -1,9 +1,5 @@
 #include "bench/step/options.h"
 
-#include <algorithm>
-#include <array>
-#include <string_view>
-
 #include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/apps/train/setup.h"
 #include "convoy/kernels/base/check.h"
@@ -14,11 +10,6 @@ namespace {
 
 // GPU steps are short, so timing them accurately needs many of them.
 constexpr std::int64_t kCpuSteps = 5, kGpuSteps = 100;
-
-// Flags that are supported with --compare-pytorch; PyTorch's side has no equivalent of the others.
-constexpr std::array<std::string_view, 12> kCompared = {
-    "model", "batch-size", "image-size", "device", "threads",         "precision",
-    "steps", "rounds",     "warmup",     "python", "compare-pytorch", "cold-start"};
 
 bool uses_gpu(const std::string& device) {
   return device.starts_with("cuda") || (device == "auto" && cuda_availability().count > 0);
@@ -76,12 +67,6 @@ CommandLine step_command_line(StepOptions& options) {
       "count", &options.count,
       "What each kernel and library call of one step moves on an emulated GPU, and the time that a model of an "
       "H100 predicts; needs --device cuda and a build whose emulated GPUs count");
-  line.add("compare-pytorch", &options.compare_pytorch,
-           "Comparison with the same step in PyTorch, alternating, with ratios");
-  line.add("cold-start", &options.cold_start,
-           "Seconds from process start to the end of the first step (requires --compare-pytorch)");
-  line.add("python", &options.python, "Python interpreter with torch (requires --compare-pytorch)",
-           {.value = "PATH"});
   line.add("json", &options.json, "Result file (JSON)", {.value = "FILE"});
   return line;
 }
@@ -102,7 +87,7 @@ void resolve(StepOptions& options) {
   training.log_every = *options.steps;
   training.eval_every = 0;
   training.save_every = training.max_steps + 1;
-  // The same settings as in compare_step.py. A learning rate schedule would not change the work of a step.
+  // The same settings as in bench/python/compare.py step. A learning rate schedule would not change the work of a step.
   training.schedule = "constant";
   training.lr = 0.01;
   training.warmup = 0;
@@ -116,22 +101,9 @@ void check_consistency(const StepOptions& options, const CommandLine& line) {
   if (options.count) {
     check(options.training.compute.device.starts_with("cuda"), "--count: found --device {}, expected cuda",
           options.training.compute.device);
-    for (const char* name : {"steps", "rounds", "warmup", "breakdown", "compare-pytorch", "devices"})
+    for (const char* name : {"steps", "rounds", "warmup", "breakdown", "devices"})
       check(!line.given(name), "--{}: not supported with --count, which counts one step of one rank", name);
   }
-  check(options.cold_start ? options.compare_pytorch : true, "--cold-start: requires --compare-pytorch");
-  check(options.compare_pytorch || !line.given("python"), "--python: requires --compare-pytorch");
-  if (!options.compare_pytorch) return;
-  for (const auto& [name, value] : flags_by_name(line.config()))
-    check(!line.given(name) || name == "json" ||
-              std::find(kCompared.begin(), kCompared.end(), name) != kCompared.end(),
-          "--{}: not supported with --compare-pytorch", name);
-  check(!options.training.compute.device.starts_with("cuda:"),
-        "--device {}: expected cuda with --compare-pytorch; select a GPU with CUDA_VISIBLE_DEVICES",
-        options.training.compute.device);
-  if (!options.cold_start) return;
-  for (const char* name : {"steps", "warmup"})
-    check(!line.given(name), "--{}: not supported with --cold-start, which measures one step", name);
 }
 
 }  // namespace convoy::bench

@@ -18,9 +18,6 @@ struct StepOptions {
   std::int64_t warmup = 3;  // unmeasured rounds
   bool breakdown = false;
   bool count = false;
-  bool compare_pytorch = false;
-  bool cold_start = false;
-  std::string python = "python3";
   std::string json;  // file
 
   /// Returns the number of steps of all rounds. `steps` must be set.

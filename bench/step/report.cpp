@@ -1,14 +1,10 @@
 #include "bench/step/report.h"
 
-#include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "bench/common/results.h"
 #include "convoy/apps/cluster/doctor/host.h"
-#include "convoy/apps/cluster/doctor/load.h"
 #include "convoy/apps/train/report/progress.h"
-#include "convoy/engine/io/file.h"
-#include "convoy/kernels/base/check.h"
 #include "convoy/version.h"
 
 namespace convoy::bench {
@@ -71,10 +67,6 @@ Json about_step(const StepOptions& options, const std::string& hardware, const s
           {"warmup", options.warmup}};
 }
 
-Json to_json(const Spread& spread) {
-  return {{"median", spread.median}, {"lowest", spread.lowest}, {"highest", spread.highest}};
-}
-
 Json to_json(const StepFigures& figures) {
   Json json = {{"images_per_second", to_json(spread_of(figures.images_per_second))},
                {"step_ms", to_json(spread_of(figures.step_ms))},
@@ -118,20 +110,6 @@ void print_figures(const Json& figures) {
   for (const auto& [name, part] : breakdown["parts"].items())
     fmt::print("| {} | {:.3f} | {:.1f} |\n", name, part["ms"].get<double>(), part["percent"].get<double>());
   fmt::print("| step | {:.3f} | 100.0 |\n", breakdown["step_ms"].get<double>());
-}
-
-void warn_if_busy(const std::string& program) {
-  if (const auto warning = doctor::busy_machine_warning())
-    fmt::print(stderr, "{}: warning: {}\n", program, *warning);
-}
-
-void check_writable(const std::string& file) {
-  if (!file.empty() && !std::ofstream(file, std::ios::app))
-    fail<OutputError>("--json {}: cannot write the file", file);
-}
-
-void write_json(const std::string& file, const Json& figures) {
-  if (!file.empty()) io::write_file_atomically(file, figures.dump(2) + "\n");
 }
 
 }  // namespace convoy::bench

@@ -1,4 +1,4 @@
-"""Compares training rates with PyTorch (bench/python/compare_step.py), and the time to the first step."""
+"""Compares training rates with PyTorch (bench/python/compare.py step), and the time to the first step."""
 
 import functools
 import json
@@ -9,7 +9,7 @@ from gpu_validation.environment import need_device
 from gpu_validation.losses import need_pytorch
 from gpu_validation.work import Failed, NotHere, last_line
 
-PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "bench" / "python" / "compare_step.py"
+PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "bench" / "python" / "compare.py"
 EAGER, COMPILED, REDUCED = "eager:channels_last", "max-autotune:channels_last", "reduce-overhead:channels_last"
 
 
@@ -43,8 +43,8 @@ def call(work, flags):
     with tempfile.TemporaryDirectory() as directory:
         report = pathlib.Path(directory) / "figures.json"
         done = work.run([
-            work.python, PROGRAM, "--convoy", work.programs / "convoy-train", "--device", "cuda", "--json", report,
-            *flags
+            work.python, PROGRAM, "step", "--convoy", work.programs / "convoy-train", "--device", "cuda", "--json",
+            report, *flags
         ])
         if done.returncode != 0:
             raise Failed(last_line(done.stderr))

@@ -1,4 +1,4 @@
-"""Trains speedrun by the speed recipe with many seeds, alternating with PyTorch (bench/python/compare_speedrun.py)."""
+"""Trains speedrun by the speed recipe with many seeds, alternating with PyTorch (bench/python/compare.py speedrun)."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def goal_rows(sides):
 
 
 def flags_for(work, directory):
-    """Returns the flags of compare_speedrun.py. The rehearsal has few generated images and no PyTorch."""
+    """Returns the flags of compare.py speedrun. The rehearsal has few generated images and no PyTorch."""
     if work.quick:
         data = pathlib.Path(directory) / "data"
         generated_images.write_dataset(data, 32, 64)
@@ -61,7 +61,7 @@ def run(work):
     need_device(work)
     with tempfile.TemporaryDirectory() as directory:
         report = pathlib.Path(directory) / "figures.json"
-        done = work.run([work.python, BENCH / "compare_speedrun.py", "--convoy", work.programs / "convoy-train",
+        done = work.run([work.python, BENCH / "compare.py", "speedrun", "--convoy", work.programs / "convoy-train",
                          "--device", "cuda", "--json", report, "--time-limit", int(work.left() - 3),
                          *flags_for(work, directory)])
         if done.returncode != 0:

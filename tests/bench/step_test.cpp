@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/step/spread.h"
+#include "bench/common/results.h"
 #include "tests/testing/support/process.h"
 #include "tests/testing/support/temp_directory.h"
 
@@ -53,16 +53,6 @@ class Step : public ::testing::Test {
     EXPECT_THAT(result.err, AllOf(StartsWith("convoy-bench-step: error: "), HasSubstr(what)));
     EXPECT_EQ(result.out, "");
   }
-  /// Returns a fake Python interpreter that runs `step` in place of pytorch_step.py.
-  std::string python_with(const std::string& step, const std::string& version) const {
-    const std::string script = directory.write("step.py", step);
-    const std::filesystem::path python = directory.write(
-        "python", "#!/bin/sh\ncase \"$1\" in\n-c) echo " + version + ";;\n*/pytorch_step.py) exec python3 " +
-                      script + " \"$@\";;\n*) exec python3 -B \"$@\";;\nesac\n");
-    std::filesystem::permissions(python, std::filesystem::perms::owner_all);
-    return python;
-  }
-
   TempDirectory directory;
 };
 
@@ -142,12 +132,6 @@ TEST_F(Step, MeasuresSeveralRanks) {
 
 TEST_F(Step, RejectsInvalidFlags) {
   expect_refusal({"--rounds", "0"}, "--rounds");
-  expect_refusal({"--cold-start"}, "--cold-start: requires --compare-pytorch");
-  expect_refusal({"--python", "python3"}, "--python: requires --compare-pytorch");
-  expect_refusal({"--compare-pytorch", "--breakdown"}, "--breakdown: not supported with --compare-pytorch");
-  expect_refusal({"--compare-pytorch", "--devices", "2"}, "--devices: not supported with --compare-pytorch");
-  expect_refusal({"--compare-pytorch", "--cold-start", "--steps", "3"},
-                 "--steps: not supported with --cold-start");
   expect_refusal({"--count"}, "--count: found --device cpu, expected cuda");
   expect_refusal({"--micro-batch-size", "5"}, "--micro-batch-size 5: expected at most --batch-size 4");
   expect_refusal({"--precison", "fp32"}, "--precision");
@@ -158,63 +142,6 @@ TEST_F(Step, ReportsAnUnwritableFileBeforeMeasuring) {
   EXPECT_EQ(result.exit_code, 8) << result.err;
   EXPECT_THAT(result.err, HasSubstr("--json"));
   EXPECT_EQ(result.out, "");
-}
-
-TEST_F(Step, ComparisonRequiresAPythonWithTorch) {
-  expect_refusal({"--compare-pytorch", "--python", directory.path() / "none"},
-                 "found 'No such file or directory', expected a Python interpreter with torch");
-  const std::filesystem::path bare = directory.write(
-      "bare",
-      "#!/bin/sh\necho Traceback >&2\necho \"ModuleNotFoundError: No module named 'torch'\" >&2\nexit 1\n");
-  std::filesystem::permissions(bare, std::filesystem::perms::owner_all);
-  expect_refusal({"--compare-pytorch", "--python", bare}, "No module named 'torch'");
-}
-
-// Reports 1000 ms per step for channels_last, 500 ms for the other format, and 7 bytes.
-constexpr const char* kPyTorch = R"(
-import json, sys
-ms = 1000 if "channels_last" in sys.argv else 500
-print(json.dumps({"event": "first step", "torch": "9.8.7"}))
-print(json.dumps({"event": "warm"}), flush=True)
-for line in sys.stdin:
-    print(json.dumps({"event": "window", "step_ms": ms, "peak_bytes": 7}), flush=True)
-)";
-
-TEST_F(Step, ComparesWithTheFasterPyTorchFormat) {
-  const ProcessResult result =
-      run({"--compare-pytorch", "--python", python_with(kPyTorch, "9.8.7"), "--threads", "1", "--steps", "1",
-           "--rounds", "2", "--warmup", "1", "--json", json()});
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("PyTorch 9.8.7"), HasSubstr("times eager:contiguous_format")));
-  const Json comparison = read(json())["comparison"];
-  EXPECT_EQ(comparison["fastest"], "eager:contiguous_format");
-  const Json& ours = comparison["sides"]["convoy"];
-  const Json& ratio = comparison["ratios_by_round"]["eager:contiguous_format"];
-  expect_spread(ratio);
-  // PyTorch's rate is constant (4 images per 0.5 s), so the extremes of the ratio follow from Convoy's rates.
-  EXPECT_NEAR(ratio["lowest"].get<double>(), ours["lowest"].get<double>() / 8,
-              1e-9 * ratio["lowest"].get<double>());
-  EXPECT_NEAR(ratio["highest"].get<double>(), ours["highest"].get<double>() / 8,
-              1e-9 * ratio["highest"].get<double>());
-  EXPECT_THAT(result.out, HasSubstr("of PyTorch's"));
-}
-
-TEST_F(Step, ComparesColdStarts) {
-  const ProcessResult result = run({"--compare-pytorch", "--cold-start", "--python",
-                                    python_with(kPyTorch, "9.8.7"), "--rounds", "1", "--json", json()});
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  const Json comparison = read(json())["comparison"];
-  EXPECT_NEAR(comparison["ratio"].get<double>(),
-              comparison["seconds"]["convoy"].get<double>() / comparison["seconds"]["pytorch"].get<double>(),
-              1e-9);
-}
-
-TEST_F(Step, ReportsWhyPyTorchWasNotMeasured) {
-  const ProcessResult result =
-      run({"--compare-pytorch", "--python", python_with("import sys\nsys.exit('it is too old')\n", "1.0"),
-           "--threads", "1", "--steps", "1", "--rounds", "1", "--warmup", "0"});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.err, AllOf(HasSubstr("PyTorch was not measured"), HasSubstr("it is too old")));
 }
 
 }  // namespace

@@ -15,10 +15,9 @@ from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "bench" / "python")]
-import compare_step  # noqa: E402
-import comparison  # noqa: E402
 import generated_images  # noqa: E402
 import validate_gpu  # noqa: E402
+from comparisons import harness, step  # noqa: E402
 from gpu_validation import bandwidth, build, counters, device_tests, environment, nccl, rates  # noqa: E402
 from gpu_validation import report, smoke, speedrun, training  # noqa: E402
 from gpu_validation.work import Failed, NotHere, Work, outcome_of  # noqa: E402
@@ -450,17 +449,17 @@ class Figures(unittest.TestCase):
     def test_windows_of_a_log(self):
         log = "".join(json.dumps({"event": event, "step_ms": ms, "memory_bytes": 7}) + "\n"
                       for event, ms in (("start", 0), ("step", 9), ("step", 2), ("eval", 0), ("step", 3)))
-        self.assertEqual(compare_step.read_windows(log, 1), ([2, 3], 7))
-        with self.assertRaisesRegex(compare_step.Unavailable, "found 3 steps in the log, expected more than 3"):
-            compare_step.read_windows(log, 3)
+        self.assertEqual(step.read_windows(log, 1), ([2, 3], 7))
+        with self.assertRaisesRegex(harness.Unavailable, "found 3 steps in the log, expected more than 3"):
+            step.read_windows(log, 3)
 
     def test_summary_of_rounds(self):
-        entry = compare_step.summary(100, [2.0, 4.0, 1.0], {"peak_bytes": 7})
+        entry = step.summary(100, [2.0, 4.0, 1.0], {"peak_bytes": 7})
         self.assertEqual((entry["images_per_second"], entry["lowest"], entry["highest"], entry["rounds"],
                           entry["peak_bytes"]), (50e3, 25e3, 100e3, 3, 7))
 
     def test_ratios_by_round(self):
-        self.assertEqual(comparison.ratios_by_round([4.0, 4.0, 5.0], [2.0, 4.0, 1.0]),
+        self.assertEqual(harness.ratios_by_round([4.0, 4.0, 5.0], [2.0, 4.0, 1.0]),
                          {"median": 2.0, "lowest": 1.0, "highest": 5.0})
 
 
@@ -471,8 +470,8 @@ class Peers(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
             file.write(program)
             file.flush()
-            with mock.patch.object(compare_step, "PEER", file.name):
-                peer = compare_step.StepPeer(sys.executable, [])
+            with mock.patch.object(step, "PEER", file.name):
+                peer = step.StepPeer(sys.executable, [])
             self.addCleanup(peer.close)
             peer.wait_until_first_step(20)
             return peer
@@ -495,7 +494,7 @@ class Peers(unittest.TestCase):
             print('{"event": "first step"}', flush=True)
             sys.exit("no GPU")
         """)
-        with self.assertRaisesRegex(compare_step.Unavailable, "no GPU"):
+        with self.assertRaisesRegex(harness.Unavailable, "no GPU"):
             peer.answer("warm", 20)
 
     def test_a_peer_that_takes_too_long_is_abandoned(self):
@@ -504,7 +503,7 @@ class Peers(unittest.TestCase):
             print('{"event": "first step"}', flush=True)
             time.sleep(60)
         """)
-        with self.assertRaisesRegex(compare_step.Unavailable, "no warm after"):
+        with self.assertRaisesRegex(harness.Unavailable, "no warm after"):
             peer.answer("warm", 0.1)
 
 

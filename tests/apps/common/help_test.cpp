@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "bench/collectives/options.h"
-#include "bench/overlap/options.h"
 #include "bench/step/options.h"
 #include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/train/options.h"
@@ -228,8 +227,6 @@ TEST(HelpTable, ShowsEveryFlagOfBenchmarks) {
   expect_all_flags_shown(bench::step_command_line(step));
   bench::CollectiveOptions collective;
   expect_all_flags_shown(bench::collective_command_line(collective));
-  bench::OverlapOptions overlap;
-  expect_all_flags_shown(bench::overlap_command_line(overlap));
 }
 
 /// A table with one flag of each kind.

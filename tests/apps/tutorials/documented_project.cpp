@@ -57,12 +57,6 @@ case $name in
   convoy-bench-layers) set -- "$@" --batch-size 1 --image-size 16 --rounds 1 --warmup 0 --threads 1 ;;
   convoy-bench-loader) set -- "$@" --epochs 1 ;;
   convoy-bench-overhead) set -- "$@" --rounds 1 --seconds 0.001 ;;
-  convoy-bench-overlap)
-    case $all in
-      *" --replay "*) ;;
-      *) set -- "$@" --batch-size 1 --image-size 16 --steps 1 --threads 1 ;;
-    esac
-    ;;
   convoy-bench-step) set -- "$@" --batch-size 4 --image-size 8 --steps 1 --rounds 1 --warmup 1 --threads 1 ;;
   *) set -- "$@" --batch-size 1 --elements 4096 --benchmark_min_time=0.001 --benchmark_repetitions=1 --threads 1 ;;
 esac
@@ -101,7 +95,6 @@ const std::pair<const char*, const char*> kStandIns[] = {{"convoy-train", kTrain
                                                          {"convoy-bench-layers", kBenchmark},
                                                          {"convoy-bench-loader", kBenchmark},
                                                          {"convoy-bench-overhead", kBenchmark},
-                                                         {"convoy-bench-overlap", kBenchmark},
                                                          {"convoy-bench-step", kBenchmark},
                                                          {"custom_op_benchmark", kBenchmark},
                                                          {"autoencoder", kExample},

@@ -8,7 +8,6 @@
 #include <numeric>
 #include <random>
 
-#include "bench/overlap/pytorch_plan.h"
 #include "convoy/kernels/base/error.h"
 #include "convoy/models/models.h"
 #include "tests/testing/support/errors.h"
@@ -159,29 +158,12 @@ TEST(BucketPlan, RejectsInvalidArguments) {
   EXPECT_THROW(dist::BucketPlan::by_ready_times(one, not_a_number), UsageError);
 }
 
-TEST(PytorchPlan, ClosesFullBucketsAndLeavesRemainder) {
-  // Sizes in units of 256 KiB. The gradients become ready in the order 0, 2, 1, 4, 3, 5.
-  const std::int64_t quarter = std::int64_t{1} << 16;
-  const std::vector<std::int64_t> numels = {2 * quarter, 99 * quarter, 3 * quarter, 2 * quarter, quarter, 1};
-  const std::vector<double> ready = {0, 2, 1, 4, 3, 5};
-  const dist::BucketPlan plan = pytorch_plan(numels, ready);
-  EXPECT_THAT(parameters_of(plan), ElementsAre(ElementsAre(0, 2), ElementsAre(1, 4), ElementsAre(3, 5)));
-  EXPECT_EQ(dist::BucketPlan::parse(plan.text(), numels), plan);
-  // A bucket that is exactly full is closed. A gradient that is never ready comes last.
-  EXPECT_THAT(parameters_of(pytorch_plan(std::vector<std::int64_t>{4 * quarter, 1, 1},
-                                         std::vector<double>{0, kNever, 1})),
-              ElementsAre(ElementsAre(0), ElementsAre(2, 1)));
-}
-
 /// Checks the numbers in docs/overlap.md.
 TEST(BucketPlan, HasSmallLastBucketForResNet18) {
   std::vector<std::int64_t> numels;
   for (const nn::NamedParameter& parameter : models::resnet18().parameters())
     numels.push_back(parameter.variable.value().numel());
   const auto near = [](double x) { return ::testing::DoubleNear(x, 0.005); };
-  const std::vector<double> at_once(numels.size(), 0);
-  EXPECT_THAT(megabytes_of(pytorch_plan(numels, at_once)), ElementsAre(near(9.46), near(26.49), near(8.74)));
-
   EXPECT_THAT(
       megabytes_of(dist::BucketPlan::by_order(numels)),
       ElementsAre(near(9.46), near(9.44), near(9.97), near(7.08), near(6.63), near(1.66), near(0.45)));

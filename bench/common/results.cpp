@@ -1,0 +1,39 @@
+#include "bench/common/results.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "convoy/apps/cluster/doctor/load.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/kernels/base/check.h"
+
+namespace convoy::bench {
+
+Spread spread_of(std::vector<double> values) {
+  check(!values.empty(), "a spread: found no values, expected at least one");
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  const double median = values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+  return {.median = median, .lowest = values.front(), .highest = values.back()};
+}
+
+nlohmann::ordered_json to_json(const Spread& spread) {
+  return {{"median", spread.median}, {"lowest", spread.lowest}, {"highest", spread.highest}};
+}
+
+void warn_if_busy(const std::string& program) {
+  if (const auto warning = doctor::busy_machine_warning())
+    fmt::print(stderr, "{}: warning: {}\n", program, *warning);
+}
+
+void check_writable(const std::string& file) {
+  if (!file.empty() && !std::ofstream(file, std::ios::app))
+    fail<OutputError>("--json {}: cannot write the file", file);
+}
+
+void write_json(const std::string& file, const nlohmann::ordered_json& figures) {
+  if (!file.empty()) io::write_file_atomically(file, figures.dump(2) + "\n");
+}
+
+}  // namespace convoy::bench
