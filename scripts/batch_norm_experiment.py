@@ -13,14 +13,13 @@ DIR contains cifar10/ and flowers/. Trains a ResNet in every combination of
     view           the same as in the test, shifted by up to 4 pixels; or boxes of the image resized to the full image
                    (resized-crop), which makes objects look larger than in the test
 
-with one global batch size, and writes OUT/results.json, OUT/table.md and OUT/plot.svg. A combination that is in OUT is
-not trained again, so a stopped run continues; --draw trains nothing. Ranks are processes of this machine.
+with one global batch size, and writes OUT/results.json and OUT/table.md. A combination that is in OUT is not trained
+again, so a stopped run continues. Ranks are processes of this machine.
 
 Needs Python only.
 """
 
 import argparse
-import html
 import itertools
 import json
 import os
@@ -40,10 +39,6 @@ VIEWS = {"same": ("same view", "crop=4,flip"), "boxes": ("trained on boxes", "re
 DATASETS = {"cifar10": {"title": "CIFAR-10", "kind": "cifar10", "folder": "cifar10", "size": 0, "epochs": 1},
             "flowers": {"title": "flowers", "kind": "folder", "folder": "flowers", "size": 48, "epochs": 4}}
 DIVERGED = 6  # convoy-train's exit code if the training diverges
-
-COLORS = ("#555555", "#c2571a", "#8a62a8", "#2a78b5")
-INK, GRID = "#333333", "#dddddd"
-WIDTH, LEFT, RIGHT, TOP, PANEL, GAP = 860, 56, 60, 64, 200, 64
 
 
 def fail(words):
@@ -181,13 +176,6 @@ def norm_title(norm, results):
     return NORMS[norm][0].format(n=results["settings"]["ranks"])
 
 
-def chance(dataset, options):
-    if dataset == "cifar10":
-        return 0.1
-    directory = options.data / DATASETS[dataset]["folder"] / "train"
-    return 1 / max(1, sum(1 for entry in directory.iterdir() if entry.is_dir())) if directory.is_dir() else 0
-
-
 def table_of(results, datasets):
     lines = []
     groups = [(rate, view) for rate in RATES for view in VIEWS]
@@ -217,68 +205,6 @@ def table_of(results, datasets):
     return "\n".join(lines) + "\n"
 
 
-def words_at(x, y, words, anchor="middle", color=INK, size=11):
-    return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{color}" font-size="{size}">'
-            f"{html.escape(words)}</text>")
-
-
-def draw_panel(results, dataset, top, options):
-    """Returns the SVG of one data set: a group of bars per rate and view, a bar per normalization."""
-    groups = [(rate, view) for rate in RATES for view in VIEWS]
-    group_width = (WIDTH - LEFT - RIGHT) / len(groups)
-    bar = group_width * 0.8 / len(NORMS)
-
-    def y(share):
-        return top + PANEL * (1 - share)
-
-    parts = [words_at(LEFT, top - 14, DATASETS[dataset]["title"], "start", size=13)]
-    for fifth in range(6):
-        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(fifth / 5):.1f}" y2="{y(fifth / 5):.1f}" '
-                     f'stroke="{GRID}"/>')
-        parts.append(words_at(LEFT - 8, y(fifth / 5) + 4, f"{20 * fifth}%", "end"))
-    for at, (rate, view) in enumerate(groups):
-        begin = LEFT + group_width * (at + 0.1)
-        parts.append(words_at(begin + 0.4 * group_width, top + PANEL + 16, RATES[rate][0]))
-        parts.append(words_at(begin + 0.4 * group_width, top + PANEL + 30, VIEWS[view][0]))
-        for number, norm in enumerate(NORMS):
-            x = begin + bar * number
-            values = accuracies(results, dataset, norm=norm, rate=rate, view=view)
-            known = [value for value in values if value is not None]
-            if not known:
-                parts.append(words_at(x + bar / 2, y(0) - 4, "diverged" if values else "–", size=9))
-                continue
-            high = mean(known)
-            parts.append(f'<rect x="{x + 1:.1f}" y="{y(high):.1f}" width="{bar - 2:.1f}" height="{PANEL * high:.1f}" '
-                         f'fill="{COLORS[number]}"><title>{html.escape(norm_title(norm, results))}: '
-                         f"{format_accuracies(values)}</title></rect>")
-            if len(known) > 1:  # every seed
-                parts += [f'<circle cx="{x + bar / 2:.1f}" cy="{y(value):.1f}" r="2.5" fill="white" stroke="{INK}"/>'
-                          for value in known]
-            parts.append(words_at(x + bar / 2, y(max(known)) - 5, f"{100 * high:.0f}"))
-    level = chance(dataset, options)
-    if level > 0:
-        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(level):.1f}" y2="{y(level):.1f}" stroke="{INK}" '
-                     'stroke-dasharray="4 3"/>')
-        parts.append(words_at(WIDTH - RIGHT + 4, y(level) + 3, "by chance", "start", size=10))
-    return parts
-
-
-def draw(results, datasets, options):
-    height = TOP + len(datasets) * (PANEL + GAP)
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
-             f'height="{height}" font-family="sans-serif">',
-             f'<rect width="{WIDTH}" height="{height}" fill="white"/>']
-    x = LEFT
-    for number, norm in enumerate(NORMS):
-        title = norm_title(norm, results)
-        parts.append(f'<rect x="{x}" y="12" width="12" height="12" fill="{COLORS[number]}"/>')
-        parts.append(words_at(x + 18, 22, title, "start"))
-        x += 40 + 6 * len(title)
-    for number, dataset in enumerate(datasets):
-        parts += draw_panel(results, dataset, TOP + number * (PANEL + GAP), options)
-    return "\n".join(parts + ["</svg>"]) + "\n"
-
-
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0],
                                      formatter_class=argparse.ArgumentDefaultsHelpFormatter)
@@ -301,7 +227,6 @@ def parse():
     parser.add_argument("--image-size", type=int,
                         help="image size in pixels; if not given, 48 for flowers and unchanged for cifar10")
     parser.add_argument("--seeds", type=int, default=1, help="number of trainings per combination")
-    parser.add_argument("--draw", action="store_true", help="draw the existing results without training")
     options = parser.parse_args()
     for name in ("ranks", "threads", "batch_size", "seeds"):
         if getattr(options, name) < 1:
@@ -310,7 +235,7 @@ def parse():
     for dataset in options.datasets:
         if dataset not in DATASETS:
             fail(f"--datasets: found {dataset}, expected {', '.join(DATASETS)}")
-    if not options.draw and shutil.which(str(options.train)) is None:
+    if shutil.which(str(options.train)) is None:
         fail(f"--train: {options.train} is not a program")
     return options
 
@@ -320,8 +245,8 @@ def main():
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "results.json"
     results = load(path, settings_of(options))
-    missing = [] if options.draw else [combination for combination in combinations(options.datasets, options.seeds)
-                                       if key_of(combination) not in results["cells"]]
+    missing = [combination for combination in combinations(options.datasets, options.seeds)
+               if key_of(combination) not in results["cells"]]
     for number, combination in enumerate(missing, 1):
         print(f"{number} of {len(missing)}: {key_of(combination)}", end=" ", flush=True)
         cell = train(options, combination)
@@ -329,8 +254,7 @@ def main():
         store(path, json.dumps(results, indent=1) + "\n")
         print(f"{format_accuracies([cell['test_accuracy']])}% in {cell['seconds']:.0f} s", flush=True)
     store(options.out / "table.md", table_of(results, options.datasets))
-    store(options.out / "plot.svg", draw(results, options.datasets, options))
-    print(f"{options.out}/table.md, {options.out}/plot.svg")
+    print(f"{options.out}/table.md")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 // convoy-bench-loader: measures reading image files and making batches.
 #include <nlohmann/json.hpp>
 
-#include "bench/loader/measure.h"
 #include "bench/common/results.h"
+#include "bench/loader/measure.h"
 #include "convoy/apps/cluster/doctor/host.h"
 #include "convoy/apps/cluster/doctor/load.h"
 #include "convoy/apps/common/command_line.h"

@@ -135,8 +135,10 @@ def measure(stage, machine):
         figures = run_for_json(executed_command(stage, options), stage.seconds + GRACE_SECONDS, flag=stage.json_flag)
     except Unavailable as problem:
         return {**entry, "outcome": "failed", "why": str(problem)}
-    for place in ("executable", "host_name"):  # machine-specific fields of Google Benchmark
-        figures.get("context", {}).pop(place, None)
+    if "benchmarks" in figures:  # of Google Benchmark, with machine-specific fields and those of repetitions
+        figures = {"context": {name: value for name, value in figures["context"].items() if name in cpu_tables.CONTEXT},
+                   "benchmarks": [{name: row[name] for name in cpu_tables.COUNTERS if name in row}
+                                  for row in figures["benchmarks"]]}
     return {**entry, "seconds": round(time.monotonic() - begin), "figures": figures}
 
 

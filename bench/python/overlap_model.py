@@ -27,7 +27,7 @@ def read_step(file):
                                     for name in ("forward", "backward", "optimizer"))
     sizes = [(re.fullmatch(r"bucket \d+ \((.*) MB\)", span["name"]), span["ts"] - backward["ts"]) for span in spans]
     return {"step_ms": (optimizer["ts"] + optimizer["dur"] - forward["ts"]) / 1e3, "backward_ms": backward["dur"] / 1e3,
-            "gradients": [{"numel": max(1, round(float(size[1]) * 1e6 / ELEMENT)), "ready_ms": after / 1e3}
+            "gradients": [{"numel": max(1, round(float(size[1]) * 1e6 / ELEMENT)), "ready_ms": min(after, backward["dur"]) / 1e3}
                           for size, after in sizes if size and after >= 0]}
 
 
