@@ -123,7 +123,7 @@ TEST_P(Bf16Nn, ConvolutionsOnF32Copies) {
 }
 
 TEST_P(Bf16Nn, ConvolutionsByOneDnn) {
-  if (!onednn::computes_bf16()) GTEST_SKIP() << "the processor has no AVX-512, which oneDNN needs for bf16";
+  if (!kernels::onednn::computes_bf16()) GTEST_SKIP() << "the processor has no AVX-512, which oneDNN needs for bf16";
   const Environment environment("CONVOY_ONEDNN_BF16", "on");
   for (const ConvCase& c : testing::kConvCases) {
     SCOPED_TRACE(::testing::Message() << c);
