@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
 # convoy_component(name): declares the library convoy_<name> as convoy::<name>, and installs it with its headers. The
-# kernels belong to the component engine, and apps/ is the component train.
+# kernels belong to the component engine, comm/cluster is the component cluster, and apps/ is the component train.
 function(convoy_component name)
   add_library(convoy::${name} ALIAS convoy_${name})
   # Without the macro that CMake defines for sources of shared libraries, which no header of ours reads: both kinds of
@@ -16,9 +16,14 @@ function(convoy_component name)
     set(component engine)
   endif()
   install(TARGETS convoy_${name} EXPORT convoy_${component})
-  install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} DESTINATION include/convoy FILES_MATCHING PATTERN "*.h"
+  cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE directory)
+  set(without_cluster PATTERN cluster EXCLUDE)
+  if(name STREQUAL cluster)
+    set(without_cluster)
+  endif()
+  install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/ DESTINATION include/convoy/${directory} FILES_MATCHING PATTERN "*.h" ${without_cluster}
           PATTERN cudnn EXCLUDE PATTERN cublas EXCLUDE PATTERN winograd EXCLUDE PATTERN few_channels EXCLUDE
-          PATTERN doctor EXCLUDE PATTERN examples EXCLUDE)
+          PATTERN examples EXCLUDE)
 endfunction()
 
 # Installs the package, and convoy::convoy, which links all libraries of this build.

@@ -1,11 +1,11 @@
-set(CONVOY_COMPONENTS "engine;comm;models;datasets;train" CACHE STRING
-    "Libraries to build: engine, which includes the kernels, those of comm, models and datasets that are listed, and train, which needs all")
+set(CONVOY_COMPONENTS "engine;comm;cluster;models;datasets;train" CACHE STRING
+    "Libraries to build: engine, which includes the kernels, those of comm, cluster, models and datasets that are listed, and train, which needs all but cluster")
 set(needs_all OFF)
 if(PROJECT_IS_TOP_LEVEL)
   set(needs_all ON)
 endif()
-option(CONVOY_PROGRAMS "Build the programs and benchmarks; needs all libraries" ${needs_all})
-option(CONVOY_TESTS "Build the tests of what is built; needs engine, comm, models and datasets" ${needs_all})
+option(CONVOY_PROGRAMS "Build the programs and benchmarks; needs all libraries; without cluster, no convoy-launch and convoy-doctor" ${needs_all})
+option(CONVOY_TESTS "Build the tests of what is built; needs engine, comm, cluster, models and datasets" ${needs_all})
 option(BUILD_SHARED_LIBS "Build shared libraries" OFF)
 set(CONVOY_CPU_LEVELS "" CACHE STRING
     "Processors for which kernels are compiled besides the baseline, chosen when a program starts: x86-64-v3;x86-64-v4. Needs shared libraries")

@@ -55,7 +55,7 @@ for preset in $(printf '%s\n' "${presets[@]}" | sort -u); do
     debug)
       # The programs double the build. Their tests run in the test build.
       settings=()
-      [[ $all == yes ]] && settings=(-DCONVOY_PROGRAMS=OFF "-DCONVOY_COMPONENTS=engine;comm;models;datasets")
+      [[ $all == yes ]] && settings=(-DCONVOY_PROGRAMS=OFF "-DCONVOY_COMPONENTS=engine;comm;cluster;models;datasets")
       build debug "${settings[@]}"
       ;;
     cuda)

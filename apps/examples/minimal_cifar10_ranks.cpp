@@ -51,7 +51,8 @@ double test_accuracy(const models::Model& model, dist::Communicator& comm, const
 }
 
 void train(const std::filesystem::path& directory, std::int64_t steps) {
-  const std::unique_ptr<dist::Rendezvous> rendezvous = dist::Rendezvous::init();
+  const std::unique_ptr<dist::Rendezvous> rendezvous =
+      dist::Rendezvous::init({.by_store = dist::rendezvous_by_store});
   const dist::RankInfo& rank = rendezvous->info();
   const bool prints = rank.rank == 0;
   const DeviceContext device = choose_device(rank);

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "convoy/apps/cluster/launcher/launcher_link.h"
 #include "convoy/apps/common/counted.h"
 #include "convoy/apps/common/cpu_level/cpu_level.h"
 #include "convoy/apps/common/input_spec.h"
@@ -13,6 +12,7 @@
 #include "convoy/apps/programs/library_loading.h"
 #include "convoy/apps/programs/programs.h"
 #include "convoy/apps/programs/repetitions.h"
+#include "convoy/apps/ranks/cluster.h"
 #include "convoy/apps/ranks/job.h"
 #include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/apps/train/deepspeed_config.h"
@@ -399,7 +399,7 @@ int run(const std::string& name, int argc, char** argv, const TrainerCallbacks& 
   if (!options.config.empty()) line.apply_config(options.config);
   if (options.compute.cpu_level) use_cpu_level(*options.compute.cpu_level);
   if (!options.deepspeed_config.empty()) take_deepspeed_config(name, options, line);
-  if (options.resume.empty() && restarts_of_job() > 0) options.resume = "auto";
+  if (options.resume.empty() && cluster().restarts_of_job() > 0) options.resume = "auto";
   take_from_selection(options);
   // Checks a copy, because --fallback-shapes may change the data set and its recipe later.
   TrainOptions requested = options;

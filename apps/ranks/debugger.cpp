@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "convoy/apps/ranks/cluster.h"
 #include "convoy/apps/ranks/job.h"
 #include "convoy/kernels/base/check.h"
 
@@ -66,7 +67,7 @@ void wait_for_debugger(const char* program, std::optional<std::int64_t> debugged
     if (*debugged == info.rank) await_debugger(program, info);
   };
   if (info.world_size == 1) return await_local();
-  const auto plane = dist::ControlPlane::connect(rendezvous, {});
+  const auto plane = cluster().connect(rendezvous, {});
   const auto communicator = make_cpu_communicator(cpu_communicator_kind(comm, info), rendezvous,
                                                   {.deadline_floor = plane->deadline_floor()});
   {

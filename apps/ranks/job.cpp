@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <exception>
 
-#include "convoy/apps/cluster/launcher/launcher_link.h"
 #include "convoy/apps/common/flag_names.h"
+#include "convoy/apps/ranks/cluster.h"
 #include "convoy/apps/ranks/debugger.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/bootstrap/gpu_sharing.h"
 #include "convoy/comm/bootstrap/thread_rendezvous.h"
-#include "convoy/comm/cluster/hierarchical/hierarchical_communicator.h"
-#include "convoy/comm/cluster/tcp/tcp_communicator.h"
 #include "convoy/comm/core/corruption_error.h"
 #include "convoy/comm/nccl/nccl_communicator.h"
 #include "convoy/comm/transport/mpi/mpi_communicator.h"
@@ -67,7 +65,7 @@ std::string cpu_communicator_kind(const std::string& comm, const dist::RankInfo&
   if (comm != "auto" && comm != "nccl") return comm;
   if (info.source == "threads") return "thread";
   if (info.nodes == 1) return "shm";
-  if (info.nodes < info.world_size) return "hierarchical";
+  if (info.nodes < info.world_size && cluster().communicators.contains("hierarchical")) return "hierarchical";
   return info.source == "mpi" ? "mpi" : "tcp";
 }
 
@@ -77,8 +75,9 @@ std::unique_ptr<dist::Communicator> make_cpu_communicator(const std::string& kin
   const dist::RankInfo& info = rendezvous.info();
   if (kind == "mpi") return dist::make_mpi_communicator(rendezvous, options);
   if (kind == "thread") return dist::make_thread_communicator(rendezvous, options);
-  if (kind == "tcp") return dist::make_tcp_communicator(rendezvous, options);
-  if (kind == "hierarchical") return dist::make_hierarchical_communicator(rendezvous, {.comm = options});
+  if (const auto between_hosts = cluster().communicators.find(kind);
+      between_hosts != cluster().communicators.end())
+    return between_hosts->second(rendezvous, options);
   check(info.nodes == 1, "--comm shm: found ranks on {} hosts, expected one host; use mpi or tcp",
         info.nodes);
   return dist::make_shm_communicator(info.rank, info.world_size,
@@ -92,8 +91,10 @@ void add_job_flags(CommandLine& line, JobOptions& options) {
            "Rendezvous: auto (from the launcher), mpi, env (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), "
            "tcp://HOST:PORT, file:///PATH",
            {.value = "PLACE", .advanced = true});
+  std::vector<std::string> backends = {"auto", "nccl", "mpi", "shm", "thread"};
+  if (cluster().communicators.contains("tcp")) backends.insert(backends.end() - 1, "tcp");
   line.add("comm", &options.comm, "Communication backend",
-           {.value = "NAME", .choices = {"auto", "nccl", "mpi", "shm", "tcp", "thread"}, .advanced = true});
+           {.value = "NAME", .choices = backends, .advanced = true});
   line.add("comm-timeout", &options.comm_timeout,
            "Timeout of the rendezvous and of each collective (seconds)",
            {.value = "SECONDS", .minimum = 0.1, .maximum = 1e6, .advanced = true});
@@ -122,7 +123,9 @@ std::unique_ptr<dist::Rendezvous> rendezvous_of(const JobOptions& options) {
   if (options.rendezvous == "auto")
     if (const auto warning = dist::contradiction_with_mpirun(dist::environment_variables()))
       fmt::print(stderr, "warning: {}\n", with_flag_names(*warning));
-  return dist::Rendezvous::init({.init_method = options.rendezvous, .timeout_seconds = options.comm_timeout});
+  return dist::Rendezvous::init({.init_method = options.rendezvous,
+                                 .timeout_seconds = options.comm_timeout,
+                                 .by_store = cluster().by_store});
 }
 
 }  // namespace
@@ -137,7 +140,7 @@ Job::Job(const JobOptions& options, std::unique_ptr<dist::Rendezvous> rendezvous
 
 void Job::join(std::unique_ptr<dist::Rendezvous> rendezvous) {
   rendezvous_ = std::move(rendezvous);
-  plane_ = dist::ControlPlane::connect(
+  plane_ = cluster().connect(
       *rendezvous_, {.timeout_seconds = options_.comm_timeout,
                      .warn_after_seconds = options_.comm_warning,
                      .on_warning =
@@ -231,7 +234,9 @@ void Job::report_and_abort() {
   throw ReportedError(failure.code, failure.what);
 }
 
-bool Job::can_regroup() const { return may_regroup() && !in_threads() && options_.rendezvous == "auto"; }
+bool Job::can_regroup() const {
+  return cluster().may_regroup() && !in_threads() && options_.rendezvous == "auto";
+}
 
 void Job::abandon_group() {
   Failure failure = to_failure(std::current_exception());
@@ -250,12 +255,14 @@ void Job::regroup(std::int64_t step, const DeviceContext& device) {
     control_.reset();
   }
   plane_->leave();
-  const auto variables = request_group(step);
+  const auto variables = cluster().request_group(step);
   if (!variables) throw ReportedError(ExitCode::peer, "there is no new group");
   rendezvous_.reset();  // before the new one: its server, on rank 0, may be at the same port
   abort_reason_.clear();
-  join(dist::Rendezvous::init(
-      {.init_method = "env", .timeout_seconds = options_.comm_timeout, .variables = *variables}));
+  join(dist::Rendezvous::init({.init_method = "env",
+                               .timeout_seconds = options_.comm_timeout,
+                               .variables = *variables,
+                               .by_store = cluster().by_store}));
   connect(device);
 }
 
@@ -294,7 +301,7 @@ void Job::connect(const DeviceContext& device) {
           "--comm {}: supports only the CPU, found --device {}; expected nccl", options_.comm, device.name());
   });
   devices_ = {device.name()};
-  device.memory().set_observer(dist::ControlPlane::kRecordedBytes, plane_->allocation_recorder());
+  device.memory().set_observer(dist::JobControl::kRecordedBytes, plane_->allocation_recorder());
   if (is_alone()) return;
   devices_ = rendezvous_->all_gather(device.name());
   if (!is_gpu) return;

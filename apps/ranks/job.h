@@ -12,8 +12,8 @@
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/comm/bootstrap/rendezvous.h"
-#include "convoy/comm/cluster/control/control_plane.h"
 #include "convoy/comm/core/communicator.h"
+#include "convoy/comm/core/job_control.h"
 #include "convoy/comm/parallel/consistency.h"
 
 namespace convoy {
@@ -108,8 +108,8 @@ class Job {
   /// collective among all ranks. Null if there is one rank.
   dist::Communicator* host();
 
-  /// Returns the control plane: phases, stop signals and the flight recorder of this rank.
-  dist::ControlPlane& control_plane() { return *plane_; }
+  /// Returns what the ranks tell each other besides their collectives: the control plane, in a build that has it.
+  dist::JobControl& control_plane() { return *plane_; }
 
   /// Returns the device names by rank, such as "cuda:1". Valid after connect().
   const std::vector<std::string>& devices() const { return devices_; }
@@ -156,7 +156,7 @@ class Job {
   std::function<void(ExitCode)> on_failure_;
   int ranks_on_my_cores_ = 1;
   std::vector<std::string> devices_;
-  std::unique_ptr<dist::ControlPlane> plane_;
+  std::unique_ptr<dist::JobControl> plane_;
   std::mutex mutex_;          // guards the next five against the thread of the control plane
   std::string abort_reason_;  // empty: none
   std::unique_ptr<dist::Communicator> control_;

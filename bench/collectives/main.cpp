@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "bench/collectives/report.h"
-#include "convoy/apps/cluster/doctor/host.h"
+#include "convoy/apps/common/machine.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/apps/train/setup.h"
@@ -49,16 +49,16 @@ class Communicators {
 
 RunInfo describe(const Job& job, dist::Communicator& measured, const DeviceContext& device,
                  std::int64_t threads) {
-  const doctor::RankFacts facts = doctor::examine_host(dist::environment_variables());
+  const Machine machine = this_machine();
   return {.backend = measured.name(),
           .ranks = job.is_alone() ? fmt::format("one process, {}", measured.name()) : job.describe(),
-          .processor = facts.cpu.processor,
-          .system = facts.system,
-          .cores = static_cast<int>(facts.cpu.cores.size()),
-          .machine_cores = facts.cpu.machine_cores,
+          .processor = machine.processor,
+          .system = machine.system,
+          .cores = static_cast<int>(machine.cores.size()),
+          .machine_cores = machine.online_cores,
           .threads = static_cast<int>(threads),
           .hardware = device.hardware(),
-          .libraries = facts.libraries,
+          .libraries = machine.libraries,
           .all = job.all(),
           .devices = job.devices()};
 }

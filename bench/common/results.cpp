@@ -4,7 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "convoy/apps/cluster/doctor/load.h"
+#include "convoy/apps/common/machine.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 
@@ -23,8 +23,7 @@ nlohmann::ordered_json to_json(const Spread& spread) {
 }
 
 void warn_if_busy(const std::string& program) {
-  if (const auto warning = doctor::busy_machine_warning())
-    fmt::print(stderr, "{}: warning: {}\n", program, *warning);
+  if (const auto warning = busy_machine_warning()) fmt::print(stderr, "{}: warning: {}\n", program, *warning);
 }
 
 void check_writable(const std::string& file) {

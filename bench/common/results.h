@@ -17,7 +17,7 @@ Spread spread_of(std::vector<double> values);
 /// Returns the spread as JSON.
 nlohmann::ordered_json to_json(const Spread& spread);
 
-/// Prints a warning to stderr if other processes use the machine (doctor::busy_machine_warning()).
+/// Prints a warning to stderr if other processes use the machine (busy_machine_warning()).
 void warn_if_busy(const std::string& program);
 
 /// Throws OutputError if the file of --json cannot be written. Called before anything is measured.

@@ -7,7 +7,7 @@
 #include "bench/kernels/count_table.h"
 #include "bench/kernels/op_run.h"
 #include "bench/kernels/stopwatch.h"
-#include "convoy/apps/cluster/doctor/host.h"
+#include "convoy/apps/common/machine.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/version.h"
 
@@ -188,9 +188,9 @@ void KernelBenchmarks::measure_ceilings(const DeviceContext& device) {
 
 void KernelBenchmarks::describe(const ComputeOptions& compute, const Precision& precision,
                                 std::int64_t batch) const {
-  const doctor::RankFacts host = doctor::examine_host(dist::environment_variables());
+  const Machine host = this_machine();
   benchmark::AddCustomContext("version", kVersion);
-  benchmark::AddCustomContext("processor", host.cpu.processor);
+  benchmark::AddCustomContext("processor", host.processor);
   benchmark::AddCustomContext("system", host.system);
   std::vector<std::string> libraries = host.libraries;
   if (!device_->hardware().empty()) libraries.push_back(device_->hardware());

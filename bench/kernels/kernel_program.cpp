@@ -6,9 +6,9 @@
 
 #include "bench/kernels/convolution_rows.h"
 #include "bench/kernels/kernel_benchmarks.h"
-#include "convoy/apps/cluster/doctor/load.h"
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/compute.h"
+#include "convoy/apps/common/machine.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/bench/kernels/user_op.h"
 #include "convoy/kernels/base/check.h"
@@ -140,7 +140,7 @@ int run(const std::string& program, int argc, char** argv, const std::vector<Use
   if (!lists) {
     const DeviceContext device = open_device(flags.compute, precision);
     check_precision(precision, device);
-    if (const auto warning = doctor::busy_machine_warning())
+    if (const auto warning = busy_machine_warning())
       fmt::print(stderr, "{}: warning: {}\n", program, *warning);
     benchmarks.measure_ceilings(device);
     benchmarks.describe(flags.compute, precision, flags.batch);

@@ -3,12 +3,10 @@
 
 #include "bench/common/results.h"
 #include "bench/loader/measure.h"
-#include "convoy/apps/cluster/doctor/host.h"
-#include "convoy/apps/cluster/doctor/load.h"
 #include "convoy/apps/common/command_line.h"
+#include "convoy/apps/common/machine.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/train/report/progress.h"
-#include "convoy/comm/bootstrap/environment.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/version.h"
 
@@ -66,12 +64,11 @@ int run(int argc, char** argv) {
   CommandLine line = loader_command_line(options);
   if (!line.parse(argc, argv)) return 0;
   check_writable(options.json);
-  const auto warning = doctor::busy_machine_warning();
-  const doctor::RankFacts host = doctor::examine_host(dist::environment_variables());
+  const auto warning = busy_machine_warning();
+  const Machine host = this_machine();
   Json report = {
       {"version", kVersion},
-      {"machine",
-       {{"processor", host.cpu.processor}, {"cores", host.cpu.cores.size()}, {"system", host.system}}},
+      {"machine", {{"processor", host.processor}, {"cores", host.cores.size()}, {"system", host.system}}},
       {"batch_size", options.batch_size},
       {"workers", options.data.workers}};
   report.update(to_json(measure_loader(options)));

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/common/results.h"
-#include "convoy/apps/cluster/doctor/host.h"
+#include "convoy/apps/common/machine.h"
 #include "convoy/apps/train/report/progress.h"
 #include "convoy/version.h"
 
@@ -45,7 +45,7 @@ std::string joined(const Json& words) {
 Json about_step(const StepOptions& options, const std::string& hardware, const std::string& ranks,
                 int world_size) {
   const TrainOptions& training = options.training;
-  const doctor::RankFacts host = doctor::examine_host(dist::environment_variables());
+  const Machine host = this_machine();
   Json libraries = host.libraries;
   if (!hardware.empty()) libraries.push_back(hardware);
   return {{"version", kVersion},
@@ -60,8 +60,7 @@ Json about_step(const StepOptions& options, const std::string& hardware, const s
           {"ranks", ranks},
           {"world_size", world_size},
           {"libraries", libraries},
-          {"machine",
-           {{"processor", host.cpu.processor}, {"cores", host.cpu.cores.size()}, {"system", host.system}}},
+          {"machine", {{"processor", host.processor}, {"cores", host.cores.size()}, {"system", host.system}}},
           {"steps", *options.steps},
           {"rounds", options.rounds},
           {"warmup", options.warmup}};

@@ -82,6 +82,7 @@ namespace convoy::kernels {}
 // Ranks: rendezvous, communicators and data-parallel training
 #include "convoy/comm/bootstrap/rendezvous.h"
 #include "convoy/comm/cluster/hierarchical/hierarchical_communicator.h"
+#include "convoy/comm/cluster/store/store_rendezvous.h"
 #include "convoy/comm/core/communicator.h"
 #include "convoy/comm/nccl/nccl_communicator.h"
 #include "convoy/comm/parallel/broadcast.h"

@@ -31,6 +31,9 @@ endmacro()
 # MPI and NCCL are optional.
 macro(convoy_find_comm_dependencies)
   find_package(MPI QUIET COMPONENTS C)
+endmacro()
+
+macro(convoy_find_cluster_dependencies)
   find_package(OpenSSL REQUIRED)
 endmacro()
 

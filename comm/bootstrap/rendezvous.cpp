@@ -7,7 +7,6 @@
 #include "convoy/comm/bootstrap/host.h"
 #include "convoy/comm/bootstrap/mpi_rendezvous.h"
 #include "convoy/comm/bootstrap/rendezvous_plan.h"
-#include "convoy/comm/bootstrap/store_rendezvous.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
@@ -54,11 +53,16 @@ std::unique_ptr<Rendezvous> Rendezvous::init(const RendezvousOptions& options) {
   const RendezvousPlan plan = plan_rendezvous(options.init_method, variables);
   switch (plan.method) {
     case RendezvousPlan::Method::mpi: return rendezvous_by_mpi(plan, options);
-    case RendezvousPlan::Method::tcp: return rendezvous_by_tcp(plan, options);
-    case RendezvousPlan::Method::file: return rendezvous_by_file(plan, options);
-    case RendezvousPlan::Method::single_process: break;
+    case RendezvousPlan::Method::single_process: return std::make_unique<SingleProcess>(plan);
+    case RendezvousPlan::Method::tcp:
+    case RendezvousPlan::Method::file: break;
   }
-  return std::make_unique<SingleProcess>(plan);
+  check(
+      options.by_store != nullptr,
+      "rendezvous by {}: this program is built without key-value stores (component cluster), expected ranks "
+      "started by MPI",
+      plan.note);
+  return options.by_store(plan, options);
 }
 
 }  // namespace convoy::dist

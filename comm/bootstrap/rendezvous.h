@@ -10,6 +10,14 @@
 
 namespace convoy::dist {
 
+class Rendezvous;
+struct RendezvousOptions;
+struct RendezvousPlan;
+
+/// Initializes the rank of a plan through a key-value store. Throws the errors of Rendezvous::init().
+using RendezvousByStore = std::unique_ptr<Rendezvous>(const RendezvousPlan& plan,
+                                                      const RendezvousOptions& options);
+
 /// Options of Rendezvous::init().
 struct RendezvousOptions {
   /// "auto", "mpi", "tcp://HOST:PORT", "file:///PATH" or "env".
@@ -17,6 +25,8 @@ struct RendezvousOptions {
   double timeout_seconds = 60;  // of init() and of every collective call
   /// Replace environment variables of the same names.
   std::map<std::string, std::string> variables = {};
+  /// For ranks that meet without MPI: rendezvous_by_store() of comm/cluster/store. Null: such jobs are refused.
+  RendezvousByStore* by_store = nullptr;
 };
 
 /// The initialized ranks of a job. It exchanges small amounts of data, rarely; communicators exchange the

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "convoy/comm/bootstrap/environment.h"
+#include "convoy/comm/cluster/store/store_rendezvous.h"
 #include "tests/testing/support/rank_processes.h"
 
 namespace convoy::testing {
@@ -16,6 +17,11 @@ void set_launch(int rank, int world_size) {
   setenv("WORLD_SIZE", std::to_string(world_size).c_str(), 1);
 }
 
+std::unique_ptr<dist::Rendezvous> init_rendezvous(const std::string& where, double timeout_seconds) {
+  return dist::Rendezvous::init(
+      {.init_method = where, .timeout_seconds = timeout_seconds, .by_store = dist::rendezvous_by_store});
+}
+
 void run_rendezvous_ranks(int ranks, const std::string& where,
                           const std::function<void(dist::Rendezvous&)>& body,
                           const std::function<void(const std::vector<pid_t>&)>& in_parent) {
@@ -23,7 +29,7 @@ void run_rendezvous_ranks(int ranks, const std::string& where,
       ranks,
       [&](const ForkedRank& rank) {
         set_launch(rank.rank, rank.size);
-        const auto rendezvous = dist::Rendezvous::init({.init_method = where, .timeout_seconds = 40});
+        const auto rendezvous = init_rendezvous(where, 40);
         body(*rendezvous);
         rank.wait_for_peers();  // rank 0 serves the store until all ranks are done
       },

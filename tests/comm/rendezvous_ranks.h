@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,10 @@ namespace convoy::testing {
 
 /// Sets RANK and WORLD_SIZE in this process and removes all other variables of launchers.
 void set_launch(int rank, int world_size);
+
+/// Initializes this process at `where`, which may be a key-value store.
+std::unique_ptr<dist::Rendezvous> init_rendezvous(const std::string& where = "auto",
+                                                  double timeout_seconds = 60);
 
 /// Forks `ranks` processes, each of which is initialized at `where` and runs `body`. A failure in any of them
 /// fails the test. `in_parent` runs in the test process meanwhile, with the process IDs.

@@ -1,9 +1,7 @@
 #include "convoy/apps/cluster/doctor/host.h"
 
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,13 +13,11 @@
 #include <sstream>
 
 #include "convoy/apps/cluster/doctor/network.h"
+#include "convoy/apps/common/machine.h"
 #include "convoy/comm/bootstrap/host.h"
 #include "convoy/comm/cluster/net/secret.h"
-#include "convoy/comm/core/library_versions.h"
-#include "convoy/datasets/formats/image/pixels.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
-#include "convoy/kernels/runtime/library_versions.h"
 #include "convoy/version.h"
 
 namespace convoy::doctor {
@@ -33,25 +29,6 @@ std::string line_of(const std::filesystem::path& file) {
   std::string line;
   std::getline(in, line);
   return line;
-}
-
-/// Returns the value of the first line "KEY: VALUE" whose key begins with `key`, without leading blanks.
-std::string value_in(const std::filesystem::path& file, const std::string& key) {
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) {
-    const std::size_t colon = line.find(':');
-    if (colon == std::string::npos || !line.starts_with(key)) continue;
-    const std::size_t begin = line.find_first_not_of(" \t", colon + 1);
-    return begin == std::string::npos ? "" : line.substr(begin);
-  }
-  return "";
-}
-
-/// Returns an entry of /proc/meminfo in bytes.
-std::uint64_t memory_of(const std::string& key) {
-  std::uint64_t kilobytes = 0;
-  std::istringstream(value_in("/proc/meminfo", key)) >> kilobytes;
-  return kilobytes * 1024;
 }
 
 /// Returns the CPU quota from the files of control groups version 2 or 1.
@@ -84,12 +61,6 @@ LimitFacts limits_of_this_process() {
   return limits;
 }
 
-std::string system_text() {
-  utsname names{};
-  uname(&names);
-  return fmt::format("{} {}, {}", names.sysname, names.release, names.machine);
-}
-
 /// Returns the variables that affect launchers, communication libraries and OpenMP.
 dist::Variables select_variables(const dist::Variables& variables) {
   constexpr const char* kNames[] = {
@@ -114,16 +85,6 @@ double parse_cpu_quota(const std::string& text) {
   double quota = 0, period = 0;
   std::istringstream in(text);
   return in >> quota >> period && quota > 0 && period > 0 ? quota / period : 0;
-}
-
-std::vector<int> cores_of_this_process() {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  std::vector<int> cores;
-  if (sched_getaffinity(0, sizeof mask, &mask) != 0) return cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &mask)) cores.push_back(core);
-  return cores;
 }
 
 std::string format_cores(const std::vector<int>& cores) {
@@ -157,24 +118,23 @@ double measure_copy_rate() {
 
 RankFacts examine_host(const dist::Variables& variables) {
   RankFacts facts;
+  const Machine machine = this_machine();
   const dist::HostId host = dist::this_host();
   facts.host_name = facts.host = host.name;
   facts.machine = host.boot;
-  facts.system = system_text();
+  facts.system = machine.system;
   facts.process = getpid();
   facts.parent = line_of(fmt::format("/proc/{}/comm", getppid()));
   facts.program = io::hash_file("/proc/self/exe");
   facts.version = kVersion;
-  facts.libraries = {onednn_version_text(), openblas_version_text(), data::jpeg_decoder_text()};
-  for (const std::string& text : {dist::mpi_version_text(), dist::nccl_version_text()})
-    if (!text.empty()) facts.libraries.push_back(text);
+  facts.libraries = machine.libraries;
   facts.variables = select_variables(variables);
-  facts.cpu = {.processor = value_in("/proc/cpuinfo", "model name"),
-               .machine_cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)),
-               .cores = cores_of_this_process(),
+  facts.cpu = {.processor = machine.processor,
+               .machine_cores = machine.online_cores,
+               .cores = machine.cores,
                .quota = quota_of_this_container(),
-               .memory_bytes = memory_of("MemTotal"),
-               .memory_available = memory_of("MemAvailable")};
+               .memory_bytes = machine.memory_bytes,
+               .memory_available = machine.memory_available};
   facts.limits = limits_of_this_process();
   facts.interfaces = list_addresses();
   facts.interface_names = list_interfaces();

@@ -12,9 +12,6 @@ namespace convoy::doctor {
 /// Collects all facts that need no rendezvous, except those about GPUs.
 RankFacts examine_host(const dist::Variables& variables);
 
-/// Returns the cores that this process may use, in ascending order.
-std::vector<int> cores_of_this_process();
-
 /// Returns the memory copy rate of this process in B/s: the maximum of several copies.
 double measure_copy_rate();
 

@@ -14,6 +14,7 @@
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/ranks/debugger.h"
 #include "convoy/apps/ranks/job.h"
+#include "convoy/comm/cluster/store/store_rendezvous.h"
 #include "convoy/comm/nccl/nccl_communicator.h"
 #include "convoy/comm/transport/self_communicator.h"
 #include "convoy/engine/io/file.h"
@@ -219,8 +220,9 @@ int run(int argc, char** argv) {
   RankFacts facts = examine_host(variables);
   std::unique_ptr<dist::Rendezvous> rendezvous;
   try {
-    rendezvous = dist::Rendezvous::init(
-        {.init_method = options.job.rendezvous, .timeout_seconds = options.job.comm_timeout});
+    rendezvous = dist::Rendezvous::init({.init_method = options.job.rendezvous,
+                                         .timeout_seconds = options.job.comm_timeout,
+                                         .by_store = dist::rendezvous_by_store});
   } catch (const Error& error) {
     fail_alone(error, facts);
   }

@@ -8,10 +8,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "convoy/apps/cluster/doctor/host.h"
-#include "convoy/apps/cluster/doctor/load.h"
 #include "convoy/apps/common/config_file.h"
 #include "convoy/apps/common/data_source.h"
+#include "convoy/apps/common/machine.h"
 #include "convoy/apps/programs/library_loading.h"
 #include "convoy/apps/programs/npy.h"
 #include "convoy/apps/train/report/evaluation_file.h"
@@ -284,24 +283,24 @@ TEST(BusyMachine, CoreTimesAreThoseOfTheGivenCores) {
   const std::string stat =
       "cpu  900 0 0 900 0 0 0 0 0 0\ncpu0 10 1 2 80 5 3 4 6 99 99\ncpu1 7 0 0 3 0 0 0 0 0 0\n"
       "cpu10 1000 0 0 0 0 0 0 0 0 0\nctxt 5\n";
-  const doctor::CoreTimes first = doctor::core_times(stat, {0});
+  const CoreTimes first = core_times(stat, {0});
   EXPECT_EQ(first.busy, 10u + 1 + 2 + 3 + 4 + 6);
   EXPECT_EQ(first.total, first.busy + 80 + 5);
-  const doctor::CoreTimes both = doctor::core_times(stat, {0, 1, 64});
+  const CoreTimes both = core_times(stat, {0, 1, 64});
   EXPECT_EQ(both.busy, first.busy + 7);
   EXPECT_EQ(both.total, first.total + 10);
-  EXPECT_EQ(doctor::core_times("cpu0 x", {0}).total, 0u);
+  EXPECT_EQ(core_times("cpu0 x", {0}).total, 0u);
 }
 
 TEST(BusyMachine, IsReported) {
   std::vector<pid_t> others;
-  for (std::size_t i = 0; i < doctor::cores_of_this_process().size(); ++i) {
+  for (std::size_t i = 0; i < cores_of_this_process().size(); ++i) {
     const pid_t child = fork();
     if (child == 0)
       while (true) asm volatile("");  // else the compiler may drop the loop
     others.push_back(child);
   }
-  const std::optional<std::string> warning = doctor::busy_machine_warning();
+  const std::optional<std::string> warning = busy_machine_warning();
   for (const pid_t child : others) {
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);

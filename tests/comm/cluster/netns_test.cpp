@@ -46,7 +46,7 @@ class Hosts : public ::testing::Test {
         [&](const ForkedRank& rank) {
           hosts.enter(rank.rank / per_host);
           set_launch(rank.rank, rank.size);
-          const auto rendezvous = dist::Rendezvous::init({.init_method = where, .timeout_seconds = 40});
+          const auto rendezvous = init_rendezvous(where, 40);
           body(*rendezvous);
           rank.wait_for_peers();
         },
@@ -88,8 +88,7 @@ TEST_F(Hosts, ReportUnreachableRanks) {
   run_forked_ranks(2, [&](const ForkedRank& rank) {
     hosts.enter(rank.rank);
     set_launch(rank.rank, rank.size);
-    const std::string error =
-        message_of<PeerError>([&] { dist::Rendezvous::init({.init_method = tcp(), .timeout_seconds = 1}); });
+    const std::string error = message_of<PeerError>([&] { init_rendezvous(tcp(), 1); });
     EXPECT_THAT(error, HasSubstr(rank.rank == 0 ? "rank 0 has joined, rank 1 is missing"
                                                 : "rank 1 waited 1 s for rank 0 at tcp://10.213.77.1:29500"));
   });
@@ -149,8 +148,7 @@ TEST_F(Hosts, FailTogetherWithSharedFile) {
     set_launch(rank.rank, rank.size);
     if (rank.rank == 1) setenv("CONVOY_INTERFACE", "no-such-interface", 1);
     try {
-      const auto rendezvous =
-          dist::Rendezvous::init({.init_method = "file://" + (directory.path() / "rendezvous").string()});
+      const auto rendezvous = init_rendezvous("file://" + (directory.path() / "rendezvous").string());
       dist::make_tcp_communicator(*rendezvous);
       ADD_FAILURE() << "created without rank 1";
     } catch (const Error& error) {
@@ -213,8 +211,7 @@ TEST_F(Hosts, RefuseAnImpostor) {
     hosts.enter(rank.rank);
     set_launch(rank.rank, rank.size);
     setenv("CONVOY_SECRET", rank.rank == 0 ? "the secret of the job" : "a guess of the secret", 1);
-    const std::string error =
-        message_of<PeerError>([&] { dist::Rendezvous::init({.init_method = tcp(), .timeout_seconds = 3}); });
+    const std::string error = message_of<PeerError>([&] { init_rendezvous(tcp(), 3); });
     EXPECT_THAT(error, HasSubstr(rank.rank == 0 ? "rank 0 has joined, rank 1 is missing"
                                                 : "rank 0 there has another CONVOY_SECRET"));
     rank.wait_for_peers();

@@ -115,8 +115,7 @@ TEST_P(RendezvousTest, ReportsMissingRanks) {
     const double timeout = rank.rank == 3 ? kPatience : 2;
     set_launch(rank.rank, rank.size);
     const double seconds = seconds_of([&] {
-      const std::string error = message_of<PeerError>(
-          [&] { dist::Rendezvous::init({.init_method = where, .timeout_seconds = timeout}); });
+      const std::string error = message_of<PeerError>([&] { init_rendezvous(where, timeout); });
       EXPECT_THAT(error, HasSubstr(where));
       EXPECT_THAT(error, HasSubstr("after 2 s ranks 0, 1, 3 have joined, rank 2 is missing"));
     });
@@ -129,7 +128,7 @@ TEST_P(RendezvousTest, WaitsForLateRanks) {
   run_forked_ranks(3, [&](const ForkedRank& rank) {
     std::this_thread::sleep_for(std::chrono::milliseconds(400 * ((rank.rank + 1) % 3)));  // rank 1 last
     set_launch(rank.rank, rank.size);
-    dist::Rendezvous::init({.init_method = where, .timeout_seconds = kPatience})->barrier();
+    init_rendezvous(where, kPatience)->barrier();
   });
 }
 
@@ -141,7 +140,7 @@ TEST_P(RendezvousTest, RefusesDuplicateRank) {
     std::unique_ptr<dist::Rendezvous> rendezvous;  // kept until all processes have tried
     std::string error;
     try {
-      rendezvous = dist::Rendezvous::init({.init_method = where, .timeout_seconds = kPatience});
+      rendezvous = init_rendezvous(where, kPatience);
     } catch (const PeerError& refused) {
       error = refused.what();
     }
@@ -157,7 +156,7 @@ TEST_P(RendezvousTest, KeepsTwoJobsSeparate) {
   run_forked_ranks(4, [&](const ForkedRank& rank) {
     const int job = rank.rank / 2;
     set_launch(rank.rank % 2, 2);
-    const auto rendezvous = dist::Rendezvous::init({.init_method = urls[job], .timeout_seconds = kPatience});
+    const auto rendezvous = init_rendezvous(urls[job], kPatience);
     for (int round = 0; round < 10; ++round)
       for (const std::string& text : rendezvous->all_gather(std::to_string(job)))
         EXPECT_EQ(text, std::to_string(job));
@@ -171,9 +170,9 @@ TEST_P(RendezvousTest, RefusesSecondJobAtSameLocation) {
     set_launch(rank.rank % 2, 2);
     setenv("CONVOY_JOB", first ? "first" : "second", 1);
     std::unique_ptr<dist::Rendezvous> rendezvous;
-    if (first) rendezvous = dist::Rendezvous::init({.init_method = where, .timeout_seconds = kPatience});
+    if (first) rendezvous = init_rendezvous(where, kPatience);
     rank.exchange("");  // the second job starts now
-    const auto init = [&] { dist::Rendezvous::init({.init_method = where, .timeout_seconds = kPatience}); };
+    const auto init = [&] { init_rendezvous(where, kPatience); };
     if (rank.rank == 2) {
       EXPECT_THAT(message_of<UsageError>(init),
                   AnyOf(HasSubstr("is in use"), HasSubstr("another job uses the file")));
@@ -189,7 +188,7 @@ TEST_P(RendezvousTest, FailsOnAllRanksWhenOneFails) {
   const std::string where = new_url();
   run_forked_ranks(3, [&](const ForkedRank& rank) {
     set_launch(rank.rank, rank.size);
-    auto rendezvous = dist::Rendezvous::init({.init_method = where, .timeout_seconds = kPatience});
+    auto rendezvous = init_rendezvous(where, kPatience);
     if (rank.rank == 1) {
       EXPECT_THROW(
           {
@@ -213,7 +212,7 @@ TEST_P(RendezvousTest, ReportsKilledRank) {
   run_forked_ranks(3, [&](const ForkedRank& rank) {
     set_launch(rank.rank, rank.size);
     rank.exchange("");
-    const auto rendezvous = dist::Rendezvous::init({.init_method = where, .timeout_seconds = 2});
+    const auto rendezvous = init_rendezvous(where, 2);
     rank.exchange("");
     if (rank.rank == 2) kill(getpid(), SIGKILL);
     EXPECT_THAT(message_of<PeerError>([&] { rendezvous->barrier(); }), HasSubstr("rank 2 is missing"));
@@ -226,7 +225,7 @@ TEST_P(RendezvousTest, FailsWhenRank0IsKilled) {
   for (int job = 0; job < 2; ++job) {  // the second job uses the same location
     run_forked_ranks(3, [&](const ForkedRank& rank) {
       set_launch(rank.rank, rank.size);
-      const auto rendezvous = dist::Rendezvous::init({.init_method = where, .timeout_seconds = kPatience});
+      const auto rendezvous = init_rendezvous(where, kPatience);
       rendezvous->barrier();
       if (job == 1) return;
       rank.exchange("");  // all ranks have left the barrier
@@ -295,7 +294,7 @@ TEST(TcpRendezvous, ReportsPortInUse) {
   run_forked_ranks(2, [&](const ForkedRank& rank) {
     set_launch(rank.rank, rank.size);
     const double seconds = seconds_of([&] {
-      const auto init = [&] { dist::Rendezvous::init({.init_method = where, .timeout_seconds = 1}); };
+      const auto init = [&] { init_rendezvous(where, 1); };
       if (rank.rank == 0) {
         EXPECT_THAT(message_of<UsageError>(init), HasSubstr("in use; choose another port"));
       } else {
@@ -312,8 +311,7 @@ TEST(TcpRendezvous, ReportsUnreachableRank0) {
     set_launch(rank.rank, rank.size);
     for (const char* where : {"tcp://127.0.0.1:1", "tcp://192.0.2.1:29500", "tcp://unknown.invalid:29500"}) {
       const double seconds = seconds_of([&] {
-        EXPECT_THAT(message_of<PeerError>(
-                        [&] { dist::Rendezvous::init({.init_method = where, .timeout_seconds = 0.5}); }),
+        EXPECT_THAT(message_of<PeerError>([&] { init_rendezvous(where, 0.5); }),
                     HasSubstr(std::string("rank 1 waited 0.5 s for rank 0 at ") + where));
       });
       EXPECT_LT(seconds, kPatience) << where;  // name resolution may be slow
@@ -324,11 +322,11 @@ TEST(TcpRendezvous, ReportsUnreachableRank0) {
 TEST(Rendezvous, OfOneProcessNeedsNoStore) {
   run_forked_ranks(1, [](const ForkedRank&) {
     set_launch(0, 1);
-    auto rendezvous = dist::Rendezvous::init();
+    auto rendezvous = init_rendezvous();
     EXPECT_EQ(rendezvous->info().source, "environment");
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
-    rendezvous = dist::Rendezvous::init();
+    rendezvous = init_rendezvous();
     EXPECT_EQ(rendezvous->info().source, "one process");
     EXPECT_EQ(rendezvous->info().world_size, 1);
     EXPECT_EQ(rendezvous->note(), "one process");
@@ -354,7 +352,7 @@ TEST(Rendezvous, RaisesTheLimitOfFileDescriptors) {
     const rlim_t hard = limit.rlim_max;
     limit.rlim_cur = 256;
     setrlimit(RLIMIT_NOFILE, &limit);
-    dist::Rendezvous::init();
+    init_rendezvous();
     getrlimit(RLIMIT_NOFILE, &limit);
     _exit(limit.rlim_cur == std::min<rlim_t>(hard, 1 << 20) ? 0 : 1);
   }

@@ -367,7 +367,7 @@ TEST(TcpCommunicator, IgnoresStrangers) {
 TEST(TcpCommunicator, OfOneRank) {
   run_forked_ranks(1, [](const ForkedRank&) {
     set_launch(0, 1);
-    const auto rendezvous = dist::Rendezvous::init();
+    const auto rendezvous = init_rendezvous();
     const auto comm = dist::make_tcp_communicator(*rendezvous);
     DeviceValues<float> data(*comm, {3.0F});
     comm->all_reduce(data.view());

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "convoy/comm/bootstrap/rendezvous.h"
+#include "convoy/comm/cluster/store/store_rendezvous.h"
 #include "convoy/comm/nccl/nccl_communicator.h"
 #include "convoy/comm/transport/shm/shm_communicator.h"
 #include "convoy/kernels/base/error.h"
@@ -62,7 +63,8 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   convoy::testing::shares_gpu = argc > 1 && std::string(argv[1]) == "--share-gpu";
   try {
-    const auto rendezvous = convoy::dist::Rendezvous::init({.init_method = "env"});
+    const auto rendezvous =
+        convoy::dist::Rendezvous::init({.init_method = "env", .by_store = convoy::dist::rendezvous_by_store});
     if (convoy::testing::shares_gpu) convoy::dist::let_nccl_share_gpus(rendezvous->info().rank);
     convoy::testing::group = rendezvous.get();
     return RUN_ALL_TESTS();

@@ -6,7 +6,7 @@
 using namespace convoy;
 
 int main() {
-  const auto rendezvous = dist::Rendezvous::init();
+  const auto rendezvous = dist::Rendezvous::init({.by_store = dist::rendezvous_by_store});
   const dist::RankInfo& rank = rendezvous->info();
   const auto comm = rank.world_size == 1 ? dist::make_self_communicator()
                                          : dist::make_hierarchical_communicator(*rendezvous);

@@ -1,9 +1,10 @@
-#include "convoy/comm/bootstrap/store_rendezvous.h"
+#include "convoy/comm/cluster/store/store_rendezvous.h"
 
 #include <algorithm>
 #include <exception>
 
 #include "convoy/comm/bootstrap/host.h"
+#include "convoy/comm/bootstrap/rendezvous_plan.h"
 #include "convoy/comm/cluster/store/file_store.h"
 #include "convoy/comm/cluster/store/tcp_store.h"
 #include "convoy/comm/core/rank_text.h"
@@ -129,24 +130,19 @@ class StoreRendezvous final : public Rendezvous {
 
 }  // namespace
 
-std::unique_ptr<Rendezvous> rendezvous_by_tcp(const RendezvousPlan& plan, const RendezvousOptions& options) {
+std::unique_ptr<Rendezvous> rendezvous_by_store(const RendezvousPlan& plan,
+                                                const RendezvousOptions& options) {
   const Deadline deadline(options.timeout_seconds);
-  auto store = std::make_unique<TcpStore>(
-      plan.endpoint, StoreMember{.rank = plan.rank, .world_size = plan.world_size, .job = plan.job}, deadline,
-      plan.other_ports);
+  const StoreMember member{.rank = plan.rank, .world_size = plan.world_size, .job = plan.job};
+  if (plan.method == RendezvousPlan::Method::file)
+    return std::make_unique<StoreRendezvous>(std::make_unique<FileStore>(plan.path, member, deadline), plan,
+                                             JoinMessage{.host = this_host()}, options, deadline);
+  auto store = std::make_unique<TcpStore>(plan.endpoint, member, deadline, plan.other_ports);
   const JoinMessage local{this_host(), store->local_address(), store->address_of_rank_0()};
   RendezvousPlan used = plan;
   if (const int port = store->endpoint().port; port != plan.endpoint.port)
     used.note += fmt::format(" (port {}, because another program uses {})", port, plan.endpoint.port);
   return std::make_unique<StoreRendezvous>(std::move(store), used, local, options, deadline);
-}
-
-std::unique_ptr<Rendezvous> rendezvous_by_file(const RendezvousPlan& plan, const RendezvousOptions& options) {
-  const Deadline deadline(options.timeout_seconds);
-  auto store = std::make_unique<FileStore>(
-      plan.path, StoreMember{.rank = plan.rank, .world_size = plan.world_size, .job = plan.job}, deadline);
-  return std::make_unique<StoreRendezvous>(std::move(store), plan, JoinMessage{.host = this_host()}, options,
-                                           deadline);
 }
 
 }  // namespace convoy::dist

@@ -1,11 +1,15 @@
-#include "convoy/apps/cluster/launcher/launcher_link.h"
-
+// Composes the component cluster for the ranks of a program, and connects a rank to convoy-launch if that has started it.
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 
 #include "convoy/apps/cluster/launcher/launcher_messages.h"
+#include "convoy/apps/ranks/cluster.h"
+#include "convoy/comm/cluster/control/control_plane.h"
+#include "convoy/comm/cluster/hierarchical/hierarchical_communicator.h"
+#include "convoy/comm/cluster/store/store_rendezvous.h"
+#include "convoy/comm/cluster/tcp/tcp_communicator.h"
 
 namespace convoy {
 namespace {
@@ -28,8 +32,6 @@ std::string read_line(int descriptor) {
   }
 }
 
-}  // namespace
-
 int restarts_of_job() { return number_in(launcher::kRestartsVariable, 0); }
 
 bool may_regroup() {
@@ -45,6 +47,26 @@ std::optional<std::map<std::string, std::string>> request_group(std::int64_t ste
   if (answer.kind != launcher::kind::kGroup) return std::nullopt;
   const auto group = answer.content.get<launcher::Group>();
   return variables_of(group, group.ranks.at(0));
+}
+
+}  // namespace
+
+const Cluster& cluster() {
+  static const Cluster kCluster{
+      .by_store = dist::rendezvous_by_store,
+      .communicators = {{"tcp", dist::make_tcp_communicator},
+                        {"hierarchical",
+                         [](dist::Rendezvous& rendezvous, const dist::CommOptions& options) {
+                           return dist::make_hierarchical_communicator(rendezvous, {.comm = options});
+                         }}},
+      .connect = [](dist::Rendezvous& rendezvous, dist::ControlOptions options)
+          -> std::unique_ptr<dist::JobControl> {
+        return dist::ControlPlane::connect(rendezvous, std::move(options));
+      },
+      .restarts_of_job = restarts_of_job,
+      .may_regroup = may_regroup,
+      .request_group = request_group};
+  return kCluster;
 }
 
 }  // namespace convoy

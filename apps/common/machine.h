@@ -1,4 +1,4 @@
-// What other processes use of the machine.
+// The machine of this process, and what other processes use of it.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,21 @@
 #include <string_view>
 #include <vector>
 
-namespace convoy::doctor {
+namespace convoy {
+
+/// A description of the machine and of the libraries of this process, for reports.
+struct Machine {
+  std::string processor;   // "AMD EPYC 9554"
+  std::string system;      // "Linux 6.1.0, x86_64"
+  int online_cores = 0;    // of the machine
+  std::vector<int> cores;  // that this process may use
+  std::uint64_t memory_bytes = 0, memory_available = 0;
+  std::vector<std::string> libraries;  // "oneDNN 2.6.3"
+};
+Machine this_machine();
+
+/// Returns the cores that this process may use, in ascending order.
+std::vector<int> cores_of_this_process();
 
 /// The time that cores have spent since the machine was started, in the kernel's ticks.
 struct CoreTimes {
@@ -22,4 +36,4 @@ CoreTimes core_times(std::string_view proc_stat, const std::vector<int>& cores);
 /// which it measures. For benchmarks, whose times then are those of the other processes too.
 std::optional<std::string> busy_machine_warning();
 
-}  // namespace convoy::doctor
+}  // namespace convoy
