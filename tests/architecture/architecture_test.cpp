@@ -86,9 +86,9 @@ TEST(ArchitectureRules, FindCrowdedAndUnexplainedDirectories) {
                                    {"engine/ops/ops.h", ""},
                                    {"tests/README.md", ""},
                                    {"tests/models/a_test.cpp", ""}};
-  for (int i = 0; i < 26; ++i) files.push_back({"models/" + std::to_string(i) + ".cpp", ""});
+  for (int i = 0; i < 31; ++i) files.push_back({"models/" + std::to_string(i) + ".cpp", ""});
   EXPECT_THAT(check_directories(files),
-              ElementsAre("engine/ops: has no README.md", "models: 26 sources, at most 25"));
+              ElementsAre("engine/ops: has no README.md", "models: 31 sources, at most 30"));
 }
 
 TEST(ArchitectureRules, FindConditionals) {
