@@ -1,12 +1,15 @@
-#include "convoy/apps/cluster/doctor/collectives.h"
-
+// Test collectives with known results.
 #include <fmt/ranges.h>
 
 #include <chrono>
+#include <map>
 #include <numeric>
 #include <vector>
 
+#include "convoy/apps/cluster/doctor/doctor.h"
+#include "convoy/comm/core/rank_text.h"
 #include "convoy/engine/tensor/tensor.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::doctor {
 namespace {
@@ -54,6 +57,23 @@ double time_all_reduce(dist::Communicator& comm, const DeviceContext& device, st
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / kRepeats;
 }
 
+/// Returns the advice for a collective that failed.
+std::string fix_for_failure(const CollectiveFacts& facts) {
+  if (facts.error.find("PID namespace") != std::string::npos || facts.error.find("/fd/") != std::string::npos)
+    return "ranks of one host share memory through /proc: start them as the same user in one PID namespace "
+           "(docker run --pid=host; Kubernetes: shareProcessNamespace: true), or use --comm mpi or tcp";
+  if (facts.name == "nccl")
+    return "run NCCL_DEBUG=INFO convoy-doctor to see what NCCL tried, or use --device cpu";
+  return "fix the other problems first; then try --comm-timeout 120 or another --comm";
+}
+
+/// Returns the advice for a collective with wrong results.
+std::string fix_for_wrong_result(const CollectiveFacts& facts) {
+  if (facts.name == "nccl")
+    return "set NCCL_P2P_DISABLE=1; if that helps, disable ACS (PCIe access control) in the firmware";
+  return "do not train with this backend: try another --comm, and test the memory and network of that host";
+}
+
 }  // namespace
 
 CollectiveFacts try_collectives(dist::Communicator& comm, const DeviceContext& device,
@@ -84,6 +104,39 @@ std::string expected_gather(int world_size) {
   std::vector<int> ranks(static_cast<std::size_t>(world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
   return fmt::format("[{}]", fmt::join(ranks, " "));
+}
+
+Findings check_collectives(const Examination& examination) {
+  Findings findings;
+  std::map<std::string, std::pair<std::vector<int>, const CollectiveFacts*>> errors;  // by text
+  const std::string expected = expected_gather(static_cast<int>(examination.ranks.size()));
+  for (const CollectiveFacts& facts : examination.collectives) {
+    if (!facts.error.empty()) {
+      auto& [ranks, example] = errors[fmt::format("{}: {}", facts.name, facts.error)];
+      ranks.push_back(facts.rank);
+      example = &facts;
+      continue;
+    }
+    if (facts.gathered != expected)
+      findings.push_back({.grade = Grade::error,
+                          .found = fmt::format("rank {} on {} gathered {} with {}", facts.rank, facts.host,
+                                               facts.gathered, facts.name),
+                          .expected = expected,
+                          .fix = fix_for_wrong_result(facts)});
+    if (facts.wrong > 0)
+      findings.push_back({.grade = Grade::error,
+                          .found = fmt::format("rank {} on {} received {} wrong sums with {}", facts.rank,
+                                               facts.host, facts.wrong, facts.name),
+                          .expected = fmt::format("{} correct sums", facts.bytes / 4),
+                          .fix = fix_for_wrong_result(facts)});
+  }
+  for (const auto& [text, who] : errors)
+    findings.push_back(
+        {.grade = Grade::error,
+         .found = fmt::format("{} could not exchange data with {}", dist::format_ranks(who.first), text),
+         .expected = "a successful all-gather and all-reduce",
+         .fix = fix_for_failure(*who.second)});
+  return findings;
 }
 
 }  // namespace convoy::doctor

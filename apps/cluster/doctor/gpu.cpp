@@ -1,11 +1,14 @@
-#include "convoy/apps/cluster/doctor/gpu.h"
-
+// GPUs: drivers, visible devices, and their assignment to ranks.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
+#include "convoy/apps/cluster/doctor/doctor.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/cuda/facts.h"
+#include "convoy/kernels/runtime/memory/memory.h"
 
 namespace convoy::doctor {
 namespace {
@@ -26,6 +29,95 @@ int installed_gpus() {
         first_word_of(entry.path() / "class").starts_with("0x03"))
       ++count;
   return count;
+}
+
+using Ranks = std::vector<const RankFacts*>;
+
+constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
+
+Finding device_error(std::string found, std::string expected, std::string fix) {
+  return {.grade = Grade::error,
+          .code = ExitCode::device,
+          .found = std::move(found),
+          .expected = std::move(expected),
+          .fix = std::move(fix)};
+}
+
+std::string driver_fix(const GpuRankFacts& gpu) {
+  if (gpu.supports.empty())
+    return "install the NVIDIA driver (apt-get install nvidia-driver; docker run --gpus all), and check "
+           "it with nvidia-smi";
+  return fmt::format("check nvidia-smi, and install a driver for CUDA {} or later", gpu.needs);
+}
+
+/// Checks a rank without a GPU, which may be the result of a problem.
+void check_rank_without_gpu(const RankFacts& rank, const std::string& device, Findings& findings) {
+  const GpuRankFacts& gpu = rank.gpu;
+  const std::string who = fmt::format("rank {} on {}", rank.rank, rank.host);
+  if (gpu.installed == 0 && device != "cuda") return;  // the host has no GPU, and none is required
+  if (!gpu.is_built_in) {
+    Finding finding = device_error(fmt::format("{}: {}", who, gpu.reason), "a build with CUDA",
+                                   "cmake --preset cuda && cmake --build --preset cuda");
+    if (device != "cuda") finding.grade = Grade::warning;
+    findings.push_back(std::move(finding));
+    return;
+  }
+  const auto visible = rank.variables.find(kVisible);
+  const std::string problem =
+      visible == rank.variables.end() ? "" : visible_devices_problem(visible->second, gpu.installed);
+  if (problem.empty()) {
+    findings.push_back(device_error(fmt::format("{}: {}", who, gpu.reason), "a usable GPU", driver_fix(gpu)));
+    return;
+  }
+  Finding finding =
+      device_error(fmt::format("{} sees no GPU: {} {}", who, kVisible, problem),
+                   gpu.installed > 0 ? fmt::format("GPU indices from 0 to {}", gpu.installed - 1)
+                                     : std::string("GPU indices"),
+                   fmt::format("unset {}", kVisible));
+  if (visible->second.empty() && device != "cuda") finding.grade = Grade::warning;  // may be intended
+  findings.push_back(std::move(finding));
+}
+
+/// Checks a rank with a GPU.
+void check_rank_with_gpu(const RankFacts& rank, Findings& findings) {
+  const GpuRankFacts& gpu = rank.gpu;
+  const std::string who = fmt::format("rank {} on {}", rank.rank, rank.host);
+  const auto visible = rank.variables.find(kVisible);
+  if (visible != rank.variables.end()) {
+    const std::string problem = visible_devices_problem(visible->second, gpu.installed);
+    if (!problem.empty())
+      findings.push_back(
+          {.found = fmt::format("{}: {} {}, and CUDA ignores the rest of the list", who, kVisible, problem),
+           .expected = "comma-separated GPU indices",
+           .fix = fmt::format("export {}=0,1 or unset it", kVisible)});
+  }
+  if (gpu.bytes > 0 && gpu.free_bytes < gpu.bytes / 2)
+    findings.push_back(
+        {.found = fmt::format("{}: GPU {} has {} of {} of its memory free", who, gpu.index,
+                              format_bytes(gpu.free_bytes), format_bytes(gpu.bytes)),
+         .expected = "a GPU that no other job uses",
+         .fix = "end the processes that nvidia-smi lists, or select other GPUs with CUDA_VISIBLE_DEVICES"});
+}
+
+/// Checks that the ranks of one host have distinct GPUs.
+void check_sharing(const Ranks& host, Findings& findings) {
+  std::set<std::string> distinct;
+  Ranks on_gpu;
+  for (const RankFacts* rank : host)
+    if (rank->gpu.index >= 0) {
+      distinct.insert(rank->gpu.uuids[static_cast<std::size_t>(rank->gpu.index)]);
+      on_gpu.push_back(rank);
+    }
+  if (distinct.size() == on_gpu.size()) return;
+  const std::string& name = host.front()->host;
+  findings.push_back(device_error(
+      fmt::format("{} on {} share {} {}", rank_list(on_gpu), name, distinct.size(),
+                  distinct.size() == 1 ? "GPU" : "GPUs"),
+      "one GPU per rank",
+      fmt::format(
+          "start {} {} there (mpirun --host {}:{}) or use --device cpu; --allow-shared-gpu is for tests",
+          distinct.size(), distinct.size() == 1 ? "rank" : "ranks", host.front()->host_name,
+          distinct.size())));
 }
 
 }  // namespace
@@ -72,6 +164,36 @@ std::string visible_devices_problem(const std::string& value, int installed) {
       return fmt::format("has {}, but the GPUs are 0 to {}", part, installed - 1);
   }
   return "";
+}
+
+Findings check_gpus(const Examination& examination) {
+  Findings findings;
+  if (examination.device == "cpu") return findings;
+  Ranks with, without;
+  std::set<std::string> models;
+  for (const RankFacts& rank : examination.ranks) {
+    if (rank.gpu.index >= 0) {
+      with.push_back(&rank);
+      models.insert(rank.gpu.names[static_cast<std::size_t>(rank.gpu.index)]);
+      check_rank_with_gpu(rank, findings);
+    } else {
+      without.push_back(&rank);
+      check_rank_without_gpu(rank, examination.device, findings);
+    }
+  }
+  if (!with.empty() && !without.empty())
+    findings.push_back(device_error(
+        fmt::format("{} would compute on GPUs, and {} on the CPU", rank_list(with), rank_list(without)),
+        "the same kind of device on all ranks", "use --device cpu, or start ranks only on hosts with GPUs"));
+  if (models.size() > 1)
+    findings.push_back(
+        {.found = fmt::format("GPUs of {} models: {}, {}", models.size(), *models.begin(), *models.rbegin()),
+         .expected = "one model: every step waits for the slowest GPU, and its memory is the limit",
+         .fix = "select hosts with GPUs of the same model, or such GPUs with CUDA_VISIBLE_DEVICES"});
+  if (!examination.allow_shared_gpu)
+    for (const Ranks& host : by_host(examination.ranks))
+      if (!host.empty()) check_sharing(host, findings);
+  return findings;
 }
 
 }  // namespace convoy::doctor

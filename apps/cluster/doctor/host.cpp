@@ -1,23 +1,26 @@
-#include "convoy/apps/cluster/doctor/host.h"
-
+// The process and its host: cores, threads, limits and memory.
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
+#include <set>
 #include <sstream>
 
-#include "convoy/apps/cluster/doctor/network.h"
+#include "convoy/apps/cluster/doctor/doctor.h"
 #include "convoy/apps/common/machine.h"
 #include "convoy/comm/bootstrap/host.h"
 #include "convoy/comm/cluster/net/secret.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/memory/memory.h"
 #include "convoy/version.h"
 
 namespace convoy::doctor {
@@ -77,6 +80,163 @@ dist::Variables select_variables(const dist::Variables& variables) {
         name.starts_with("MLP_") || name.starts_with("OMP_") || name.starts_with("NCCL_"))
       found.emplace(name, value);
   return found;
+}
+
+using Ranks = std::vector<const RankFacts*>;
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+/// Parses a thread count. Returns 0 if the text is not an integer.
+int threads_of(const std::string& text) {
+  int threads = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
+  return error == std::errc() && end == text.data() + text.size() ? threads : 0;
+}
+
+bool is_by_mpi(const RankFacts& facts) { return facts.met_by == "mpi"; }
+
+void check_cores(const Ranks& host, Findings& findings) {
+  const RankFacts& first = *host.front();
+  std::map<std::vector<int>, Ranks> by_cores;
+  std::set<int> all_cores;
+  for (const RankFacts* rank : host) {
+    by_cores[rank->cpu.cores].push_back(rank);
+    all_cores.insert(rank->cpu.cores.begin(), rank->cpu.cores.end());
+  }
+  const int ranks = static_cast<int>(host.size());
+  if (first.cpu.machine_cores < ranks) {
+    findings.push_back(
+        {.found =
+             fmt::format("{} ranks on {}, which has {} cores", ranks, first.host, first.cpu.machine_cores),
+         .expected = "at least one core per rank",
+         .fix = fmt::format("start {} ranks on that host: mpirun --host {}:{}", first.cpu.machine_cores,
+                            first.host_name, first.cpu.machine_cores)});
+  } else {
+    for (const auto& [cores, bound] : by_cores) {
+      if (cores.empty() || bound.size() <= cores.size()) continue;
+      findings.push_back(
+          {.found = fmt::format("{} on {} may run only on {} {} of {}", rank_list(bound), first.host,
+                                cores.size() == 1 ? "core" : "cores", format_cores(cores),
+                                first.cpu.machine_cores),
+           .expected = "at least one core per rank",
+           .fix =
+               is_by_mpi(first)
+                   ? fmt::format("mpirun --bind-to none, or --map-by slot:PE={} --bind-to core",
+                                 std::max(1, first.cpu.machine_cores / ranks))
+                   : std::string("start them without taskset, numactl or a cpuset (srun: --cpu-bind=none, or "
+                                 "--cpus-per-task)")});
+    }
+  }
+  const double quota = first.cpu.quota;
+  if (quota > 0 && quota < static_cast<double>(all_cores.size()))
+    findings.push_back(
+        {.found = fmt::format("{} sees {} cores but has a CPU quota of {:.1f} cores", first.host,
+                              all_cores.size(), quota),
+         .expected = "no more threads than the quota allows, since excess threads slow each other down",
+         .fix = fmt::format(
+             "use --threads {}, or raise the limit (docker --cpus; Kubernetes: resources.limits.cpu)",
+             std::max(1, static_cast<int>(quota) / ranks))});
+}
+
+void check_threads(const Ranks& host, Findings& findings) {
+  constexpr const char* kFix =
+      "unset OMP_NUM_THREADS; Convoy's programs use --threads N or else divide the cores among the ranks";
+  const RankFacts& first = *host.front();
+  const std::string of_first = environment_variable(first, "OMP_NUM_THREADS");
+  for (const RankFacts* rank : host) {
+    const std::string text = environment_variable(*rank, "OMP_NUM_THREADS");
+    const std::string who = fmt::format("rank {} on {} has OMP_NUM_THREADS={}", rank->rank, rank->host, text);
+    if (text != of_first)
+      findings.push_back(
+          {.found = fmt::format("{}, rank {} has {}", who, first.rank, of_first.empty() ? "none" : of_first),
+           .expected = "the same value on all ranks of a host",
+           .fix = kFix});
+    if (text.empty()) continue;
+    const std::string first_level = text.substr(0, text.find(','));  // without the nested levels
+    const int threads = threads_of(first_level);
+    if (threads < 1) {
+      findings.push_back({.found = who, .expected = "an integer of at least 1", .fix = kFix});
+    } else if (!rank->cpu.cores.empty() && threads > static_cast<int>(rank->cpu.cores.size())) {
+      findings.push_back(
+          {.found = fmt::format(
+               "{}, but {} to run on", who,
+               rank->cpu.cores.size() == 1 ? "one core" : fmt::format("{} cores", rank->cpu.cores.size())),
+           .expected = "at most one thread per core",
+           .fix = kFix});
+    }
+  }
+}
+
+void check_limits(const Ranks& host, Findings& findings) {
+  const RankFacts& first = *host.front();
+  const LimitFacts& limits = first.limits;
+  const std::uint64_t files = 64 + 8 * static_cast<std::uint64_t>(first.world_size);
+  if (limits.open_files < files)
+    findings.push_back(
+        {.found = fmt::format("ranks on {} may open {} files (ulimit -n)", first.host, limits.open_files),
+         .expected = fmt::format("at least {}: every rank has connections to other ranks", files),
+         .fix = fmt::format("ulimit -n {}, before mpirun or in the job script",
+                            std::max<std::uint64_t>(4096, files))});
+  if (limits.has_rdma && limits.locked_bytes < 1024 * kMiB)
+    findings.push_back(
+        {.found =
+             fmt::format("ranks on {} may lock {} of memory (ulimit -l), but the host has an RDMA network",
+                         first.host, format_bytes(limits.locked_bytes)),
+         .expected = "no limit, since RDMA transfers need locked memory",
+         .fix =
+             "ulimit -l unlimited (memlock in /etc/security/limits.conf; docker run --ulimit memlock=-1)"});
+}
+
+void check_shared_memory(const Ranks& host, Findings& findings) {
+  const RankFacts& first = *host.front();
+  const auto on_gpu =
+      std::count_if(host.begin(), host.end(), [](const RankFacts* rank) { return rank->gpu.index >= 0; });
+  const char* needs = nullptr;
+  std::uint64_t bytes = 0;
+  if (on_gpu >= 2) {
+    needs = "NCCL between GPUs without direct access to each other";
+    bytes = 1024 * kMiB;
+  } else if (host.size() >= 2 && is_by_mpi(first)) {
+    needs = "Open MPI between the ranks of a host";
+    bytes = 16 * kMiB * host.size();
+  }
+  if (needs == nullptr || first.limits.shm_free >= bytes) return;
+  findings.push_back(
+      {.found = fmt::format("/dev/shm of {} has {} free", first.host, format_bytes(first.limits.shm_free)),
+       .expected = fmt::format("at least {} for {}; --comm shm does not use it", format_bytes(bytes), needs),
+       .fix = "mount -o remount,size=8G /dev/shm (docker run --shm-size=8g; Kubernetes: an emptyDir with "
+              "medium: Memory at /dev/shm)"});
+}
+
+void check_memory(const Ranks& host, Findings& findings) {
+  const RankFacts& first = *host.front();
+  const std::uint64_t minimum = 512 * kMiB * host.size();
+  if (first.cpu.memory_available >= minimum) return;
+  findings.push_back(
+      {.found = fmt::format("{} has {} of {} of memory available", first.host,
+                            format_bytes(first.cpu.memory_available), format_bytes(first.cpu.memory_bytes)),
+       .expected = fmt::format("at least {} for {} ranks", format_bytes(minimum), host.size()),
+       .fix = "end other processes on that host (top -o %MEM), or start fewer ranks there"});
+}
+
+/// Checks for slow ranks, since every step waits for the slowest rank.
+void check_speed(const std::vector<RankFacts>& ranks, Findings& findings) {
+  constexpr double kSlowFactor = 4;  // relative to the median; beyond random variation
+  std::vector<double> rates;
+  for (const RankFacts& rank : ranks) rates.push_back(rank.cpu.copy_rate);
+  std::nth_element(rates.begin(), rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2), rates.end());
+  const double median = rates[rates.size() / 2];
+  for (const Ranks& host : by_host(ranks))
+    if (!host.empty() && static_cast<int>(host.size()) > host.front()->cpu.machine_cores)
+      return;  // ranks that wait for a core are slow
+  for (const RankFacts& rank : ranks)
+    if (rank.cpu.copy_rate * kSlowFactor < median)
+      findings.push_back(
+          {.found = fmt::format("rank {} on {} copies {:.1f} GB/s in memory, the median rank {:.1f}",
+                                rank.rank, rank.host, rank.cpu.copy_rate / 1e9, median / 1e9),
+           .expected = "similar rates on all ranks, since every step waits for the slowest",
+           .fix = fmt::format("run top on {}: look for other processes on cores {}", rank.host,
+                              format_cores(rank.cpu.cores))});
 }
 
 }  // namespace
@@ -139,6 +299,20 @@ RankFacts examine_host(const dist::Variables& variables) {
   facts.interfaces = list_addresses();
   facts.interface_names = list_interfaces();
   return facts;
+}
+
+Findings check_hosts(const Examination& examination) {
+  Findings findings;
+  for (const Ranks& host : by_host(examination.ranks)) {
+    if (host.empty()) continue;
+    check_cores(host, findings);
+    check_threads(host, findings);
+    check_limits(host, findings);
+    check_shared_memory(host, findings);
+    check_memory(host, findings);
+  }
+  check_speed(examination.ranks, findings);
+  return findings;
 }
 
 }  // namespace convoy::doctor

@@ -2,15 +2,11 @@
 // host, probes the links between hosts, runs collectives with known results, and prints problems with advice.
 #include <algorithm>
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <optional>
 
-#include "convoy/apps/cluster/doctor/checks.h"
-#include "convoy/apps/cluster/doctor/collectives.h"
-#include "convoy/apps/cluster/doctor/gpu.h"
-#include "convoy/apps/cluster/doctor/host.h"
-#include "convoy/apps/cluster/doctor/network.h"
+#include "convoy/apps/cluster/doctor/doctor.h"
 #include "convoy/apps/cluster/doctor/post_mortem.h"
-#include "convoy/apps/cluster/doctor/report.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/ranks/debugger.h"
 #include "convoy/apps/ranks/job.h"

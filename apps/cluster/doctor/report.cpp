@@ -1,13 +1,13 @@
-#include "convoy/apps/cluster/doctor/report.h"
-
+// The facts as JSON, all checks, and the report.
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <set>
 
-#include "convoy/apps/cluster/doctor/collectives.h"
-#include "convoy/apps/cluster/doctor/host.h"
+#include "convoy/apps/cluster/doctor/doctor.h"
+#include "convoy/comm/core/rank_text.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/memory/memory.h"
 #include "convoy/version.h"
@@ -74,6 +74,70 @@ std::string format_host(const Ranks& host, double clock) {
 }
 
 }  // namespace
+
+// These macros of nlohmann::json define both conversions.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(InterfaceFacts, name, address, network, is_loopback, port)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CpuFacts, processor, machine_cores, cores, quota, memory_bytes,
+                                   memory_available, copy_rate)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LimitFacts, open_files, locked_bytes, shm_bytes, shm_free, has_rdma)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GpuRankFacts, is_built_in, needs, supports, reason, installed, names,
+                                   uuids, index, bytes, free_bytes)
+
+namespace whole {
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, world_size, local_rank, node, host, host_name, machine,
+                                   system, process, parent, met_by, source, program, version, libraries,
+                                   variables, clock, cpu, limits, gpu, interfaces, interface_names)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LinkFacts, from, to, from_host, to_host, interface, address, network,
+                                   error)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CollectiveFacts, rank, host, name, gathered, bytes, seconds, wrong, error)
+}  // namespace whole
+
+void to_json(nlohmann::json& json, const RankFacts& facts) { whole::to_json(json, facts); }
+void from_json(const nlohmann::json& json, RankFacts& facts) { whole::from_json(json, facts); }
+void to_json(nlohmann::json& json, const LinkFacts& facts) { whole::to_json(json, facts); }
+void from_json(const nlohmann::json& json, LinkFacts& facts) { whole::from_json(json, facts); }
+void to_json(nlohmann::json& json, const CollectiveFacts& facts) { whole::to_json(json, facts); }
+void from_json(const nlohmann::json& json, CollectiveFacts& facts) { whole::from_json(json, facts); }
+
+std::vector<std::vector<const RankFacts*>> by_host(const std::vector<RankFacts>& ranks) {
+  std::vector<std::vector<const RankFacts*>> hosts;
+  for (const RankFacts& facts : ranks) {
+    const auto node = static_cast<std::size_t>(facts.node);
+    if (hosts.size() <= node) hosts.resize(node + 1);
+    hosts[node].push_back(&facts);
+  }
+  return hosts;
+}
+
+std::string rank_list(const std::vector<const RankFacts*>& ranks) {
+  std::vector<int> numbers;
+  for (const RankFacts* facts : ranks) numbers.push_back(facts->rank);
+  return dist::format_ranks(numbers);
+}
+
+std::string environment_variable(const RankFacts& facts, const std::string& name) {
+  const auto found = facts.variables.find(name);
+  return found == facts.variables.end() ? "" : found->second;
+}
+
+bool is_loopback(const std::string& address) {
+  return address == "localhost" || address == "::1" || address.starts_with("127.");
+}
+
+Findings check_all(const Examination& examination) {
+  Findings findings;
+  for (const auto check : {check_launch, check_network, check_collectives, check_gpus, check_hosts})
+    for (Finding& finding : check(examination)) findings.push_back(std::move(finding));
+  std::stable_partition(findings.begin(), findings.end(),
+                        [](const Finding& finding) { return finding.grade == Grade::error; });
+  return findings;
+}
+
+ExitCode verdict(const Findings& findings) {
+  const auto first = std::find_if(findings.begin(), findings.end(),
+                                  [](const Finding& finding) { return finding.grade == Grade::error; });
+  return first == findings.end() ? ExitCode::ok : first->code;
+}
 
 std::string format_facts(const Examination& examination) {
   const RankFacts& first = examination.ranks.front();

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "convoy/apps/cluster/launcher/launcher_messages.h"
 #include "convoy/apps/common/signals.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/cluster/net/secret.h"
@@ -154,7 +155,10 @@ void JobAttempt::handle(Host& host, const Message& message) {
     host.port = message.content.get<int>();
     host.seeks_port = false;
   }
-  if (message.kind == kind::kOutput) handle_output(message.content.get<Output>());
+  if (message.kind == kind::kOutput) {
+    const auto output = message.content.get<Output>();
+    print(output.is_error, std::to_string(ranks_.at(output.id).rank), output.text);
+  }
   if (message.kind == kind::kRegroup) {
     const Regroup regroup = message.content.get<Regroup>();
     ranks_.at(regroup.id).waits = true;
@@ -164,10 +168,6 @@ void JobAttempt::handle(Host& host, const Message& message) {
     const Exit exit = message.content.get<Exit>();
     end_rank(ranks_.at(exit.id), ExitStatus{.code = exit.code, .signal = exit.signal});
   }
-}
-
-void JobAttempt::handle_output(const Output& output) const {
-  print(output.is_error, std::to_string(ranks_.at(output.id).rank), output.text);
 }
 
 void JobAttempt::end_rank(Rank& rank, std::optional<ExitStatus> status) {

@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "convoy/apps/cluster/launcher/child_process.h"
-#include "convoy/apps/cluster/launcher/launcher_messages.h"
 #include "convoy/apps/cluster/launcher/options.h"
 
 namespace convoy::launcher {
+
+struct Group;
+struct Message;
 
 /// How a rank has ended. Without a status, the connection to its host was lost.
 struct RankEnd {
@@ -66,7 +68,6 @@ class JobAttempt {
   /// Waits for output for a short time, and handles it.
   void poll_agents();
   void handle(Host& host, const Message& message);
-  void handle_output(const Output& output) const;
   void end_rank(Rank& rank, std::optional<ExitStatus> status);
   void forward_signal();
   /// If all remaining ranks wait for a new group, forms it, or tells them that there is none.

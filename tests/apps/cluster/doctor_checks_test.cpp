@@ -1,13 +1,10 @@
 // The checks of convoy-doctor on planted faults, and on facts without faults.
-#include "convoy/apps/cluster/doctor/checks.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "convoy/apps/cluster/doctor/collectives.h"
-#include "convoy/apps/cluster/doctor/gpu.h"
-#include "convoy/apps/cluster/doctor/host.h"
-#include "convoy/apps/cluster/doctor/report.h"
+#include <nlohmann/json.hpp>
+
+#include "convoy/apps/cluster/doctor/doctor.h"
 #include "convoy/apps/ranks/debugger.h"
 #include "tests/testing/support/fake_communicator.h"
 

@@ -1,10 +1,10 @@
-// Checks of the launch: world size, versions of programs and libraries, host names and clocks.
+// The launch: world size, versions of programs and libraries, host names and clocks.
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 
-#include "convoy/apps/cluster/doctor/checks.h"
+#include "convoy/apps/cluster/doctor/doctor.h"
 #include "convoy/comm/cluster/net/secret.h"
 #include "convoy/comm/core/endpoint.h"
 #include "convoy/kernels/base/check.h"
@@ -162,6 +162,31 @@ Findings check_launch(const Examination& examination) {
   check_secret(examination.ranks.front(), findings);
   check_versions(examination.ranks, findings);
   check_names_and_clocks(examination.ranks, findings);
+  return findings;
+}
+
+Findings check_failed_rendezvous(const RankFacts& facts) {
+  Findings findings;
+  const std::string master = environment_variable(facts, "MASTER_ADDR");
+  if (is_loopback(master)) {
+    findings.push_back(
+        {.found = fmt::format("MASTER_ADDR={} is a loopback address, which is {} itself", master, facts.host),
+         .expected = "for ranks on several hosts, an address of rank 0's host that the others can reach",
+         .fix = "export MASTER_ADDR=<address of rank 0's host>, the same on all hosts"});
+  } else if (facts.rank == 0 && !master.empty() &&
+             master.find_first_not_of("0123456789.") == std::string::npos &&
+             std::none_of(facts.interfaces.begin(), facts.interfaces.end(),
+                          [&](const InterfaceFacts& interface) { return interface.address == master; })) {
+    std::string local;
+    for (const InterfaceFacts& interface : facts.interfaces)
+      if (!interface.is_loopback) local += fmt::format("{}{}", local.empty() ? "" : ", ", interface.address);
+    findings.push_back(
+        {.found = fmt::format("rank 0 runs on {}, but MASTER_ADDR={} is not an address of this host",
+                              facts.host, master),
+         .expected = local.empty() ? "an interface that is up" : fmt::format("one of {}", local),
+         .fix = fmt::format("export MASTER_ADDR={}, the same on all hosts",
+                            local.empty() ? "<address>" : local.substr(0, local.find(',')))});
+  }
   return findings;
 }
 

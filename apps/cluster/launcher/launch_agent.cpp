@@ -1,4 +1,4 @@
-#include "convoy/apps/cluster/launcher/host_agent.h"
+#include "convoy/apps/cluster/launcher/launch_agent.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
