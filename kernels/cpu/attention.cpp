@@ -195,7 +195,7 @@ void backward(CpuStream& stream, const ConstView& dy, const ConstView& q, const 
   const AttentionSizes sizes(q.shape, v.shape);
   const std::int64_t rows = sizes.batch * sizes.queries;
   Workspace memory(stream);
-  auto* const dots = static_cast<C*>(memory.get(static_cast<std::size_t>(rows) * sizeof(C)));
+  auto* const dots = memory.array<C>(rows);
   parallel_for(stream, rows, item_grain(sizes.width), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const C* const a = dy.as<C>() + row * sizes.width;
@@ -254,9 +254,8 @@ void attention_forward(CpuStream& stream, ConstView q, ConstView k, ConstView v,
                        View log_sum_exp) {
   if (is_half(y.dtype)) {
     FloatCopies copies(stream);
-    const View result = copies.buffer(3, y.shape);
-    attention_forward(stream, copies.widen(0, q), copies.widen(1, k), copies.widen(2, v), rule, result,
-                      log_sum_exp);
+    const View result = copies.buffer(y.shape);
+    attention_forward(stream, copies.widen(q), copies.widen(k), copies.widen(v), rule, result, log_sum_exp);
     return cast(stream, result, y);
   }
   check_sizes(AttentionSizes(q.shape, v.shape));
@@ -268,12 +267,12 @@ void attention_backward(CpuStream& stream, ConstView dy, ConstView q, ConstView 
                         ConstView log_sum_exp, AttentionRule rule, GradView dq, GradView dk, GradView dv) {
   if (is_half(y.dtype)) {
     FloatCopies copies(stream), others(stream);
-    const auto buffer = [&](std::size_t index, const GradView& gradient) {
-      return gradient.wanted() ? GradView(others.buffer(index, gradient.shape)) : GradView();
+    const auto buffer = [&](const GradView& gradient) {
+      return gradient.wanted() ? GradView(others.buffer(gradient.shape)) : GradView();
     };
-    const GradView wide_dq = buffer(0, dq), wide_dk = buffer(1, dk), wide_dv = buffer(2, dv);
-    attention_backward(stream, copies.widen(0, dy), copies.widen(1, q), copies.widen(2, k),
-                       copies.widen(3, v), others.widen(3, y), log_sum_exp, rule, wide_dq, wide_dk, wide_dv);
+    const GradView wide_dq = buffer(dq), wide_dk = buffer(dk), wide_dv = buffer(dv);
+    attention_backward(stream, copies.widen(dy), copies.widen(q), copies.widen(k), copies.widen(v),
+                       others.widen(y), log_sum_exp, rule, wide_dq, wide_dk, wide_dv);
     if (dq.wanted()) round_into(stream, wide_dq, dq);
     if (dk.wanted()) round_into(stream, wide_dk, dk);
     if (dv.wanted()) round_into(stream, wide_dv, dv);

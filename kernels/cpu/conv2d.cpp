@@ -68,17 +68,6 @@ ConvAlgorithm choose_algorithm(CpuStream& stream, DType dtype, const ConvSizes& 
   return few_channels::pays(s) ? ConvAlgorithm::few_channels : ConvAlgorithm::onednn;
 }
 
-// Calls convolve(first, second, third, result) with f32 copies of the arguments, then rounds the result to
-// `out`. `third` may be null.
-template <class Convolve>
-void with_f32_copies(CpuStream& stream, ConstView first, ConstView second, ConstView third, GradView out,
-                     const Convolve& convolve) {
-  FloatCopies copies(stream);
-  const View result = copies.buffer(0, out.shape);
-  convolve(copies.widen(1, first), copies.widen(2, second), copies.widen(3, third), result);
-  round_into(stream, result, out);
-}
-
 // Calls make(destination), which writes a gradient. In GradMode::accumulate the destination is temporary
 // memory, which is then added to `gradient`.
 template <class Make>
@@ -91,62 +80,79 @@ void make_gradient(CpuStream& stream, GradView gradient, const Make& make) {
   scale(stream, to, 1, gradient);
 }
 
+/// The functions that compute one direction: by each algorithm of this project, and by any of them.
+template <class Function>
+struct ConvDirection {
+  Function *reference, *winograd, *few_channels, *any;
+};
+
+/// Computes `out` from the arguments `in` by the chosen algorithm. library() does so by oneDNN.
+template <class Function, class Library, class Out, class... In>
+void convolve(CpuStream& stream, const ConvDirection<Function>& by, const ConvSizes& sizes,
+              Conv2dOptions options, const Library& library, const Out& out, const In&... in) {
+  switch (choose_algorithm(stream, out.dtype, sizes)) {
+    case ConvAlgorithm::reference: return by.reference(stream, in..., out, options);
+    case ConvAlgorithm::winograd: return by.winograd(stream, in..., out, options);
+    case ConvAlgorithm::few_channels: return by.few_channels(stream, in..., out, options);
+    case ConvAlgorithm::onednn: return library();
+    case ConvAlgorithm::f32_copies: {
+      FloatCopies copies(stream);
+      const View result = copies.buffer(out.shape);
+      by.any(stream, copies.widen(in)..., Out(result), options);
+      return round_into(stream, result, GradView(out));
+    }
+  }
+}
+
 }  // namespace
 
 void conv2d_forward(CpuStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
                     Conv2dOptions options) {
   if (y.numel() == 0) return;
   const ConvSizes sizes(x.shape, filter.shape, y.shape, options);
-  switch (choose_algorithm(stream, y.dtype, sizes)) {
-    case ConvAlgorithm::reference: return conv2d_forward_reference(stream, x, filter, bias, y, options);
-    case ConvAlgorithm::winograd: return winograd::forward(stream, x, filter, bias, y, options);
-    case ConvAlgorithm::few_channels: return few_channels::forward(stream, x, filter, bias, y, options);
-    case ConvAlgorithm::f32_copies:
-      return with_f32_copies(stream, x, filter, bias, GradView(y),
-                             [&](ConstView wide_x, ConstView wide_filter, ConstView wide_bias, View wide_y) {
-                               conv2d_forward(stream, wide_x, wide_filter, wide_bias, wide_y, options);
-                             });
-    case ConvAlgorithm::onednn: break;
-  }
-  onednn::convolution_forward(stream, sizes, x, filter, bias, y);
-  // A separate pass: oneDNN's fused ReLU turns NaN into 0, which would hide a diverged training.
-  if (options.relu) unary_forward(stream, UnaryOp::relu, y, y);
+  convolve(
+      stream,
+      ConvDirection<decltype(winograd::forward)>{conv2d_forward_reference, winograd::forward,
+                                                 few_channels::forward, conv2d_forward},
+      sizes, options,
+      [&] {
+        onednn::convolution_forward(stream, sizes, x, filter, bias, y);
+        // A separate pass: oneDNN's fused ReLU turns NaN into 0, which would hide a diverged training.
+        if (options.relu) unary_forward(stream, UnaryOp::relu, y, y);
+      },
+      y, x, filter, bias);
 }
 
 void conv2d_backward_data(CpuStream& stream, ConstView dy, ConstView filter, GradView dx,
                           Conv2dOptions options) {
   const ConvSizes sizes(dx.shape, filter.shape, dy.shape, options);
-  switch (choose_algorithm(stream, dx.dtype, sizes)) {
-    case ConvAlgorithm::reference: return conv2d_backward_data_reference(stream, dy, filter, dx, options);
-    case ConvAlgorithm::winograd: return winograd::backward_data(stream, dy, filter, dx, options);
-    case ConvAlgorithm::few_channels: return few_channels::backward_data(stream, dy, filter, dx, options);
-    case ConvAlgorithm::f32_copies:
-      return with_f32_copies(stream, dy, filter, {}, dx,
-                             [&](ConstView wide_dy, ConstView wide_filter, ConstView, View wide_dx) {
-                               conv2d_backward_data(stream, wide_dy, wide_filter, GradView(wide_dx), options);
-                             });
-    case ConvAlgorithm::onednn: break;
-  }
-  make_gradient(stream, dx,
-                [&](View to) { onednn::convolution_backward_data(stream, sizes, dy, filter, to); });
+  convolve(
+      stream,
+      ConvDirection<decltype(winograd::backward_data)>{conv2d_backward_data_reference,
+                                                       winograd::backward_data, few_channels::backward_data,
+                                                       conv2d_backward_data},
+      sizes, options,
+      [&] {
+        make_gradient(stream, dx,
+                      [&](View to) { onednn::convolution_backward_data(stream, sizes, dy, filter, to); });
+      },
+      dx, dy, filter);
 }
 
 void conv2d_backward_filter(CpuStream& stream, ConstView dy, ConstView x, GradView dfilter,
                             Conv2dOptions options) {
   const ConvSizes sizes(x.shape, dfilter.shape, dy.shape, options);
-  switch (choose_algorithm(stream, dfilter.dtype, sizes)) {
-    case ConvAlgorithm::reference: return conv2d_backward_filter_reference(stream, dy, x, dfilter, options);
-    case ConvAlgorithm::winograd: return winograd::backward_filter(stream, dy, x, dfilter, options);
-    case ConvAlgorithm::few_channels: return few_channels::backward_filter(stream, dy, x, dfilter, options);
-    case ConvAlgorithm::f32_copies:
-      return with_f32_copies(
-          stream, dy, x, {}, dfilter, [&](ConstView wide_dy, ConstView wide_x, ConstView, View wide_dfilter) {
-            conv2d_backward_filter(stream, wide_dy, wide_x, GradView(wide_dfilter), options);
-          });
-    case ConvAlgorithm::onednn: break;
-  }
-  make_gradient(stream, dfilter,
-                [&](View to) { onednn::convolution_backward_filter(stream, sizes, dy, x, to); });
+  convolve(
+      stream,
+      ConvDirection<decltype(winograd::backward_filter)>{
+          conv2d_backward_filter_reference, winograd::backward_filter, few_channels::backward_filter,
+          conv2d_backward_filter},
+      sizes, options,
+      [&] {
+        make_gradient(stream, dfilter,
+                      [&](View to) { onednn::convolution_backward_filter(stream, sizes, dy, x, to); });
+      },
+      dfilter, dy, x);
 }
 
 }  // namespace convoy::kernels

@@ -35,8 +35,8 @@ struct Blocks {
 /// operands in buffers 1 and 2.
 View float_gemm(CpuStream& stream, FloatCopies& copies, ConstView a, ConstView b, const Shape& c,
                 MatmulOptions options) {
-  const View result = copies.buffer(0, c);
-  matmul(stream, copies.widen(1, a), copies.widen(2, b), GradView(result), options);
+  const View result = copies.buffer(c);
+  matmul(stream, copies.widen(a), copies.widen(b), GradView(result), options);
   return result;
 }
 
@@ -89,7 +89,7 @@ void linear_forward(CpuStream& stream, ConstView x, ConstView weight, ConstView 
   if (is_half(y.dtype)) {  // rounds once, after the bias is added
     FloatCopies copies(stream);
     const View sums = float_gemm(stream, copies, x, weight, y.shape, {.transpose_b = true});
-    if (bias.data != nullptr) add_bias(stream, sums, copies.widen(3, bias), sums, false);
+    if (bias.data != nullptr) add_bias(stream, sums, copies.widen(bias), sums, false);
     if (relu) unary_forward(stream, UnaryOp::relu, sums, sums);
     return cast(stream, sums, y);
   }

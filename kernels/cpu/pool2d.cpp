@@ -175,13 +175,13 @@ __attribute__((noinline)) void find_largest(const PoolSizes s, const T* pixels, 
 }
 
 // Adds the gradients of a row of outputs to the pixels of their windows that the taps name. offsets[tap] is the index of
-// the pixel's first channel in its window; windows are `distance` values apart. Not inlined, like
+// the pixel's first channel in its window; `stride` is that of the windows. Not inlined, like
 // find_largest().
 template <class T, class Tap, class C>
 __attribute__((noinline)) void add_to_chosen(const T* dy, const Tap* taps, std::int64_t outputs,
                                              std::int64_t channels, const std::int64_t* offsets,
-                                             std::int64_t distance, C* window) {
-  for (; outputs > 0; --outputs, dy += channels, taps += channels, window += distance)
+                                             std::int64_t stride, C* window) {
+  for (; outputs > 0; --outputs, dy += channels, taps += channels, window += stride)
     for (std::int64_t c = 0; c < channels; ++c) window[offsets[taps[c]] + c] += widened(dy[c]);
 }
 

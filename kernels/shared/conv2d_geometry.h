@@ -8,6 +8,14 @@
 
 namespace convoy::kernels {
 
+/// The sizes of a batch of NHWC images.
+struct Images {
+  std::int64_t n, h, w, channels;
+  /// Return the numbers of elements of a row and of an image.
+  std::int64_t row() const { return w * channels; }
+  std::int64_t image() const { return h * w * channels; }
+};
+
 /// The dimensions of a convolution of x [n, h, w, i] with filter [o, kh, kw, i / groups] to y [n, oh, ow, o].
 struct ConvSizes {
   std::int64_t n, h, w, i;
@@ -30,6 +38,9 @@ struct ConvSizes {
         padding(options.padding),
         groups(filter[3] > 0 ? x[3] / filter[3] : 1) {}
 
+  /// Return the sizes of x and of y.
+  Images inputs() const { return {n, h, w, i}; }
+  Images outputs() const { return {n, oh, ow, o}; }
   /// Return the numbers of input and of output channels of a group.
   std::int64_t group_inputs() const { return i / groups; }
   std::int64_t group_outputs() const { return o / groups; }

@@ -19,18 +19,6 @@ constexpr std::int64_t kMaxSums = 32;        // arrays of partial sums of a filt
 /// Returns `channels` rounded up to whole vectors.
 std::int64_t whole_vectors(std::int64_t channels) { return (channels + kLanes - 1) / kLanes * kLanes; }
 
-/// Returns memory of `workspace` for `count` floats.
-float* floats(Workspace& workspace, std::int64_t count) {
-  return static_cast<float*>(workspace.get(static_cast<std::size_t>(count) * sizeof(float)));
-}
-
-/// The sizes of a batch of NHWC images.
-struct Images {
-  std::int64_t n, h, w, channels;
-  std::int64_t row() const { return w * channels; }
-  std::int64_t image() const { return h * w * channels; }
-};
-
 /// Some rows of one image.
 struct Band {
   std::int64_t image, begin, end;
@@ -123,7 +111,7 @@ void Outputs::run(CpuStream& stream) const {
   const std::int64_t padded_floats = PaddedRows::size(inputs, bands.max_rows(), kh, padding);
   const std::int64_t thread_floats = padded_floats + outputs.w * columns;
   Workspace memory(stream);
-  float* const threads = floats(memory, stream.threads() * thread_floats);
+  float* const threads = memory.array<float>(stream.threads() * thread_floats);
   parallel_for_each(stream, bands.count, [&](std::int64_t thread, std::int64_t item) {
     const Band band = bands[item];
     float* const padded = threads + thread * thread_floats;
@@ -134,18 +122,19 @@ void Outputs::run(CpuStream& stream) const {
       // The rows of the windows that lie inside of the image.
       const std::int64_t first = std::max<std::int64_t>(0, padding - row);
       const std::int64_t last = std::min(kh, inputs.h + padding - row);
-      // Lanes beyond the last channel belong to the next pixel, which overwrites them. That cannot be if they belong to
-      // another thread's band, or if a later block of columns of the GEMM writes them.
+      // Lanes beyond the last channel belong to the next pixels, which overwrite them. That cannot be if they are behind
+      // the band, in memory of another thread or of nothing, or if a later block of columns of the GEMM writes them.
       float* const to = y + band.image * outputs.image() + row * outputs.row();
-      const bool is_apart =
-          columns != outputs.channels && (row + 1 == band.end || columns > kMaxVectors * kLanes);
-      float* const sums = is_apart ? padded + padded_floats : to;
-      const std::int64_t distance = is_apart ? columns : outputs.channels;
+      const std::int64_t behind = columns - outputs.channels;
+      const bool is_copied =
+          behind > (band.end - row - 1) * outputs.row() || (behind > 0 && columns > kMaxVectors * kLanes);
+      float* const sums = is_copied ? padded + padded_floats : to;
+      const std::int64_t stride = is_copied ? columns : outputs.channels;
       multiply(outputs.w, columns, {last - first, depth},
                {windows[row - padding + first], inputs.channels, windows.stride(), 1},
                {filters + first * depth * columns, depth * columns, columns},
-               {.data = sums, .row = distance, .start = bias, .start_row = 0, .relu = relu});
-      if (is_apart)
+               {.data = sums, .row = stride, .start = bias, .start_row = 0, .relu = relu});
+      if (is_copied)
         for (std::int64_t pixel = 0; pixel < outputs.w; ++pixel)
           std::copy_n(sums + pixel * columns, outputs.channels, to + pixel * outputs.channels);
     }
@@ -189,7 +178,7 @@ void InputGradient::run(CpuStream& stream) const {
   // A vector that begins in the last columns ends behind them.
   const std::int64_t thread_floats = bands.max_rows() * row_floats + kLanes;
   Workspace memory(stream);
-  float* const threads = floats(memory, stream.threads() * thread_floats);
+  float* const threads = memory.array<float>(stream.threads() * thread_floats);
   parallel_for_each(stream, bands.count, [&](std::int64_t thread, std::int64_t item) {
     const Band band = bands[item];
     float* const windows = threads + thread * thread_floats;
@@ -239,13 +228,13 @@ void FilterGradient::add_band(Band band, float* padded, float* gradients, float*
   // Lanes beyond the last channel add up numbers of the next pixels, which are not used. The last band has no next pixels,
   // so its pixels are copied.
   const float* pixels = dy + band.image * outputs.image() + band.begin * outputs.row();
-  std::int64_t distance = outputs.channels;
+  std::int64_t stride = outputs.channels;
   const std::int64_t behind = (outputs.n - band.image) * outputs.image() - band.end * outputs.row();
   if (behind < columns() - outputs.channels) {
     for (std::int64_t pixel = 0; pixel < (band.end - band.begin) * outputs.w; ++pixel)
       std::copy_n(pixels + pixel * outputs.channels, outputs.channels, gradients + pixel * columns());
     pixels = gradients;
-    distance = columns();
+    stride = columns();
   }
   for (std::int64_t ky = 0; ky < kh; ++ky) {
     // The rows of outputs whose windows have their row ky inside of the image.
@@ -255,7 +244,7 @@ void FilterGradient::add_band(Band band, float* padded, float* gradients, float*
     float* const to = sums + ky * depth() * columns();
     multiply(depth(), columns(), {end - begin, outputs.w},
              {windows[begin + ky - padding], 1, windows.stride(), inputs.channels},
-             {pixels + (begin - band.begin) * outputs.w * distance, outputs.w * distance, distance},
+             {pixels + (begin - band.begin) * outputs.w * stride, outputs.w * stride, stride},
              {.data = to, .row = columns(), .start = to, .start_row = columns()});
   }
 }
@@ -268,7 +257,7 @@ const float* FilterGradient::run(CpuStream& stream, Workspace& memory) const {
       std::clamp<std::int64_t>(outputs.n * outputs.h * work / kBandWork, 1, std::min(bands.count, kMaxSums));
   const std::int64_t gradients = bands.max_rows() * outputs.w * columns();
   const std::int64_t thread_floats = padded_floats(bands.max_rows()) + gradients;
-  float* const sums = floats(memory, arrays * size() + stream.threads() * thread_floats);
+  float* const sums = memory.array<float>(arrays * size() + stream.threads() * thread_floats);
   std::fill_n(sums, arrays * size() + stream.threads() * thread_floats,
               0.0F);  // also the channels that fill vectors
   parallel_for_each(stream, arrays, [&](std::int64_t thread, std::int64_t array) {
@@ -280,9 +269,6 @@ const float* FilterGradient::run(CpuStream& stream, Workspace& memory) const {
     for (std::int64_t k = 0; k < size(); ++k) sums[k] += sums[array * size() + k];
   return sums;
 }
-
-Images inputs_of(const ConvSizes& s) { return {s.n, s.h, s.w, s.i}; }
-Images outputs_of(const ConvSizes& s) { return {s.n, s.oh, s.ow, s.o}; }
 
 }  // namespace
 
@@ -296,7 +282,7 @@ void forward(CpuStream& stream, ConstView x, ConstView filter, ConstView bias, V
   const ConvSizes s(x.shape, filter.shape, y.shape, options);
   const std::int64_t taps = s.kh * s.kw * s.i, columns = whole_vectors(s.o);
   Workspace memory(stream);
-  float* const filters = floats(memory, (taps + 1) * columns);
+  float* const filters = memory.array<float>((taps + 1) * columns);
   float* const shifts = filters + taps * columns;
   std::fill_n(filters, (taps + 1) * columns, 0.0F);
   for (std::int64_t o = 0; o < s.o; ++o)
@@ -304,7 +290,7 @@ void forward(CpuStream& stream, ConstView x, ConstView filter, ConstView bias, V
       filters[tap * columns + o] = filter.as<float>()[o * taps + tap];
   if (bias.data != nullptr) std::copy_n(bias.as<float>(), s.o, shifts);
   Outputs{.x = x.as<float>(),
-          .inputs = inputs_of(s),
+          .inputs = s.inputs(),
           .filters = filters,
           .bias = bias.data != nullptr ? shifts : nullptr,
           .kh = s.kh,
@@ -312,7 +298,7 @@ void forward(CpuStream& stream, ConstView x, ConstView filter, ConstView bias, V
           .padding = s.padding,
           .relu = options.relu,
           .y = y.as<float>(),
-          .outputs = outputs_of(s)}
+          .outputs = s.outputs()}
       .run(stream);
 }
 
@@ -320,19 +306,19 @@ void backward_data(CpuStream& stream, ConstView dy, ConstView filter, GradView d
   const ConvSizes s(dx.shape, filter.shape, dy.shape, options);
   const std::int64_t depth = s.kw * s.i, columns = whole_vectors(depth);
   Workspace memory(stream);
-  float* const filters = floats(memory, s.kh * s.o * columns);
+  float* const filters = memory.array<float>(s.kh * s.o * columns);
   std::fill_n(filters, s.kh * s.o * columns, 0.0F);
   for (std::int64_t o = 0; o < s.o; ++o)
     for (std::int64_t ky = 0; ky < s.kh; ++ky)
       std::copy_n(filter.as<float>() + (o * s.kh + ky) * depth, depth, filters + (ky * s.o + o) * columns);
   InputGradient{.dy = dy.as<float>(),
-                .outputs = outputs_of(s),
+                .outputs = s.outputs(),
                 .filters = filters,
                 .kh = s.kh,
                 .kw = s.kw,
                 .padding = s.padding,
                 .dx = dx,
-                .inputs = inputs_of(s)}
+                .inputs = s.inputs()}
       .run(stream);
 }
 
@@ -340,9 +326,9 @@ void backward_filter(CpuStream& stream, ConstView dy, ConstView x, GradView dfil
   const ConvSizes s(x.shape, dfilter.shape, dy.shape, options);
   Workspace memory(stream);
   const FilterGradient gradient{.x = x.as<float>(),
-                                .inputs = inputs_of(s),
+                                .inputs = s.inputs(),
                                 .dy = dy.as<float>(),
-                                .outputs = outputs_of(s),
+                                .outputs = s.outputs(),
                                 .kh = s.kh,
                                 .kw = s.kw,
                                 .padding = s.padding};

@@ -18,7 +18,7 @@ struct Terms {
 /// The left operand. The term (j, k) of row r is data[r * row + j * outer + k * inner].
 struct Windows {
   const float* data;
-  std::int64_t row, outer, inner;  // distances in floats
+  std::int64_t row, outer, inner;  // strides in floats
 };
 
 /// The right operand. The row of the term (j, k) begins at data[j * outer + k * inner]. Its columns are contiguous.

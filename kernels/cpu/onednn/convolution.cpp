@@ -223,8 +223,8 @@ class BlockedConvolution {
   const memory::desc& filter_layout() const { return large_->filter_layout(); }
   std::int64_t blocks() const { return blocks_.count(); }
 
-  /// Computes all blocks. The filter of block b starts at `filter` + b `filter_distance` (bytes).
-  void run(const void* x, const void* filter, std::size_t filter_distance, const void* bias, const void* y) {
+  /// Computes all blocks. The filter of block b starts at `filter` + b `filter_stride` (bytes).
+  void run(const void* x, const void* filter, std::size_t filter_stride, const void* bias, const void* y) {
     auto* const scratchpads = static_cast<std::byte*>(
         scratchpads_.get(scratchpad_bytes_ * static_cast<std::size_t>(stream_.threads())));
     const std::int64_t x_bytes = sizes_.h * sizes_.w * sizes_.i * bytes_;
@@ -236,7 +236,7 @@ class BlockedConvolution {
       Convolution& convolution = blocks_.size(block) == blocks_.size(0) ? *large_ : *small_;
       convolution.run(thread,
                       {.x = at(x, first * x_bytes),
-                       .filter = at(filter, block * static_cast<std::int64_t>(filter_distance)),
+                       .filter = at(filter, block * static_cast<std::int64_t>(filter_stride)),
                        .bias = at(bias, 0),
                        .y = at(y, first * y_bytes)},
                       scratchpads + scratchpad_bytes_ * static_cast<std::size_t>(thread));

@@ -30,7 +30,7 @@ inline bool onednn_multiplies() {
   return generates;
 }
 
-/// Computes c [m, n] = alpha op(a) op(b) + beta c. lda, ldb and ldc are the distances of consecutive rows.
+/// Computes c [m, n] = alpha op(a) op(b) + beta c. lda, ldb and ldc are the strides of rows.
 /// Uses the calling thread alone.
 inline void gemm(bool transpose_a, bool transpose_b, blasint m, blasint n, blasint k, float alpha,
                  const float* a, blasint lda, const float* b, blasint ldb, float beta, float* c,

@@ -18,24 +18,25 @@ class FloatCopies {
       : stream_(stream),
         buffers_{Workspace(stream), Workspace(stream), Workspace(stream), Workspace(stream)} {}
 
-  /// Copies x to buffer `index` in f32 and returns the copy. Returns an empty view if x is null.
-  ConstView widen(std::size_t index, ConstView x) {
+  /// Copies x in f32 and returns the copy. Returns an empty view if x is null.
+  ConstView widen(ConstView x) {
     if (x.data == nullptr) return {};
-    const View copy = buffer(index, x.shape);
+    const View copy = buffer(x.shape);
     cast(stream_, x, copy);
     return copy;
   }
 
-  /// Returns buffer `index` as an uninitialized f32 array.
-  View buffer(std::size_t index, const Shape& shape) {
+  /// Returns an uninitialized f32 array.
+  View buffer(const Shape& shape) {
     View view{.data = nullptr, .shape = shape, .dtype = DType::f32};
-    view.data = buffers_.at(index).get(view.bytes());
+    view.data = buffers_.at(used_++).get(view.bytes());
     return view;
   }
 
  private:
   CpuStream& stream_;
   std::array<Workspace, 4> buffers_;
+  std::size_t used_ = 0;
 };
 
 /// Rounds the f32 array x to the type of y: y = x, or y += x.

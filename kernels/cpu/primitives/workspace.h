@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "convoy/kernels/runtime/memory/memory.h"
 #include "convoy/kernels/runtime/stream.h"
@@ -28,6 +29,12 @@ class Workspace {
     block_ = memory_.allocate(bytes);
     bytes_ = bytes;
     return block_;
+  }
+
+  /// As get(), for `count` elements of type T.
+  template <class T>
+  T* array(std::int64_t count) {
+    return static_cast<T*>(get(static_cast<std::size_t>(count) * sizeof(T)));
   }
 
  private:

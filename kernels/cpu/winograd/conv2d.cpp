@@ -68,14 +68,9 @@ struct Scratch {
 /// Returns `channels` zeros, which replace the pixels outside the image.
 template <class T>
 const T* zeros(Scratch& scratch, std::int64_t channels) {
-  T* const data = static_cast<T*>(scratch.zeros.get(static_cast<std::size_t>(channels) * sizeof(T)));
+  T* const data = scratch.zeros.array<T>(channels);
   std::fill_n(data, channels, T(0.0F));
   return data;
-}
-
-/// Returns memory of `workspace` for `count` floats.
-float* floats(Workspace& workspace, std::int64_t count) {
-  return static_cast<float*>(workspace.get(static_cast<std::size_t>(count) * sizeof(float)));
 }
 
 /// The layout of a matrix stored in panels of kPanel columns. The last panel may be narrower. The rows of a
@@ -177,7 +172,7 @@ void Correlation<Scheme, T>::run(CpuStream& stream, Scratch& scratch) const {
   const std::int64_t blocks =
       std::max(std::min(threads, tiling.count), (tiling.count + max_tiles - 1) / max_tiles);
   const std::int64_t thread_floats = kPoints.kCount * (input_stride(max_tiles) + output_stride(max_tiles));
-  float* const values = floats(scratch.values, threads * thread_floats);
+  float* const values = scratch.values.array<float>(threads * thread_floats);
   const T* const outside = zeros<T>(scratch, inputs.channels);
   parallel_for_each(stream, blocks, [&](std::int64_t thread, std::int64_t block) {
     float* const v = values + thread * thread_floats;
@@ -258,7 +253,7 @@ void FilterGradient<Scheme, T>::run(CpuStream& stream, Scratch& scratch, float* 
   const std::int64_t max_tiles = std::clamp(kSharedCache / (kPoints.kCount * (i + o)), kMinChunkTiles,
                                             std::max(kMinChunkTiles, tiling.count));
   const std::int64_t chunks = (tiling.count + max_tiles - 1) / max_tiles;
-  float* const v = floats(scratch.values, kPoints.kCount * (max_tiles * (i + o) + 2 * kLanes));
+  float* const v = scratch.values.array<float>(kPoints.kCount * (max_tiles * (i + o) + 2 * kLanes));
   const T* const outside = zeros<T>(scratch, std::max(i, o));
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
     const std::int64_t first = tiling.count * chunk / chunks;
@@ -303,18 +298,11 @@ void FilterGradient<Scheme, T>::run(CpuStream& stream, Scratch& scratch, float* 
   }
 }
 
-/// The sizes of a convolution, with its input and output images.
-struct Sizes : ConvSizes {
-  using ConvSizes::ConvSizes;
-  Images inputs() const { return {n, h, w, i}; }
-  Images outputs() const { return {n, oh, ow, o}; }
-};
-
 template <class Scheme, class T>
-void run_forward(CpuStream& stream, const Sizes& s, const T* x, const T* filter, const T* bias, bool relu,
+void run_forward(CpuStream& stream, const ConvSizes& s, const T* x, const T* filter, const T* bias, bool relu,
                  View y) {
   Scratch scratch(stream);
-  float* const u = floats(scratch.filters, kFilters * s.i * s.o);
+  float* const u = scratch.filters.array<float>(kFilters * s.i * s.o);
   transform_filters<typename Scheme::Filter>(stream, filter, s.o, s.i, u);
   Correlation<Scheme, T>{.in = x,
                          .inputs = s.inputs(),
@@ -329,10 +317,10 @@ void run_forward(CpuStream& stream, const Sizes& s, const T* x, const T* filter,
 
 /// `padding` is the padding of dy.
 template <class Scheme, class T>
-void run_backward_data(CpuStream& stream, const Sizes& s, const T* dy, const T* filter, std::int64_t padding,
-                       GradView dx) {
+void run_backward_data(CpuStream& stream, const ConvSizes& s, const T* dy, const T* filter,
+                       std::int64_t padding, GradView dx) {
   Scratch scratch(stream);
-  float* const u = floats(scratch.filters, kFilters * s.i * s.o);
+  float* const u = scratch.filters.array<float>(kFilters * s.i * s.o);
   transform_rotated_filters<typename Scheme::Filter>(stream, filter, s.o, s.i, u);
   Correlation<Scheme, T>{.in = dy,
                          .inputs = s.outputs(),
@@ -346,9 +334,9 @@ void run_backward_data(CpuStream& stream, const Sizes& s, const T* dy, const T* 
 }
 
 template <class Scheme, class T>
-void run_backward_filter(CpuStream& stream, const Sizes& s, const T* dy, const T* x, GradView dfilter) {
+void run_backward_filter(CpuStream& stream, const ConvSizes& s, const T* dy, const T* x, GradView dfilter) {
   Scratch scratch(stream);
-  float* const du = floats(scratch.filters, kFilters * s.i * s.o);
+  float* const du = scratch.filters.array<float>(kFilters * s.i * s.o);
   FilterGradient<Scheme, T>{
       .x = x, .inputs = s.inputs(), .dy = dy, .outputs = s.outputs(), .padding = s.padding}
       .run(stream, scratch, du);
@@ -379,7 +367,7 @@ constexpr ElementTypes<float, bfloat16> kImageTypes{"Winograd convolution"};
 
 bool pays(const ConvSizes& s) {
   if (s.groups > 1 || s.kh != kTaps || s.kw != kTaps || s.i % kLanes != 0 || s.o % kLanes != 0) return false;
-  const std::int64_t tiles = Tiling({s.n, s.oh, s.ow, s.o}, kOut).count;
+  const std::int64_t tiles = Tiling(s.outputs(), kOut).count;
   const std::int64_t direct = kTaps * kTaps * s.n * s.oh * s.ow;  // multiplications per pair of channels
   if (s.stride == 1) return s.padding < kTaps && 2 * Points<UnitStride>::kCount * tiles <= direct;
   if (s.stride == 2) return s.padding == 1 && 3 * Points<StrideTwo>::kCount * tiles <= 2 * direct;
@@ -388,7 +376,7 @@ bool pays(const ConvSizes& s) {
 
 void forward(CpuStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
              Conv2dOptions options) {
-  const Sizes s(x.shape, filter.shape, y.shape, options);
+  const ConvSizes s(x.shape, filter.shape, y.shape, options);
   dispatch(kImageTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto run = s.stride == 1 ? run_forward<UnitStride, T> : run_forward<StrideTwo, T>;
@@ -397,7 +385,7 @@ void forward(CpuStream& stream, ConstView x, ConstView filter, ConstView bias, V
 }
 
 void backward_data(CpuStream& stream, ConstView dy, ConstView filter, GradView dx, Conv2dOptions options) {
-  const Sizes s(dx.shape, filter.shape, dy.shape, options);
+  const ConvSizes s(dx.shape, filter.shape, dy.shape, options);
   dispatch(kImageTypes, dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (s.stride == 1) {
@@ -409,7 +397,7 @@ void backward_data(CpuStream& stream, ConstView dy, ConstView filter, GradView d
 }
 
 void backward_filter(CpuStream& stream, ConstView dy, ConstView x, GradView dfilter, Conv2dOptions options) {
-  const Sizes s(x.shape, dfilter.shape, dy.shape, options);
+  const ConvSizes s(x.shape, dfilter.shape, dy.shape, options);
   dispatch(kImageTypes, dfilter.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto run = s.stride == 1 ? run_backward_filter<UnitStride, T> : run_backward_filter<StrideTwo, T>;

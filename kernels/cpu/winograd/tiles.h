@@ -5,13 +5,9 @@
 #include <cstdint>
 
 #include "convoy/kernels/cpu/winograd/transforms.h"
+#include "convoy/kernels/shared/conv2d_geometry.h"
 
 namespace convoy::kernels::winograd {
-
-/// The sizes of a batch of NHWC images.
-struct Images {
-  std::int64_t n, h, w, channels;
-};
 
 /// Square tiles of outputs, numbered row by row through all images. The last tile of an axis may overhang the
 /// image.
@@ -30,15 +26,14 @@ template <int Size, class Element>
 struct Window {
   Element* pixels[Size][Size];
 
-  /// `step` is the distance between adjacent windows in pixels. `shift` is the offset of the first window's
+  /// `step` is the stride of the windows in pixels. `shift` is the offset of the first window's
   /// corner from the image's corner: -padding for inputs.
   Window(Element* data, const Images& images, const Tiling& tiling, std::int64_t tile, std::int64_t step,
          std::int64_t shift, Element* outside) {
     const std::int64_t in_image = tile % (tiling.rows * tiling.columns);
     const std::int64_t top = in_image / tiling.columns * step + shift;
     const std::int64_t left = in_image % tiling.columns * step + shift;
-    Element* const image =
-        data + tile / (tiling.rows * tiling.columns) * images.h * images.w * images.channels;
+    Element* const image = data + tile / (tiling.rows * tiling.columns) * images.image();
     for (std::int64_t y = 0; y < Size; ++y)
       for (std::int64_t x = 0; x < Size; ++x) {
         const bool inside = top + y >= 0 && top + y < images.h && left + x >= 0 && left + x < images.w;

@@ -103,7 +103,7 @@ struct UnitStride {
   using Output = OutputTransform;
   using OutputGradient = OutputGradientTransform;
   using FilterGradient = FilterGradientTransform;
-  static constexpr int kStep = kOut;  // distance in pixels between the inputs of adjacent tiles
+  static constexpr int kStep = kOut;  // stride of the inputs of adjacent tiles in pixels
   /// Index of the filter value that is multiplied at each point.
   static constexpr std::array<int, kIn> kValueAt{0, 1, 2, 3, 4, 5};
 };
