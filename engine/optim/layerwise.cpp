@@ -8,83 +8,46 @@
 namespace convoy::optim {
 namespace {
 
-/// Returns whether a parameter has a trust ratio.
-bool adapts(const nn::NamedParameter& parameter) {
-  return parameter.kind == nn::ParameterKind::filter || parameter.kind == nn::ParameterKind::weight;
+/// Returns the groups of LARS or LAMB. make(indices) returns those of SGD or Adam. Biases and norms do not adapt.
+template <class Group, class Make, class... Option>
+std::vector<Group> layer_groups(const std::vector<ParameterGroup>& groups,
+                                const std::vector<std::vector<std::size_t>>& indices, Make make,
+                                Option... option) {
+  std::vector<Group> all;
+  for (const bool adapts : {true, false}) {
+    auto some = indices;
+    for (std::size_t g = 0; g < groups.size(); ++g)
+      std::erase_if(some[g], [&](std::size_t i) {
+        const nn::ParameterKind kind = groups[g].parameters[i].kind;
+        return adapts != (kind == nn::ParameterKind::filter || kind == nn::ParameterKind::weight);
+      });
+    for (auto& group : make(some))
+      all.push_back({std::move(group.slots), {group.options, option..., adapts}});
+  }
+  return all;
 }
 
 }  // namespace
 
 Lars::Lars(std::vector<ParameterGroup> groups, LarsSettings settings)
-    : Optimizer(std::move(groups)), settings_(settings), momentum_(make_state()) {
-  check(settings.momentum >= 0 && settings.momentum < 1, "lars: momentum {}, expected at least 0 and below 1",
-        settings.momentum);
-  check(std::isfinite(settings.trust_coefficient) && settings.trust_coefficient > 0,
-        "lars: trust coefficient {}, expected above 0", settings.trust_coefficient);
-}
-
-std::vector<NamedState> Lars::state() const {
-  std::vector<NamedState> all;
-  append_state(all, "momentum", momentum_);
-  return all;
+    : Sgd("lars", std::move(groups), {.momentum = settings.momentum}), trust_(settings.trust_coefficient) {
+  check(std::isfinite(trust_) && trust_ > 0, "lars: trust coefficient {}, expected above 0", trust_);
+  if (momentum_.empty()) momentum_ = make_state();
 }
 
 void Lars::step_groups(const Indices& indices, const kernels::StepScalars& scalars) {
-  std::vector<kernels::LarsGroup> groups;
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    kernels::LarsGroup& group = groups.emplace_back();
-    group.options = {.rate = groups_[g].rate,
-                     .lr_scale = groups_[g].lr_scale,
-                     .momentum = settings_.momentum,
-                     .weight_decay = groups_[g].weight_decay,
-                     .trust = settings_.trust_coefficient};
-    for (const std::size_t i : indices[g]) {
-      const nn::NamedParameter& parameter = groups_[g].parameters[i];
-      group.slots.push_back({.parameter = parameter.variable.value().view(),
-                             .gradient = parameter.variable.grad().view(),
-                             .states = {state_view(parameter, momentum_[g][i])},
-                             .low_precision_copy = low_precision_copy_of(parameter),
-                             .adapts = adapts(parameter)});
-    }
-  }
+  const auto groups = layer_groups<kernels::LarsGroup>(
+      groups_, indices, [&](const Indices& some) { return kernel_groups(some); }, trust_);
   on(context().stream(), [&](auto& s) { kernels::lars_step(s, groups, scalars); });
 }
 
 Lamb::Lamb(std::vector<ParameterGroup> groups, LambSettings settings)
-    : Optimizer(std::move(groups)), settings_(settings), first_(make_state()), second_(make_state()) {
-  for (const double beta : {settings.beta1, settings.beta2})
-    check(beta >= 0 && beta < 1, "lamb: beta {}, expected at least 0 and below 1", beta);
-  check(std::isfinite(settings.epsilon) && settings.epsilon > 0, "lamb: epsilon {}, expected above 0",
-        settings.epsilon);
-}
-
-std::vector<NamedState> Lamb::state() const {
-  std::vector<NamedState> all;
-  append_state(all, "first_moment", first_);
-  append_state(all, "second_moment", second_);
-  return all;
-}
+    : Adam("lamb", std::move(groups),
+           {.beta1 = settings.beta1, .beta2 = settings.beta2, .epsilon = settings.epsilon}) {}
 
 void Lamb::step_groups(const Indices& indices, const kernels::StepScalars& scalars) {
-  std::vector<kernels::LambGroup> groups;
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    kernels::LambGroup& group = groups.emplace_back();
-    group.options = {.rate = groups_[g].rate,
-                     .lr_scale = groups_[g].lr_scale,
-                     .beta1 = settings_.beta1,
-                     .beta2 = settings_.beta2,
-                     .epsilon = settings_.epsilon,
-                     .weight_decay = groups_[g].weight_decay};
-    for (const std::size_t i : indices[g]) {
-      const nn::NamedParameter& parameter = groups_[g].parameters[i];
-      group.slots.push_back(
-          {.parameter = parameter.variable.value().view(),
-           .gradient = parameter.variable.grad().view(),
-           .states = {state_view(parameter, first_[g][i]), state_view(parameter, second_[g][i])},
-           .low_precision_copy = low_precision_copy_of(parameter),
-           .adapts = adapts(parameter)});
-    }
-  }
+  const auto groups = layer_groups<kernels::LambGroup>(
+      groups_, indices, [&](const Indices& some) { return kernel_groups(some); });
   on(context().stream(), [&](auto& s) { kernels::lamb_step(s, groups, scalars); });
 }
 

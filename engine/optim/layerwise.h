@@ -1,12 +1,8 @@
-// Optimizers for large batches, whose rate is adapted to each parameter by its trust ratio: LARS and LAMB.
+// Optimizers for large batches, whose rate is adapted to each parameter by its trust ratio: LARS and LAMB. The update of an
+// element depends on its whole parameter, so they cannot be sharded (ZeRO). Biases and norms have the ratio 1.
 #pragma once
 
-#include <array>
-#include <string>
-#include <vector>
-
 #include "convoy/engine/optim/optimizer.h"
-#include "convoy/kernels/layerwise_step.h"
 
 namespace convoy::optim {
 
@@ -17,22 +13,18 @@ struct LarsSettings {
 };
 
 /// Layer-wise adaptive rate scaling (You, Gitman and Ginsburg, arXiv:1708.03888): SGD whose rate is multiplied by
-/// trust_coefficient |p| / (|g| + weight_decay |p|) for each filter and weight p with the gradient g. Biases and norms
-/// have the factor 1. See kernels::lars_step().
-///
-/// The update of an element depends on its whole parameter, so the optimizer cannot be sharded (ZeRO).
-class Lars final : public Optimizer {
+/// trust_coefficient |p| / (|g| + weight_decay |p|) for each filter and weight p with the gradient g. See
+/// kernels::lars_step().
+class Lars final : public Sgd {
  public:
   /// Throws UsageError for invalid settings, and like the constructor of Optimizer.
   explicit Lars(std::vector<ParameterGroup> groups, LarsSettings settings = {});
-  std::vector<NamedState> state() const override;
   std::string name() const override { return "lars"; }
   bool is_elementwise() const override { return false; }
 
  private:
   void step_groups(const Indices& indices, const kernels::StepScalars& scalars) override;
-  LarsSettings settings_;
-  std::vector<std::vector<Tensor>> momentum_;  // by group and parameter
+  double trust_;
 };
 
 /// Settings of Lamb.
@@ -43,21 +35,16 @@ struct LambSettings {
 };
 
 /// Layer-wise adaptive moments for batch training (You et al., arXiv:1904.00962): the update u of AdamW is scaled by
-/// |p| / |u| for each filter and weight p. Biases and norms have the factor 1. See kernels::lamb_step().
-///
-/// The update of an element depends on its whole parameter, so the optimizer cannot be sharded (ZeRO).
-class Lamb final : public Optimizer {
+/// |p| / |u| for each filter and weight p. See kernels::lamb_step().
+class Lamb final : public Adam {
  public:
   /// Throws UsageError for invalid settings, and like the constructor of Optimizer.
   explicit Lamb(std::vector<ParameterGroup> groups, LambSettings settings = {});
-  std::vector<NamedState> state() const override;
   std::string name() const override { return "lamb"; }
   bool is_elementwise() const override { return false; }
 
  private:
   void step_groups(const Indices& indices, const kernels::StepScalars& scalars) override;
-  LambSettings settings_;
-  std::vector<std::vector<Tensor>> first_, second_;  // moments, by group and parameter
 };
 
 }  // namespace convoy::optim

@@ -20,7 +20,7 @@ std::vector<ParameterGroup> one_group(const std::vector<nn::NamedParameter>& par
   return {ParameterGroup{.parameters = parameters, .weight_decay = weight_decay}};
 }
 
-void check_group_decay(const char* optimizer, double weight_decay) {
+void check_group_decay(std::string_view optimizer, double weight_decay) {
   check(weight_decay == 0,
         "{}: weight decay {} was given with parameter groups, which have their own; expected 0", optimizer,
         weight_decay);
@@ -217,11 +217,14 @@ Sgd::Sgd(const std::vector<nn::NamedParameter>& parameters, SgdSettings settings
           {.momentum = settings.momentum, .nesterov = settings.nesterov}) {}
 
 Sgd::Sgd(std::vector<ParameterGroup> groups, SgdSettings settings)
+    : Sgd("sgd", std::move(groups), settings) {}
+
+Sgd::Sgd(std::string_view name, std::vector<ParameterGroup> groups, SgdSettings settings)
     : Optimizer(std::move(groups)), settings_(settings) {
-  check_group_decay("sgd", settings.weight_decay);
-  check(settings.momentum >= 0 && settings.momentum < 1, "sgd: momentum {}, expected at least 0 and below 1",
-        settings.momentum);
-  check(!settings.nesterov || settings.momentum > 0, "sgd: nesterov needs a momentum above 0");
+  check_group_decay(name, settings.weight_decay);
+  check(settings.momentum >= 0 && settings.momentum < 1, "{}: momentum {}, expected at least 0 and below 1",
+        name, settings.momentum);
+  check(!settings.nesterov || settings.momentum > 0, "{}: nesterov needs a momentum above 0", name);
   if (settings_.momentum > 0) momentum_ = make_state();
 }
 
@@ -232,6 +235,11 @@ std::vector<NamedState> Sgd::state() const {
 }
 
 void Sgd::step_groups(const Indices& indices, const kernels::StepScalars& scalars) {
+  const auto groups = kernel_groups(indices);
+  on(context().stream(), [&](auto& s) { kernels::sgd_step(s, groups, scalars); });
+}
+
+std::vector<kernels::SgdGroup> Sgd::kernel_groups(const Indices& indices) const {
   std::vector<kernels::SgdGroup> groups;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     kernels::SgdGroup& group = groups.emplace_back();
@@ -244,7 +252,7 @@ void Sgd::step_groups(const Indices& indices, const kernels::StepScalars& scalar
       group.slots.push_back(
           sgd_slot(groups_[g].parameters[i], momentum_.empty() ? Tensor() : momentum_[g][i]));
   }
-  on(context().stream(), [&](auto& s) { kernels::sgd_step(s, groups, scalars); });
+  return groups;
 }
 
 Adam::Adam(const std::vector<nn::NamedParameter>& parameters, AdamSettings settings)
@@ -254,11 +262,14 @@ Adam::Adam(const std::vector<nn::NamedParameter>& parameters, AdamSettings setti
                                                           .decoupled = settings.decoupled}) {}
 
 Adam::Adam(std::vector<ParameterGroup> groups, AdamSettings settings)
+    : Adam("adam", std::move(groups), settings) {}
+
+Adam::Adam(std::string_view name, std::vector<ParameterGroup> groups, AdamSettings settings)
     : Optimizer(std::move(groups)), settings_(settings) {
-  check_group_decay("adam", settings.weight_decay);
+  check_group_decay(name, settings.weight_decay);
   for (const double beta : {settings.beta1, settings.beta2})
-    check(beta >= 0 && beta < 1, "adam: beta {}, expected at least 0 and below 1", beta);
-  check(std::isfinite(settings.epsilon) && settings.epsilon > 0, "adam: epsilon {}, expected above 0",
+    check(beta >= 0 && beta < 1, "{}: beta {}, expected at least 0 and below 1", name, beta);
+  check(std::isfinite(settings.epsilon) && settings.epsilon > 0, "{}: epsilon {}, expected above 0", name,
         settings.epsilon);
   first_ = make_state();
   second_ = make_state();
@@ -272,6 +283,11 @@ std::vector<NamedState> Adam::state() const {
 }
 
 void Adam::step_groups(const Indices& indices, const kernels::StepScalars& scalars) {
+  const auto groups = kernel_groups(indices);
+  on(context().stream(), [&](auto& s) { kernels::adam_step(s, groups, scalars); });
+}
+
+std::vector<kernels::AdamGroup> Adam::kernel_groups(const Indices& indices) const {
   std::vector<kernels::AdamGroup> groups;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     kernels::AdamGroup& group = groups.emplace_back();
@@ -291,7 +307,7 @@ void Adam::step_groups(const Indices& indices, const kernels::StepScalars& scala
                              .low_precision_copy = low_precision_copy_of(parameter)});
     }
   }
-  on(context().stream(), [&](auto& s) { kernels::adam_step(s, groups, scalars); });
+  return groups;
 }
 
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<ParameterGroup> groups,

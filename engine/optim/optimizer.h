@@ -159,7 +159,7 @@ struct SgdSettings {
 };
 
 /// Stochastic gradient descent with momentum, as torch.optim.SGD.
-class Sgd final : public Optimizer {
+class Sgd : public Optimizer {
  public:
   /// Makes one group in which all parameters decay (PyTorch's default). Throws UsageError for invalid
   /// settings, and like the constructor of Optimizer.
@@ -170,10 +170,16 @@ class Sgd final : public Optimizer {
   std::string name() const override { return "sgd"; }
   bool is_elementwise() const override { return true; }
 
- private:
+ protected:
+  /// As the constructor of explicit groups, for an optimizer named `name` in errors.
+  Sgd(std::string_view name, std::vector<ParameterGroup> groups, SgdSettings settings);
   void step_groups(const Indices& indices, const kernels::StepScalars& scalars) override;
-  SgdSettings settings_;
+  /// Returns the groups of the kernel, with the parameters that have new gradients.
+  std::vector<kernels::SgdGroup> kernel_groups(const Indices& indices) const;
   std::vector<std::vector<Tensor>> momentum_;  // by group and parameter; empty if momentum = 0
+
+ private:
+  SgdSettings settings_;
 };
 
 /// Settings of Adam and AdamW.
@@ -186,7 +192,7 @@ struct AdamSettings {
 };
 
 /// Adam, and AdamW with decoupled weight decay, as torch.optim.Adam and AdamW.
-class Adam final : public Optimizer {
+class Adam : public Optimizer {
  public:
   /// Makes one group in which all parameters decay (PyTorch's default). Throws UsageError for invalid
   /// settings, and like the constructor of Optimizer.
@@ -197,8 +203,14 @@ class Adam final : public Optimizer {
   std::string name() const override { return settings_.decoupled ? "adamw" : "adam"; }
   bool is_elementwise() const override { return true; }
 
- private:
+ protected:
+  /// As the constructor of explicit groups, for an optimizer named `name` in errors.
+  Adam(std::string_view name, std::vector<ParameterGroup> groups, AdamSettings settings);
   void step_groups(const Indices& indices, const kernels::StepScalars& scalars) override;
+  /// Returns the groups of the kernel, with the parameters that have new gradients.
+  std::vector<kernels::AdamGroup> kernel_groups(const Indices& indices) const;
+
+ private:
   AdamSettings settings_;
   std::vector<std::vector<Tensor>> first_, second_;  // moments, by group and parameter
 };

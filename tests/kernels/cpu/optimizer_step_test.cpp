@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "convoy/kernels/base/convert.h"
-#include "convoy/kernels/layerwise_step.h"
 #include "tests/kernels/array.h"
 #include "tests/kernels/half_reference.h"
 
@@ -332,13 +331,14 @@ TEST(LayerwiseStep, IsTheSameWithAnyNumberOfThreads) {
   const auto step = [](int threads, bool is_lars) {
     auto p = Array<float>::random({kSize}, 1), g = Array<float>::random({kSize}, 2);
     Array<float> m({kSize}), v({kSize});
-    const kernels::LayerwiseSlot slot{p.view(), g.view(), {m.view(), v.view()}};
     CpuStream stream({.threads = threads});
     Step scalars(0.5);
     if (is_lars)
-      kernels::lars_step(stream, {{.slots = {slot}, .options = {.weight_decay = 0.1}}}, scalars.scalars());
+      kernels::lars_step(stream, {{{{p.view(), g.view(), m.view(), {}}}, {{.weight_decay = 0.1}}}},
+                         scalars.scalars());
     else
-      kernels::lamb_step(stream, {{.slots = {slot}, .options = {.weight_decay = 0.1}}}, scalars.scalars());
+      kernels::lamb_step(stream, {{{{p.view(), g.view(), m.view(), v.view(), {}}}, {{.weight_decay = 0.1}}}},
+                         scalars.scalars());
     return p;
   };
   for (const bool is_lars : {false, true}) testing::expect_same_bits(step(3, is_lars), step(1, is_lars));

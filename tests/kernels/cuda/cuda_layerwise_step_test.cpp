@@ -1,5 +1,5 @@
-// Compares kernels/layerwise_step.h on the GPU with the CPU.
-#include "convoy/kernels/layerwise_step.h"
+// Compares kernels/optimizer_step.h on the GPU with the CPU.
+#include "convoy/kernels/optimizer_step.h"
 
 #include <gtest/gtest.h>
 
@@ -18,14 +18,19 @@ using testing::DeviceArray;
 using testing::expect_same_bits;
 using testing::unit_roundoff;
 
-/// Returns the slot of a Parameter or an OnGpu.
+/// Returns the slot of a Parameter or an OnGpu, for LARS and LAMB.
 template <class Arrays>
-kernels::LayerwiseSlot slot_of(Arrays& a) {
-  return {.parameter = a.value.view(),
-          .gradient = a.is_half ? ConstView(a.half_gradient.view()) : ConstView(a.gradient.view()),
-          .states = {a.first.view(), a.second.view()},
-          .low_precision_copy = a.has_copy ? a.copy.view() : View{},
-          .adapts = a.adapts};
+ConstView gradient_of(Arrays& a) {
+  return a.is_half ? ConstView(a.half_gradient.view()) : ConstView(a.gradient.view());
+}
+template <class Arrays>
+void add_slot(std::vector<kernels::SgdSlot>& to, Arrays& a) {
+  to.push_back({a.value.view(), gradient_of(a), a.first.view(), a.has_copy ? a.copy.view() : View{}});
+}
+template <class Arrays>
+void add_slot(std::vector<kernels::AdamSlot>& to, Arrays& a) {
+  to.push_back(
+      {a.value.view(), gradient_of(a), a.first.view(), a.second.view(), a.has_copy ? a.copy.view() : View{}});
 }
 
 /// The arrays of one parameter on the CPU.
@@ -33,7 +38,7 @@ template <class T>
 struct Parameter {
   Array<T> value, gradient, first, second;
   Array<bfloat16> half_gradient, copy;
-  bool is_half, has_copy, adapts;
+  bool is_half, has_copy;
 
   Parameter(std::int64_t size, std::uint32_t seed)
       : value(Array<T>::random({size}, seed)),
@@ -43,8 +48,7 @@ struct Parameter {
         half_gradient(gradient.template to<bfloat16>()),
         copy({size}),
         is_half(seed % 2 == 0),
-        has_copy(seed % 3 == 0),
-        adapts(seed % 5 != 0) {
+        has_copy(seed % 3 == 0) {
     for (T& element : second) element = std::abs(element);  // a mean of squares
   }
 };
@@ -54,7 +58,7 @@ template <class T>
 struct OnGpu {
   DeviceArray<T> value, gradient, first, second;
   DeviceArray<bfloat16> half_gradient, copy;
-  bool is_half, has_copy, adapts;
+  bool is_half, has_copy;
 
   OnGpu(const DeviceContext& gpu, const Parameter<T>& from, std::size_t offset)
       : value(gpu, from.value, offset),
@@ -64,8 +68,7 @@ struct OnGpu {
         half_gradient(gpu, from.half_gradient, offset),
         copy(gpu, from.copy, offset),
         is_half(from.is_half),
-        has_copy(from.has_copy),
-        adapts(from.adapts) {}
+        has_copy(from.has_copy) {}
 };
 
 /// Sizes around the ends of packs, blocks and pieces, and more parameters than one launch takes. One is zero.
@@ -83,15 +86,16 @@ std::vector<Parameter<T>> make_parameters() {
   return parameters;
 }
 
-/// Returns the slots in two groups with different options.
+/// Returns the slots in three groups with different options.
 template <class Group, class Parameters>
 std::vector<Group> groups_of(Parameters& parameters) {
-  std::vector<Group> groups(2);
+  std::vector<Group> groups(3);
   groups[0].options.weight_decay = 0.1;
   groups[1].options.rate = 1;
-  groups[1].options.lr_scale = 0.5;
+  groups[1].options.lr_scale = 0.3;
+  groups[2].options.adapts = false;
   std::size_t i = 0;
-  for (auto& parameter : parameters) groups[i++ % 2].slots.push_back(slot_of(parameter));
+  for (auto& parameter : parameters) add_slot(groups[i++ % 3].slots, parameter);
   return groups;
 }
 
