@@ -23,7 +23,7 @@ class GatedConv final : public nn::Module {
 
  private:
   Variable forward(const Variable& x, const nn::ForwardContext& context) override {
-    const Variable y = (*conv_)(x, context, {.activation = NormActivation::relu});
+    const Variable y = (*conv_)(x, context, {.activation = FusedActivation::relu});
     const Variable gate = sigmoid((*gate_)((*pool_)(y, context), context));  // [N, C]
     return y * unsqueeze(unsqueeze(gate, 1), 1);                             // [N, H, W, C] * [N, 1, 1, C]
   }

@@ -21,7 +21,7 @@ void load_libraries(const DeviceContext& device, const Precision& precision) {
                                     Tensor::full({kChannels}, 1, type, device)};
   const Conv2dOptions same_size{.padding = 1};
   const Variable x = batch_norm(conv2d(images, filter, {}, same_size), scale, shift, running,
-                                /*training=*/true, {.activation = NormActivation::relu});
+                                /*training=*/true, {.activation = FusedActivation::relu});
   const Variable logits = linear(global_avg_pool2d(conv2d(x, filter, {}, same_size)), weight, {});
   const Tensor labels = Tensor::from(std::vector<std::int32_t>{0, 1}, {2}, device);
   backward(cross_entropy_sum(logits, labels));

@@ -57,11 +57,6 @@ KernelRow filter_row(std::string name, const Shape& shape, Kernel kernel) {
 }  // namespace
 
 std::vector<KernelRow> convolution_rows(std::int64_t batch, bool has_wgmma) {
-  using implicit_gemm::BlockPixels, implicit_gemm::Instruction, implicit_gemm::Variant;
-  std::vector<Variant> variants{BlockPixels::small, BlockPixels::large};
-  if (has_wgmma)
-    for (const auto block : {BlockPixels::small, BlockPixels::large})
-      variants.emplace_back(block, Instruction::wgmma);
   std::vector<KernelRow> rows;
   for (const auto& [side, channels] : {std::pair{32, 64}, {16, 128}, {8, 256}, {4, 512}}) {
     const Shape shape{batch, side, side, channels};
@@ -77,17 +72,10 @@ std::vector<KernelRow> convolution_rows(std::int64_t batch, bool has_wgmma) {
         filter_row(name + "backward_filter/conv2d", shape, [](auto& s, auto dy, auto x, View dfilter) {
           kernels::conv2d_backward_filter(s, dy, x, GradView(dfilter), kOptions);
         }));
-    for (const Variant variant : variants) {
-      const std::string algorithm = fmt::format("implicit_gemm_{}{}", static_cast<int>(variant.pixels),
-                                                variant.instruction == Instruction::wgmma ? "_wgmma" : "");
-      rows.push_back(pixel_row(
-          name + "forward/" + algorithm, shape,
-          [=](auto& s, auto x, auto filter, View y) { implicit_gemm::forward(s, x, filter, y, variant); }));
+    if (has_wgmma)
       rows.push_back(
-          pixel_row(name + "backward_data/" + algorithm, shape, [=](auto& s, auto dy, auto filter, View dx) {
-            implicit_gemm::backward_data(s, dy, filter, GradView(dx), variant);
-          }));
-    }
+          pixel_row(name + "forward/implicit_gemm", shape,
+                    [](auto& s, auto x, auto filter, View y) { implicit_gemm::forward(s, x, filter, y); }));
     const kernels::ConvSizes sizes(shape, filter_shape(shape), shape, kOptions);
     rows.push_back(filter_row(
         name + "backward_filter/implicit_gemm", shape, [=](auto& s, auto dy, auto x, View dfilter) {

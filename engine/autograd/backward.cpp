@@ -185,15 +185,6 @@ std::vector<Variable> backward_order(const Variable& loss) {
   return BackwardPass(loss).leaves();
 }
 
-Variable observe_gradient(const Variable& x, std::function<void(const Tensor& gradient)> observer) {
-  wait_ready(x);
-  return record("observe_gradient", x.value(), {x},
-                [observer = std::move(observer)](const Tensor& dy, std::span<GradSlot> dx) {
-                  observer(dy);
-                  dx[0].alias_or_accumulate(dy);
-                });
-}
-
 void backward_part(const Variable& result, const Tensor& gradient, std::span<const Variable> inner,
                    std::span<const Variable> outer) {
   BackwardPass::active()->run_part(result, gradient, inner, outer);

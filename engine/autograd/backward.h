@@ -29,9 +29,4 @@ void backward(const Variable& loss, const BackwardOptions& options = {});
 /// their ready hooks. Computes nothing and leaves the graph unchanged. Throws UsageError as backward() does.
 std::vector<Variable> backward_order(const Variable& loss);
 
-/// Returns x, and lets backward() call `observer` with the complete gradient of the returned variable, as
-/// PyTorch's Tensor.register_hook() does. If x requires no gradient, the observer is never called. A leaf has
-/// Variable::on_grad_ready() as well.
-Variable observe_gradient(const Variable& x, std::function<void(const Tensor& gradient)> observer);
-
 }  // namespace convoy

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "convoy/kernels/base/check.h"
-#include "convoy/kernels/norm_conv2d.h"
 
 namespace convoy::nn {
 namespace {
@@ -22,10 +21,11 @@ void check_pool(std::string_view layer, Pool2dOptions options) {
         options.kernel, options.padding, options.kernel / 2);
 }
 
-std::string window(int kernel, int stride, int padding) {
-  std::string text = fmt::format("{}x{}", kernel, kernel);
-  if (stride != 1) text += fmt::format(" stride {}", stride);
-  if (padding != 0) text += fmt::format(" padding {}", padding);
+template <class Options>
+std::string window(const Options& options) {
+  std::string text = fmt::format("{}x{}", options.kernel, options.kernel);
+  if (options.stride != 1) text += fmt::format(" stride {}", options.stride);
+  if (options.padding != 0) text += fmt::format(" padding {}", options.padding);
   return text;
 }
 
@@ -53,46 +53,17 @@ Conv2d::Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options)
   if (options.bias) bias_ = add_parameter("bias", {out_}, ParameterKind::bias, Init::uniform(bound));
 }
 
-Variable Conv2d::forward(const Variable& x, const ForwardContext& context) {
-  return forward_with(x, context, {});
-}
-
 Variable Conv2d::forward_with(const Variable& x, const ForwardContext&, const Epilogue& epilogue) {
   check_channels(x.shape(), in_);
-  return conv2d(x, for_input(weight_, x), for_input(bias_, x), op_options(epilogue.relu()));
-}
-
-Conv2dOptions Conv2d::op_options(bool relu) const {
-  return {.stride = options_.stride, .padding = options_.padding, .groups = options_.groups, .relu = relu};
-}
-
-std::optional<Shape> Conv2d::output_shape(const Shape& input) const {
-  if (input.rank() != 4 || input[3] != in_) return std::nullopt;
-  const std::int64_t room = 2 * std::int64_t{options_.padding} - options_.kernel;
-  if (std::min(input[1], input[2]) + room < 0) return std::nullopt;
-  return Shape{input[0], (input[1] + room) / options_.stride + 1, (input[2] + room) / options_.stride + 1,
-               out_};
-}
-
-bool Conv2d::fuses_batch_norm(const Variable& x, const Shape& input, bool has_norm) const {
-  return on(x.context().stream(), [&](auto& s) {
-    return kernels::fuses_norm_conv2d(s, x.dtype(), input, weight_.shape(), op_options(), has_norm);
-  });
-}
-
-BatchNormInput Conv2d::with_statistics(const Variable& x, const BatchNorm2d& next) const {
-  check_channels(x.shape(), in_);
-  return conv2d_statistics(x, for_input(weight_, x), next.arguments(), op_options());
-}
-
-BatchNormInput Conv2d::with_statistics(const BatchNormInput& x, const BatchNorm2d& next) const {
-  check_channels(x.x.shape(), in_);
-  return norm_conv2d(x, for_input(weight_, x.x), next.arguments(), op_options());
+  return conv2d(x, for_input(weight_, x), for_input(bias_, x),
+                {.stride = options_.stride,
+                 .padding = options_.padding,
+                 .groups = options_.groups,
+                 .relu = epilogue.activation == FusedActivation::relu});
 }
 
 std::string Conv2d::describe() const {
-  return fmt::format("Conv2d {} -> {}, {}{}", in_, out_,
-                     window(options_.kernel, options_.stride, options_.padding),
+  return fmt::format("Conv2d {} -> {}, {}{}", in_, out_, window(options_),
                      options_.groups == 1 ? "" : fmt::format(" groups {}", options_.groups));
 }
 
@@ -103,14 +74,10 @@ Linear::Linear(int in_features, int out_features, bool bias) : in_(in_features),
   if (bias) bias_ = add_parameter("bias", {out_}, ParameterKind::bias, Init::uniform(bound));
 }
 
-Variable Linear::forward(const Variable& x, const ForwardContext& context) {
-  return forward_with(x, context, {});
-}
-
 Variable Linear::forward_with(const Variable& x, const ForwardContext&, const Epilogue& epilogue) {
   check(x.shape().rank() >= 2 && x.shape()[-1] == in_, "input {}, expected [N, …, {}]", x.shape().text(),
         in_);
-  return linear(x, for_input(weight_, x), for_input(bias_, x), epilogue.relu());
+  return linear(x, for_input(weight_, x), for_input(bias_, x), epilogue.activation == FusedActivation::relu);
 }
 
 std::string Linear::describe() const { return fmt::format("Linear {} -> {}", in_, out_); }
@@ -127,19 +94,23 @@ BatchNorm2d::BatchNorm2d(int channels, BatchNormOptions options, bool train_scal
   running_var_ = add_buffer("running_var", {channels}, Init::constant(1));
 }
 
-Variable BatchNorm2d::forward(const Variable& x, const ForwardContext& context) {
-  return forward_with(x, context, {});
+bool BatchNorm2d::fuses(const Epilogue& epilogue) const {
+  if (options_.activation != FusedActivation::none)
+    return options_.activation == FusedActivation::relu ? epilogue.is_at_most(FusedActivation::relu)
+                                                        : epilogue.is_empty();
+  return epilogue.activation != FusedActivation::gelu || !epilogue.residual.defined();
 }
 
 Variable BatchNorm2d::forward_with(const Variable& x, const ForwardContext& context,
                                    const Epilogue& epilogue) {
   check_channels(x.shape(), channels_);
   BatchNormOptions options = options_;
-  if (epilogue.activation != NormActivation::none) options.activation = epilogue.activation;
+  if (epilogue.activation != FusedActivation::none) options.activation = epilogue.activation;
   const bool uses_batch = context.training && !is_frozen_;
+  const Variable scale = fixed_scale_ ? Variable(*fixed_scale_) : weight_;
   if (uses_batch && group_)
-    return sync_batch_norm(x, scale(), bias_, running(), group_, options, epilogue.residual);
-  return batch_norm(x, scale(), bias_, running(), uses_batch, options, epilogue.residual);
+    return sync_batch_norm(x, scale, bias_, running(), group_, options, epilogue.residual);
+  return batch_norm(x, scale, bias_, running(), uses_batch, options, epilogue.residual);
 }
 
 std::string BatchNorm2d::describe() const {
@@ -170,6 +141,11 @@ std::string Activation::describe() const {
   return "?";
 }
 
+FusedActivation Activation::fusible_activation() const {
+  if (kind_ == ActivationKind::relu) return FusedActivation::relu;
+  return kind_ == ActivationKind::gelu ? FusedActivation::gelu : FusedActivation::none;
+}
+
 Dropout::Dropout(double p) : p_(p) {
   check(p >= 0 && p < 1, "Dropout: found p = {}, expected 0 <= p < 1", p);
 }
@@ -185,28 +161,16 @@ Variable Dropout::forward(const Variable& x, const ForwardContext& context) {
 
 std::string Dropout::describe() const { return fmt::format("Dropout {}", p_); }
 
-MaxPool2d::MaxPool2d(Pool2dOptions options) : options_(options) { check_pool("MaxPool2d", options); }
-
-Variable MaxPool2d::forward(const Variable& x, const ForwardContext&) { return max_pool2d(x, options_); }
-
-std::string MaxPool2d::describe() const {
-  return "MaxPool2d " + window(options_.kernel, options_.stride, options_.padding);
+MaxPool2d::MaxPool2d(Pool2dOptions options)
+    : Function("MaxPool2d " + window(options),
+               [options](const Variable& x) { return max_pool2d(x, options); }) {
+  check_pool("MaxPool2d", options);
 }
 
-AvgPool2d::AvgPool2d(Pool2dOptions options) : options_(options) { check_pool("AvgPool2d", options); }
-
-Variable AvgPool2d::forward(const Variable& x, const ForwardContext&) { return avg_pool2d(x, options_); }
-
-std::string AvgPool2d::describe() const {
-  return "AvgPool2d " + window(options_.kernel, options_.stride, options_.padding);
+AvgPool2d::AvgPool2d(Pool2dOptions options)
+    : Function("AvgPool2d " + window(options),
+               [options](const Variable& x) { return avg_pool2d(x, options); }) {
+  check_pool("AvgPool2d", options);
 }
-
-Variable GlobalAvgPool2d::forward(const Variable& x, const ForwardContext&) { return global_avg_pool2d(x); }
-
-std::string GlobalAvgPool2d::describe() const { return "GlobalAvgPool2d"; }
-
-Variable Flatten::forward(const Variable& x, const ForwardContext&) { return flatten(x); }
-
-std::string Flatten::describe() const { return "Flatten"; }
 
 }  // namespace convoy::nn

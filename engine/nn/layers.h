@@ -2,14 +2,14 @@
 // U(-1/sqrt(fan_in), 1/sqrt(fan_in)); scale 1 and shift 0 for batch norms.
 #pragma once
 
+#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "convoy/engine/nn/module.h"
-#include "convoy/engine/ops/norm_conv2d.h"
+#include "convoy/engine/ops/ops.h"
 
 namespace convoy::nn {
 
@@ -27,34 +27,16 @@ struct Conv2dLayerOptions {
   bool dirac = false;
 };
 
-class BatchNorm2d;
-
 /// A convolution of [N, H, W, in] to [N, H', W', out].
 class Conv2d final : public Module {
  public:
   /// Throws UsageError unless channels, kernel and stride are positive, the padding is not negative,
   /// `groups` divides both numbers of channels, and is 1 with `dirac`.
   Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options);
-  /// Returns the options of the constructor.
-  const Conv2dLayerOptions& options() const { return options_; }
   std::string describe() const override;
-  Fusion fusion() const override { return Fusion::relu; }
-
-  /// Returns the shape of the result for an input [N, H, W, in], or nullopt if the input does not fit.
-  std::optional<Shape> output_shape(const Shape& input) const;
-  /// Returns whether a GPU is known to be faster if this layer computes the statistics for a batch norm after
-  /// it, in training, and if `has_norm`, a batch norm and a ReLU before it as well. The input of the
-  /// convolution has this shape, and the type and the device of x.
-  bool fuses_batch_norm(const Variable& x, const Shape& input, bool has_norm) const;
-  /// Returns the result with its statistics for the batch norm `next`, by conv2d_statistics(). Requires a
-  /// layer without bias.
-  BatchNormInput with_statistics(const Variable& x, const BatchNorm2d& next) const;
-  /// Does the same for the normalized input after a ReLU, by norm_conv2d().
-  BatchNormInput with_statistics(const BatchNormInput& x, const BatchNorm2d& next) const;
+  bool fuses(const Epilogue& epilogue) const override { return epilogue.is_at_most(FusedActivation::relu); }
 
  private:
-  Conv2dOptions op_options(bool relu = false) const;
-  Variable forward(const Variable& x, const ForwardContext& context) override;
   Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) override;
   int in_, out_;
   Conv2dLayerOptions options_;
@@ -67,10 +49,9 @@ class Linear final : public Module {
   /// Throws UsageError unless the numbers of features are positive.
   Linear(int in_features, int out_features, bool bias = true);
   std::string describe() const override;
-  Fusion fusion() const override { return Fusion::relu; }
+  bool fuses(const Epilogue& epilogue) const override { return epilogue.is_at_most(FusedActivation::relu); }
 
  private:
-  Variable forward(const Variable& x, const ForwardContext& context) override;
   Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) override;
   int in_, out_;
   Variable weight_, bias_;
@@ -85,18 +66,12 @@ class BatchNorm2d final : public Module {
   /// of a PyTorch layer whose scale requires no gradient. Throws UsageError unless `channels` is positive.
   explicit BatchNorm2d(int channels, BatchNormOptions options = {}, bool train_scale = true);
   std::string describe() const override;
-  /// Returns norm, or what can follow the activation of the options: another ReLU, which changes nothing, or none.
-  Fusion fusion() const override {
-    if (options_.activation == NormActivation::none) return Fusion::norm;
-    return options_.activation == NormActivation::relu ? Fusion::relu : Fusion::none;
-  }
+  /// Returns true for a residual, a ReLU or both, and for a GELU alone. After a ReLU of the options: for
+  /// another ReLU, which changes nothing.
+  bool fuses(const Epilogue& epilogue) const override;
 
   /// Returns the running statistics, which share the storage of the buffers.
   BatchNormStatistics running() const { return {*running_mean_, *running_var_}; }
-  /// Returns the arguments of the ops of engine/ops/norm_conv2d.h.
-  BatchNormParameters arguments() const { return {scale(), bias_, running(), options_}; }
-  /// Returns whether training uses sync_batch_norm().
-  bool is_synchronized() const { return group_ != nullptr; }
   /// Makes training use sync_batch_norm() over the ranks of `group` from now on; null: the samples of this
   /// process.
   void synchronize(std::shared_ptr<ProcessGroup> group) { group_ = std::move(group); }
@@ -106,9 +81,7 @@ class BatchNorm2d final : public Module {
   void freeze_statistics(bool freeze = true) { is_frozen_ = freeze; }
 
  private:
-  Variable forward(const Variable& x, const ForwardContext& context) override;
   Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) override;
-  Variable scale() const { return fixed_scale_ ? Variable(*fixed_scale_) : weight_; }
   int channels_;
   BatchNormOptions options_;
   Variable weight_, bias_;  // weight_ is undefined with a fixed scale
@@ -125,9 +98,8 @@ class Activation final : public Module {
  public:
   /// Makes the layer of an op.
   explicit Activation(ActivationKind kind) : kind_(kind) {}
-  /// Returns the activation.
-  ActivationKind kind() const { return kind_; }
   std::string describe() const override;
+  FusedActivation fusible_activation() const override;
 
  private:
   Variable forward(const Variable& x, const ForwardContext& context) override;
@@ -147,87 +119,67 @@ class Dropout final : public Module {
   double p_;
 };
 
+/// A layer without parameters that calls a function.
+class Function : public Module {
+ public:
+  /// Makes a layer that computes f(x) and that describe() describes as `description`.
+  Function(std::string description, std::function<Variable(const Variable& x)> f)
+      : description_(std::move(description)), f_(std::move(f)) {}
+  std::string describe() const override { return description_; }
+
+ private:
+  Variable forward(const Variable& x, const ForwardContext&) override { return f_(x); }
+  std::string description_;
+  std::function<Variable(const Variable& x)> f_;
+};
+
 /// Max pooling of [N, H, W, C], as max_pool2d() does.
-class MaxPool2d final : public Module {
+class MaxPool2d final : public Function {
  public:
   /// Throws UsageError unless kernel and stride are positive and the padding is 0 to kernel / 2.
   explicit MaxPool2d(Pool2dOptions options);
-  std::string describe() const override;
-
- private:
-  Variable forward(const Variable& x, const ForwardContext& context) override;
-  Pool2dOptions options_;
 };
 
 /// Average pooling of [N, H, W, C], as avg_pool2d() does.
-class AvgPool2d final : public Module {
+class AvgPool2d final : public Function {
  public:
   /// Throws UsageError unless kernel and stride are positive and the padding is 0 to kernel / 2.
   explicit AvgPool2d(Pool2dOptions options);
-  std::string describe() const override;
-
- private:
-  Variable forward(const Variable& x, const ForwardContext& context) override;
-  Pool2dOptions options_;
 };
 
 /// Average pooling over all pixels: [N, H, W, C] to [N, C].
-class GlobalAvgPool2d final : public Module {
+class GlobalAvgPool2d final : public Function {
  public:
-  std::string describe() const override;
-
- private:
-  Variable forward(const Variable& x, const ForwardContext& context) override;
+  /// Makes the layer.
+  GlobalAvgPool2d() : Function("GlobalAvgPool2d", global_avg_pool2d) {}
 };
 
 /// Flattening to [N, rest], as flatten() does.
-class Flatten final : public Module {
+class Flatten final : public Function {
  public:
-  std::string describe() const override;
-
- private:
-  Variable forward(const Variable& x, const ForwardContext& context) override;
+  /// Makes the layer.
+  Flatten() : Function("Flatten", flatten) {}
 };
 
 /// A layer of a container and its name.
 using NamedModule = std::pair<std::string, std::shared_ptr<Module>>;
 
-/// The order in which a container runs its layers. A ReLU after a layer that can fuse it is not run: the
-/// layer computes it. In training, a convolution without bias may compute the statistics of the batch norm
-/// after it, and the next convolution may compute this batch norm and its ReLU
-/// (ForwardContext::fuse_batch_norms).
+/// The layers of a container, which run in order. A layer computes the activation after it as well if it can
+/// (Module::fuses() and fusible_activation()).
 class LayerChain {
  public:
   /// Makes an empty chain.
   LayerChain() = default;
-  /// Plans the order, which refers to the layers: the container must own them.
+  /// Makes a chain that refers to the layers: the container must own them.
   explicit LayerChain(const std::vector<NamedModule>& layers);
 
-  /// Runs the layers. The epilogue must be within fusion(); the last layer fuses it.
+  /// Runs the layers. The last one computes the epilogue, for which fuses() must be true.
   Variable operator()(const Variable& x, const ForwardContext& context, const Epilogue& epilogue = {}) const;
-  /// Returns the epilogues that the last layer can fuse; none if it already fuses an activation of the chain.
-  Fusion fusion() const { return fusion_; }
+  /// Returns whether the last layer computes this epilogue.
+  bool fuses(const Epilogue& epilogue) const;
 
  private:
-  struct Step {
-    Module* layer;
-    Module* activation = nullptr;                    // the ReLU or GELU that the layer fuses; null: none
-    NormActivation epilogue = NormActivation::none;  // the same
-    const Conv2d* conv = nullptr;       // the layer, if it can compute statistics for `norm`; else null
-    const BatchNorm2d* norm = nullptr;  // the layer of the next step
-  };
-  /// Returns whether the step and the next one are a convolution and a batch norm that the ops of
-  /// engine/ops/norm_conv2d.h can run.
-  bool is_fusible(std::size_t step, const ForwardContext& context) const;
-  /// Returns whether these ops run the two steps. The input of the convolution has the shape `input`, and the
-  /// type and the device of x. `has_norm` says whether a batch norm and a ReLU before it are not run yet.
-  bool is_fused(std::size_t step, const Variable& x, const Shape& input, bool has_norm,
-                const ForwardContext& context) const;
-  /// Returns whether the convolution after the two steps computes their batch norm.
-  bool is_norm_of_next(std::size_t step, const Variable& x, const Shape& input,
-                       const ForwardContext& context) const;
-  std::vector<Step> steps_;
-  Fusion fusion_ = Fusion::none;
+  std::vector<Module*> layers_;
 };
 
 /// A chain of named layers. A ReLU or GELU is fused into the layer before it if that layer can.
@@ -237,10 +189,9 @@ class Sequential final : public Module {
   /// Throws UsageError like add_child().
   explicit Sequential(std::vector<Named> layers);
   std::string describe() const override;
-  Fusion fusion() const override { return chain_.fusion(); }
+  bool fuses(const Epilogue& epilogue) const override { return chain_.fuses(epilogue); }
 
  private:
-  Variable forward(const Variable& x, const ForwardContext& context) override;
   Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) override;
   std::size_t size_;
   LayerChain chain_;

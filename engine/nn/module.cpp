@@ -99,9 +99,9 @@ Variable for_input(const Variable& parameter, const Variable& x) {
 Variable Epilogue::apply(const Variable& y) const {
   const Variable sum = residual.defined() ? y + residual : y;
   switch (activation) {
-    case NormActivation::none: break;
-    case NormActivation::relu: return convoy::relu(sum);
-    case NormActivation::gelu: return convoy::gelu(sum);
+    case FusedActivation::none: break;
+    case FusedActivation::relu: return relu(sum);
+    case FusedActivation::gelu: return gelu(sum);
   }
   return sum;
 }
@@ -131,7 +131,7 @@ void Module::call_hooks(std::span<const Variable> inputs, std::span<Variable> ou
 
 template <class F>
 auto Module::call(std::span<const Variable> inputs, const ForwardContext& context, const Epilogue& fused,
-                  F&& compute, std::string_view note) {
+                  F&& compute) {
   const NamedRange range(path_.empty() ? "model" : std::string_view(path_));
   const ModuleScope scope(path_);
   try {
@@ -139,7 +139,6 @@ auto Module::call(std::span<const Variable> inputs, const ForwardContext& contex
     const auto outputs = compute();
     if (context.rows != nullptr && (children_.empty() || !parameters_.empty())) {
       LayerSummary row = row_of(inputs, as_span(outputs), fused);
-      row.type += note;
       for (const LayerSummary& below : std::span(*context.rows).subspan(row_count)) row.flops -= below.flops;
       context.rows->push_back(std::move(row));
     }
@@ -153,13 +152,11 @@ auto Module::call(std::span<const Variable> inputs, const ForwardContext& contex
 }
 
 Variable Module::operator()(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) {
-  const Fusion needed = epilogue.fusion();
-  const bool fuses = needed <= fusion() && !has_forward_hooks();
-  return call(as_span(x), context, fuses ? epilogue : Epilogue(), [&] {
-    if (fuses && needed != Fusion::none) return forward_with(x, context, epilogue);
-    Variable y = forward(x, context);
+  const Epilogue fused = fuses(epilogue) && !has_forward_hooks() ? epilogue : Epilogue();
+  return call(as_span(x), context, fused, [&] {
+    Variable y = forward_with(x, context, fused);
     call_hooks(as_span(x), std::span(&y, 1));
-    return needed == Fusion::none ? y : epilogue.apply(y);
+    return fused.is_empty() ? epilogue.apply(y) : y;
   });
 }
 
@@ -171,17 +168,12 @@ Variables Module::operator()(const Variables& inputs, const ForwardContext& cont
   });
 }
 
-Variable Module::call_op(const Variable& x, const ForwardContext& context, const Epilogue& fused,
-                         std::string_view note, const std::function<Variable()>& op) {
-  return call(as_span(x), context, fused, op, note);
-}
-
 LayerSummary Module::row_of(std::span<const Variable> inputs, std::span<const Variable> outputs,
                             const Epilogue& fused) const {
   std::string type = describe();
   if (fused.residual.defined()) type += " + residual";
-  if (fused.activation == NormActivation::relu) type += " + ReLU";
-  if (fused.activation == NormActivation::gelu) type += " + GELU";
+  if (fused.activation == FusedActivation::relu) type += " + ReLU";
+  if (fused.activation == FusedActivation::gelu) type += " + GELU";
   LayerSummary row{.name = path_, .type = std::move(type)};
   for (const Variable& output : outputs) row.outputs.push_back(output.shape());
   for (const OwnParameter& own : parameters_) row.parameters += own.named.variable.shape().numel();
@@ -209,11 +201,11 @@ Variable Module::forward(const Variable&, const ForwardContext&) {
 
 Variables Module::forward_all(const Variables& inputs, const ForwardContext& context) {
   check(inputs.size() == 1, "found {} inputs, expected 1", inputs.size());
-  return {forward(inputs.front(), context)};
+  return {forward_with(inputs.front(), context, {})};
 }
 
-Variable Module::forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) {
-  return epilogue.apply(forward(x, context));
+Variable Module::forward_with(const Variable& x, const ForwardContext& context, const Epilogue&) {
+  return forward(x, context);
 }
 
 void Module::to(const DeviceContext& device) {

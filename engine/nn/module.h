@@ -18,7 +18,6 @@
 namespace convoy::nn {
 
 struct LayerSummary;
-class LayerChain;
 
 /// The inputs or the outputs of a module, where there may be several.
 using Variables = std::vector<Variable>;
@@ -32,9 +31,6 @@ struct ForwardContext {
   Tensor sample_ids = {};    // i32 [N]: global ids of the batch's samples; required by dropout
   Tensor device_epoch = {};  // i32 [1] on the model's device; if defined, replaces `epoch`
   std::vector<LayerSummary>* rows = nullptr;  // if not null, every layer that runs appends its row
-  /// In training, fuses the batch norms between convolutions into these (engine/ops/norm_conv2d.h) on every
-  /// device, which takes less memory. If false, does so where a GPU is known to be faster with it.
-  bool fuse_batch_norms = false;
 
   /// Returns the context of an evaluation.
   static ForwardContext inference() { return {}; }
@@ -72,28 +68,17 @@ struct LayerSummary {
   std::int64_t flops = 0;       // of the forward operations that were recorded; a multiply-add is 2
 };
 
-/// The epilogues that a module can fuse. Each value includes those before it.
-enum class Fusion : std::uint8_t {
-  none,               // no epilogue
-  relu,               // a ReLU
-  residual_and_relu,  // both, and either one alone
-  norm,               // these, and a GELU without a residual
-};
-
-/// Elementwise operations that follow a layer and may be fused into its kernel: y = activation(layer(x) +
-/// residual?).
+/// Elementwise operations that follow a layer and that its kernel may compute as well: y =
+/// activation(layer(x) + residual?).
 struct Epilogue {
-  Variable residual = {};                            // undefined: none
-  NormActivation activation = NormActivation::none;  // applied at last
+  Variable residual = {};                              // undefined: none
+  FusedActivation activation = FusedActivation::none;  // applied at last
 
-  /// Returns whether the activation is a ReLU.
-  bool relu() const { return activation == NormActivation::relu; }
-
-  /// Returns what a module must be able to fuse to compute this epilogue; none if it is empty.
-  Fusion fusion() const {
-    if (activation == NormActivation::gelu) return Fusion::norm;
-    if (residual.defined()) return Fusion::residual_and_relu;
-    return relu() ? Fusion::relu : Fusion::none;
+  /// Returns whether there is nothing to compute.
+  bool is_empty() const { return !residual.defined() && activation == FusedActivation::none; }
+  /// Returns whether there is at most an activation, and this one.
+  bool is_at_most(FusedActivation one) const {
+    return !residual.defined() && (activation == FusedActivation::none || activation == one);
   }
   /// Applies the epilogue to a layer's result.
   Variable apply(const Variable& y) const;
@@ -156,10 +141,10 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  /// Computes forward() for the input x, followed by the epilogue, which is fused if fusion() includes it.
-  /// Appends a row to context.rows if that is not null and this module has no children or has parameters of
-  /// its own. A UsageError gets the path and the description of the module that threw it in front:
-  /// "layer2.0.conv1 (Conv2d 64 -> 128, 3x3): input [1, 8, 8, 32] has 32 channels, expected 64".
+  /// Computes forward() for the input x, followed by the epilogue, which the module computes itself if it
+  /// fuses() it. Appends a row to context.rows if that is not null and this module has no children or has
+  /// parameters of its own. A UsageError gets the path and the description of the module that threw it in
+  /// front: "layer2.0.conv1 (Conv2d 64 -> 128, 3x3): input [1, 8, 8, 32] has 32 channels, expected 64".
   Variable operator()(const Variable& x, const ForwardContext& context = {}, const Epilogue& epilogue = {});
   /// Computes forward_all() for a list of inputs, with the same row and the same errors. Every module can be
   /// called so; one that overrides forward() takes one input and has one output.
@@ -187,9 +172,11 @@ class Module {
   const std::string& path() const { return path_; }
   /// Returns the type and the sizes, such as "Conv2d 64 -> 128, 3x3 stride 2 padding 1".
   virtual std::string describe() const { return "Module"; }
-  /// Returns the epilogues that forward_with() fuses. The result must not change after construction, because
-  /// containers plan with it when they are built.
-  virtual Fusion fusion() const { return Fusion::none; }
+  /// Returns whether forward_with() computes this epilogue. A module that overrides it overrides
+  /// forward_with() instead of forward().
+  virtual bool fuses(const Epilogue& epilogue) const { return epilogue.is_empty(); }
+  /// Returns the activation that this module is, if the layer before it may compute it; none otherwise.
+  virtual FusedActivation fusible_activation() const { return FusedActivation::none; }
 
   /// Returns this module and all its descendants, depth first, in order of registration.
   std::vector<Module*> modules();
@@ -220,14 +207,13 @@ class Module {
   /// Makes a module without parameters, buffers and children.
   Module() = default;
   /// Computes the output for the input x. Checks the shape of x if the ops that it calls do not. A module
-  /// overrides this function or forward_all(). Unless overridden, throws UsageError.
+  /// overrides this function, forward_with() or forward_all(). Unless overridden, throws UsageError.
   virtual Variable forward(const Variable& x, const ForwardContext& context);
-  /// Computes the outputs for a list of inputs. Unless overridden, calls forward() with the only input, and
-  /// throws UsageError if there is not exactly one.
+  /// Computes the outputs for a list of inputs. Unless overridden, calls forward_with() with the only input,
+  /// and throws UsageError if there is not exactly one.
   virtual Variables forward_all(const Variables& inputs, const ForwardContext& context);
-  /// Computes forward() followed by the epilogue, with the same result as the two separate operations.
-  /// Overridden together with fusion(), by modules whose kernels fuse both; called only with what fusion()
-  /// includes.
+  /// Computes the output followed by an epilogue for which fuses() is true, with the same result as the two
+  /// separate operations. Unless overridden, calls forward(): fuses() accepts nothing but an empty epilogue.
   virtual Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue);
 
   /// The distribution from which initialize() fills a parameter.
@@ -264,7 +250,6 @@ class Module {
   }
 
  private:
-  friend class LayerChain;
   struct Child {
     std::string name;
     std::shared_ptr<Module> module;
@@ -286,17 +271,13 @@ class Module {
   /// Sets the path of this module, and those of its descendants to match.
   void set_path(const std::string& path);
   /// Returns compute(): a Variable, or Variables. Appends the row of the call, whose kernel computed the
-  /// epilogue `fused` as well, and puts the path in front of an error. `note` follows the type in the row.
+  /// epilogue `fused` as well, and puts the path in front of an error.
   template <class F>
   auto call(std::span<const Variable> inputs, const ForwardContext& context, const Epilogue& fused,
-            F&& compute, std::string_view note = "");
+            F&& compute);
   /// Returns the row of a call with this fused epilogue, including the FLOPs of descendants.
   LayerSummary row_of(std::span<const Variable> inputs, std::span<const Variable> outputs,
                       const Epilogue& fused) const;
-  /// Returns the result of an op that does this module's work, and perhaps that of others, in place of
-  /// forward(). The row and the errors are those of a call.
-  Variable call_op(const Variable& x, const ForwardContext& context, const Epilogue& fused,
-                   std::string_view note, const std::function<Variable()>& op);
   void call_hooks(std::span<const Variable> inputs, std::span<Variable> outputs) const;
   /// Calls f(module, path) for this module and all its descendants, depth first, in order of registration.
   template <class F>

@@ -36,7 +36,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"kernels/cuda/cublas", {"kernels/cuda/primitives"}},
     {"kernels/cuda/normalization", {"kernels/cuda/primitives"}},
     {"kernels/cuda/optimizer", {"kernels/cuda/primitives"}},
-    {"kernels/cuda/implicit_gemm", {"kernels/cuda/normalization"}},
+    {"kernels/cuda/implicit_gemm", {"kernels/cuda/primitives"}},
     {"kernels/cuda/cudnn", {"kernels/cuda/cublas", "kernels/cuda/implicit_gemm"}},
     {"kernels/cuda", {"kernels/cuda/cublas", "kernels/cuda/cudnn", "kernels/cuda/normalization"}},
     {"engine/profile", {"kernels/runtime"}},

@@ -1,4 +1,4 @@
-// Hooks of modules, and the observation of gradients.
+// Hooks of modules.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,13 +17,14 @@ using Outputs = std::span<Variable>;
 class Doubling : public nn::Module {
  public:
   int fused_calls = 0;
-  nn::Fusion fusion() const override { return nn::Fusion::relu; }
+  bool fuses(const nn::Epilogue& epilogue) const override {
+    return epilogue.is_at_most(FusedActivation::relu);
+  }
   std::string describe() const override { return "Doubling"; }
 
  private:
-  Variable forward(const Variable& x, const nn::ForwardContext&) override { return 2 * x; }
   Variable forward_with(const Variable& x, const nn::ForwardContext&, const nn::Epilogue& epilogue) override {
-    ++fused_calls;
+    if (!epilogue.is_empty()) ++fused_calls;
     return epilogue.apply(2 * x);
   }
 };
@@ -69,20 +70,17 @@ TEST(ForwardHook, RunsBeforeTheResidualIsAdded) {
   EXPECT_NEAR(expected[0], 4, 1e-4);
 }
 
-TEST(ForwardHook, MayReplaceTheOutputAndObserveItsGradient) {
+TEST(ForwardHook, MayReplaceTheOutput) {
   nn::Sequential net({{"double", std::make_shared<Doubling>()}});
-  std::vector<float> gradient;
   const auto hook = net.add_forward_hook([&](const nn::Module& module, Inputs inputs, Outputs outputs) {
     EXPECT_EQ(module.describe(), "Sequential of 1");
     EXPECT_THAT(values_of(inputs[0]), ElementsAre(1, 2));
-    const auto observer = [&](const Tensor& dy) { gradient = dy.to_vector<float>(); };
-    outputs[0] = observe_gradient(3 * outputs[0], observer);
+    outputs[0] = 3 * outputs[0];
   });
   const Variable x = row({1, 2}, true);
   const Variable y = net(x);
   EXPECT_THAT(values_of(y), ElementsAre(6, 12));
   backward(sum(5 * y + y, {0, 1}));
-  EXPECT_THAT(gradient, ElementsAre(6, 6));  // complete: both uses of y
   EXPECT_THAT(x.grad().to_vector<float>(), ElementsAre(36, 36));
 }
 
@@ -120,15 +118,6 @@ TEST(ForwardHook, RunsForListsOfInputs) {
   });
   EXPECT_THAT(values_of(layer(nn::Variables{row({1, 2})}).front()), ElementsAre(-2, -4));
   EXPECT_EQ(inputs_seen, 1u);
-}
-
-TEST(ObserveGradient, IsNotCalledWithoutAGradient) {
-  int calls = 0;
-  const Variable x = row({1, 2});
-  const Variable y = observe_gradient(x, [&](const Tensor&) { ++calls; });
-  EXPECT_THAT(values_of(y), ElementsAre(1, 2));
-  EXPECT_FALSE(y.requires_grad());
-  EXPECT_EQ(calls, 0);
 }
 
 }  // namespace

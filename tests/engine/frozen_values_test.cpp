@@ -53,7 +53,7 @@ TEST(FixedScale, HasTheBitsOfAScaleOfOne) {
             results[train_scale ? 1 : 0] =
                 run(norm, x, training,
                     {.residual = residual ? other : Variable(),
-                     .activation = relu ? NormActivation::relu : NormActivation::none});
+                     .activation = relu ? FusedActivation::relu : FusedActivation::none});
           }
           EXPECT_EQ(results[0].y, results[1].y);
           EXPECT_EQ(results[0].dx, results[1].dx);
@@ -72,7 +72,6 @@ TEST(FixedScale, IsABuffer) {
   EXPECT_THAT(names, ElementsAre("weight", "running_mean", "running_var"));
   EXPECT_THAT(norm.buffers()[0].tensor.to_vector<float>(), ElementsAre(1, 1, 1));
   EXPECT_EQ(norm.describe(), "BatchNorm2d 3, scale 1");
-  EXPECT_FALSE(norm.arguments().gamma.requires_grad());
 }
 
 // A convolution with fixed filters.

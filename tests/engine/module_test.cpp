@@ -218,7 +218,7 @@ TEST(Module, FusedEpilogueEqualsSeparateOperations) {
   const auto gelu = [] { return std::make_shared<nn::Activation>(nn::ActivationKind::gelu); };
   const auto norm = [](bool own_relu) {
     return std::make_shared<nn::BatchNorm2d>(
-        5, BatchNormOptions{.activation = own_relu ? NormActivation::relu : NormActivation::none});
+        5, BatchNormOptions{.activation = own_relu ? FusedActivation::relu : FusedActivation::none});
   };
   const std::shared_ptr<nn::Module> images[] = {
       norm(false),
@@ -244,9 +244,9 @@ TEST(Module, FusedEpilogueEqualsSeparateOperations) {
     }
     const Variable x(Tensor::from(values[0], shape, Device::cpu()));
     const Variable residual(Tensor::from(values[1], shape, Device::cpu()));
-    for (const NormActivation activation : {NormActivation::none, NormActivation::relu, NormActivation::gelu})
+    for (const auto activation : {FusedActivation::none, FusedActivation::relu, FusedActivation::gelu})
       for (const Variable& sum : {Variable(), residual}) {
-        if (activation == NormActivation::gelu && sum.defined()) continue;  // no layer fuses both
+        if (activation == FusedActivation::gelu && sum.defined()) continue;  // no layer fuses both
         SCOPED_TRACE(fmt::format("{}, residual {}, activation {}", module.describe(), sum.defined(),
                                  static_cast<int>(activation)));
         const nn::Epilogue epilogue{.residual = sum, .activation = activation};

@@ -63,7 +63,7 @@ TEST(BatchNorm2d, FrozenStatisticsAreThoseOfEvaluationInTrainingToo) {
   norm->running().running_mean.copy_from(Tensor::full({8}, 0.25, DType::f32, Device::cpu()));
   const Variable images(testing::drawn({2, 8, 8, 3}, DType::f32, Device::cpu(), "x", {.bound = 2}));
   const auto outputs = [&](bool training) {
-    return net(images, {.training = training, .fuse_batch_norms = training}).value().to_vector<float>();
+    return net(images, {.training = training}).value().to_vector<float>();
   };
   const std::vector<float> evaluated = outputs(false);
   norm->freeze_statistics();

@@ -15,9 +15,9 @@ struct Fusion {
   bool training, relu, residual;
   bool gelu = false;  // instead of a ReLU
 
-  NormActivation activation() const {
-    if (gelu) return NormActivation::gelu;
-    return relu ? NormActivation::relu : NormActivation::none;
+  FusedActivation activation() const {
+    if (gelu) return FusedActivation::gelu;
+    return relu ? FusedActivation::relu : FusedActivation::none;
   }
   std::string text() const {
     return std::string(training ? "training" : "inference") + (relu ? ", relu" : "") +
@@ -93,15 +93,16 @@ void forward(const DeviceContext& device, Norm<T>& norm, const Fusion& fusion, c
       running_mean(device, norm.running_mean, at.running_mean),
       running_var(device, norm.running_var, at.running_var);
   const ConstView added = fusion.residual ? ConstView(residual.view()) : ConstView();
-  const BatchNormOptions options{.activation = fusion.activation()};
+  const kernels::BatchNorm layer{gamma.view(),
+                                 beta.view(),
+                                 running_mean.view(),
+                                 running_var.view(),
+                                 {.activation = fusion.activation()}};
+  const kernels::SavedStatistics saved{mean.view(), inverse_std.view(), coefficients.view()};
   on(device.stream(), [&](auto& s) {
-    if (fusion.training)
-      kernels::batch_norm_forward(s, x.view(), gamma.view(), beta.view(), added, y.view(), mean.view(),
-                                  inverse_std.view(), coefficients.view(), running_mean.view(),
-                                  running_var.view(), options);
-    else
-      kernels::batch_norm_inference(s, x.view(), gamma.view(), beta.view(), added, running_mean.view(),
-                                    running_var.view(), y.view(), options);
+    if (!fusion.training) return kernels::batch_norm_inference(s, layer, x.view(), added, y.view());
+    kernels::batch_norm_statistics(s, layer, x.view(), saved);
+    kernels::batch_norm_normalize(s, layer, x.view(), added, saved, y.view());
   });
   norm.y = y.values();
   norm.mean = mean.values();
@@ -128,20 +129,18 @@ void backward(const DeviceContext& device, Norm<T>& norm, const Fusion& fusion, 
   const auto gradient = [&](bool is_wanted, const auto& array) {
     return is_wanted ? array.grad(mode) : GradView();
   };
-  const GradView to_x = gradient(wanted[0], dx), to_residual = gradient(wanted[1], dresidual),
-                 to_gamma = gradient(wanted[2], dgamma), to_beta = gradient(wanted[3], dbeta);
-  const ConstView result = fusion.relu ? ConstView(y.view()) : ConstView();
-  const ConstView of_forward = fusion.residual || reads_y ? ConstView() : ConstView(coefficients.view());
-  const BatchNormOptions options{.activation = fusion.activation()};
+  const kernels::BatchNormGradients gradients{gradient(wanted[0], dx), gradient(wanted[1], dresidual),
+                                              gradient(wanted[2], dgamma), gradient(wanted[3], dbeta)};
+  const kernels::BackwardArrays arrays{dy.view(), x.view(), fusion.relu ? y.view() : View()};
+  const kernels::BatchNorm layer{
+      gamma.view(), {}, running_mean.view(), running_var.view(), {.activation = fusion.activation()}};
+  const kernels::SavedStatistics saved{mean.view(), inverse_std.view(),
+                                       fusion.residual || reads_y ? View() : coefficients.view()};
   on(device.stream(), [&](auto& s) {
     if (fusion.training)
-      kernels::batch_norm_backward(s, dy.view(), x.view(), result, gamma.view(), mean.view(),
-                                   inverse_std.view(), of_forward, to_x, to_residual, to_gamma, to_beta,
-                                   options);
+      kernels::batch_norm_backward(s, layer, arrays, saved, gradients);
     else
-      kernels::batch_norm_inference_backward(s, dy.view(), x.view(), result, gamma.view(),
-                                             running_mean.view(), running_var.view(), to_x, to_residual,
-                                             to_gamma, to_beta, options);
+      kernels::batch_norm_inference_backward(s, layer, arrays, gradients);
   });
   norm.dx = dx.values();
   norm.dresidual = dresidual.values();

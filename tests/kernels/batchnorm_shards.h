@@ -58,17 +58,21 @@ void forward_in_shards(const DeviceContext& device, Norm<T>& norm, const Fusion&
   const Norm<T> before = norm;
   on(device.stream(), [&](auto& s) {
     detail::for_each_shard<T>(ends, [&](std::int64_t shard, const auto& rows) {
-      kernels::sync_batch_norm_stats(s, rows.of(x), detail::vector_of(moments, shard));
+      kernels::sync_batch_norm_moments(s, rows.of(x), detail::vector_of(moments, shard));
     });
     detail::for_each_shard<T>(ends, [&](std::int64_t shard, const auto& rows) {
       const DeviceArray<C> mean(device, before.mean), inverse_std(device, before.inverse_std),
           coefficients(device, before.coefficients), running_mean(device, before.running_mean),
           running_var(device, before.running_var);
       const ConstView added = fusion.residual ? ConstView(rows.of(residual)) : ConstView();
-      kernels::sync_batch_norm_elemt(s, rows.of(x), gamma.view(), beta.view(), added, moments.view(),
-                                     rows.of(y), mean.view(), inverse_std.view(), coefficients.view(),
-                                     running_mean.view(), running_var.view(),
-                                     {.activation = fusion.activation()});
+      const kernels::BatchNorm layer{gamma.view(),
+                                     beta.view(),
+                                     running_mean.view(),
+                                     running_var.view(),
+                                     {.activation = fusion.activation()}};
+      const kernels::SavedStatistics saved{mean.view(), inverse_std.view(), coefficients.view()};
+      kernels::sync_batch_norm_statistics(s, layer, moments.view(), saved);
+      kernels::batch_norm_normalize(s, layer, rows.of(x), added, saved, rows.of(y));
       const auto keep = [&](Array<C>& to, const DeviceArray<C>& from) {
         if (shard > 0) expect_same_bits(from.values(), to);
         to = from.values();
@@ -92,24 +96,26 @@ void backward_in_shards(const DeviceContext& device, Norm<T>& norm, const Fusion
       dgamma(device, norm.dgamma), dbeta(device, norm.dbeta);
   const Shape shape({static_cast<std::int64_t>(ends.size()), 1 + 2 * norm.channels()});
   const DeviceArray<double> sums(device, shape);
-  const ConstView of_forward = fusion.residual ? ConstView() : ConstView(coefficients.view());
-  const BatchNormOptions options{.activation = fusion.activation()};
-  const auto result = [&](const auto& rows) { return fusion.relu ? ConstView(rows.of(y)) : ConstView(); };
+  const kernels::BatchNorm layer{gamma.view(), {}, {}, {}, {.activation = fusion.activation()}};
+  const kernels::SavedStatistics saved{mean.view(), inverse_std.view(),
+                                       fusion.residual ? View() : coefficients.view()};
+  const auto arrays_of = [&](const auto& rows) -> kernels::BackwardArrays {
+    return {rows.of(dy), rows.of(x), fusion.relu ? rows.of(y) : View()};
+  };
   on(device.stream(), [&](auto& s) {
     detail::for_each_shard<T>(ends, [&](std::int64_t shard, const auto& rows) {
       const GradMode shard_mode = shard == 0 ? mode : GradMode::accumulate;
-      kernels::sync_batch_norm_backward_reduce(s, rows.of(dy), rows.of(x), result(rows), mean.view(),
-                                               inverse_std.view(), of_forward, detail::vector_of(sums, shard),
-                                               dgamma.grad(shard_mode), dbeta.grad(shard_mode), options);
+      kernels::sync_batch_norm_sums(s, layer, arrays_of(rows), saved, detail::vector_of(sums, shard),
+                                    {.gamma = dgamma.grad(shard_mode), .beta = dbeta.grad(shard_mode)});
     });
     const Array<double> of_shards = sums.values();
     Array<double> total(Shape({shape[1]}));
     for (std::size_t e = 0; e < of_shards.size(); ++e) total[e % total.size()] += of_shards[e];
     const DeviceArray<double> all(device, total);
     detail::for_each_shard<T>(ends, [&](std::int64_t, const auto& rows) {
-      kernels::sync_batch_norm_backward_elemt(
-          s, rows.of(dy), rows.of(x), result(rows), gamma.view(), mean.view(), inverse_std.view(), of_forward,
-          all.view(), GradView(rows.of(dx), mode), GradView(rows.of(dresidual), mode), options);
+      kernels::sync_batch_norm_backward(
+          s, layer, arrays_of(rows), saved, all.view(),
+          {.x = GradView(rows.of(dx), mode), .residual = GradView(rows.of(dresidual), mode)});
     });
   });
   norm.dx = dx.values();

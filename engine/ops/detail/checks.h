@@ -55,32 +55,6 @@ inline void check_vector(std::string_view op, std::string_view what, const Varia
   check(vector.shape() == Shape{size}, "{}: {} {}, expected [{}]", op, what, vector.shape().text(), size);
 }
 
-/// Checks the arguments of a batch norm over `channels` channels: each is [channels] on a device like that of
-/// x, in the type that x is computed in.
-inline void check_batch_norm(const Variable& x, std::int64_t channels, const Tensor& gamma,
-                             const Tensor& beta, const Tensor& running_mean, const Tensor& running_var) {
-  const DType expected = is_half(x.dtype()) ? DType::f32 : x.dtype();
-  const auto check_one = [&](std::string_view what, const Tensor& values) {
-    check(values.dtype() == expected, "batch_norm: {} is {}, expected {} for an input of {}", what,
-          to_string(values.dtype()), to_string(expected), to_string(x.dtype()));
-    check(can_combine(values.device(), x.device()), "batch_norm: {} is on {}, expected {} as the input", what,
-          values.context().name(), x.context().name());
-    check(values.shape() == Shape{channels}, "batch_norm: {} {}, expected [{}]", what, values.shape().text(),
-          channels);
-  };
-  check_one("scale", gamma);
-  check_one("shift", beta);
-  check_one("running mean", running_mean);
-  check_one("running variance", running_var);
-}
-
-/// Checks that the input [N, …, C] of a batch norm in training has a variance: more than one value per
-/// channel, or none.
-inline void check_batch(const Shape& x) {
-  check(x[-1] == 0 || x.numel() != x[-1],
-        "batch_norm: input {} has one value per channel, expected more; train with a larger batch", x.text());
-}
-
 /// Checks that `indices` (labels or sample ids) are i32 [N] on a device like that of x, which is [N, …].
 inline void check_indices(std::string_view op, std::string_view what, const Tensor& indices,
                           const Variable& x) {

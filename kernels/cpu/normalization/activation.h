@@ -8,13 +8,13 @@
 
 namespace convoy::kernels {
 
-/// Calls f(std::integral_constant<NormActivation, activation>).
+/// Calls f(std::integral_constant<FusedActivation, activation>).
 template <class F>
-void choose_activation(NormActivation activation, const F& f) {
+void choose_activation(FusedActivation activation, const F& f) {
   switch (activation) {
-    case NormActivation::none: return f(std::integral_constant<NormActivation, NormActivation::none>());
-    case NormActivation::relu: return f(std::integral_constant<NormActivation, NormActivation::relu>());
-    case NormActivation::gelu: return f(std::integral_constant<NormActivation, NormActivation::gelu>());
+    case FusedActivation::none: return f(std::integral_constant<FusedActivation, FusedActivation::none>());
+    case FusedActivation::relu: return f(std::integral_constant<FusedActivation, FusedActivation::relu>());
+    case FusedActivation::gelu: return f(std::integral_constant<FusedActivation, FusedActivation::gelu>());
   }
 }
 

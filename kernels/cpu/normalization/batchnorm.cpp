@@ -67,40 +67,34 @@ void set_normalization(ChannelScratch<C>& scratch, std::size_t c, double mean, d
       static_cast<C>(static_cast<double>(beta) - (mean - static_cast<double>(scratch.a[c])) * factor);
 }
 
-// The per-channel arguments of the forward functions, all [C] but for coefficients, [2, C].
-struct Statistics {
-  ConstView gamma, beta;
-  View mean, inverse_std, coefficients, running_mean, running_var;
-  BatchNormOptions options;
-};
-
-// Computes all outputs of `to` from scratch.mean and scratch.var over n rows.
+// Computes the running statistics of `norm` and all of `saved` from scratch.mean and scratch.var over n rows.
 template <class C>
-void set_statistics(ChannelScratch<C>& scratch, double n, const Statistics& to) {
-  const double momentum = to.options.momentum;
+void set_statistics(ChannelScratch<C>& scratch, double n, const BatchNorm& norm,
+                    const SavedStatistics& saved) {
+  const double momentum = norm.options.momentum;
   const auto update = [&](View running, std::size_t c, double batch) {
     C& value = running.as<C>()[c];
     value = static_cast<C>((1 - momentum) * static_cast<double>(value) + momentum * batch);
   };
   for (std::size_t c = 0; c < scratch.mean.size(); ++c) {
     const double mean = scratch.mean[c], var = scratch.var[c];
-    const double inverse_std = 1 / std::sqrt(var + to.options.epsilon);
-    to.mean.as<C>()[c] = static_cast<C>(mean);
-    to.inverse_std.as<C>()[c] = static_cast<C>(inverse_std);
+    const double inverse_std = 1 / std::sqrt(var + norm.options.epsilon);
+    saved.mean.as<C>()[c] = static_cast<C>(mean);
+    saved.inverse_std.as<C>()[c] = static_cast<C>(inverse_std);
     if (n > 1) {
-      update(to.running_mean, c, mean);
-      update(to.running_var, c, var * n / (n - 1));
+      update(norm.running_mean, c, mean);
+      update(norm.running_var, c, var * n / (n - 1));
     }
-    set_normalization(scratch, c, mean, inverse_std, to.gamma.as<C>()[c], to.beta.as<C>()[c]);
-    to.coefficients.as<C>()[c] = scratch.b[c];
-    to.coefficients.as<C>()[scratch.mean.size() + c] = scratch.c[c];
+    set_normalization(scratch, c, mean, inverse_std, norm.gamma.as<C>()[c], norm.beta.as<C>()[c]);
+    saved.coefficients.as<C>()[c] = scratch.b[c];
+    saved.coefficients.as<C>()[scratch.mean.size() + c] = scratch.c[c];
   }
 }
 
 // Computes y = act((x - origin) factor + offset + residual).
 template <class T>
 void normalize(CpuStream& stream, ChannelMatrix m, const compute_t<T>* origin, const compute_t<T>* factor,
-               const compute_t<T>* offset, const T* x, const T* residual, T* y, NormActivation activation) {
+               const compute_t<T>* offset, const T* x, const T* residual, T* y, FusedActivation activation) {
   using C = compute_t<T>;
   choose(residual != nullptr, [&](auto adds) {
     choose_activation(activation, [&](auto act) {
@@ -109,8 +103,8 @@ void normalize(CpuStream& stream, ChannelMatrix m, const compute_t<T>* origin, c
           C value = (widened(x[e]) - origin[c]) * factor[c] + offset[c];
           if constexpr (adds) value += widened(residual[e]);
           // This operand order propagates NaN.
-          if constexpr (act == NormActivation::relu) value = C{0} > value ? C{0} : value;
-          if constexpr (act == NormActivation::gelu) {
+          if constexpr (act == FusedActivation::relu) value = C{0} > value ? C{0} : value;
+          if constexpr (act == FusedActivation::gelu) {
             value = widened(stored<T>(value));
             value *= vector_math::normal_cdf(value);
           }
@@ -123,13 +117,12 @@ void normalize(CpuStream& stream, ChannelMatrix m, const compute_t<T>* origin, c
 
 }  // namespace
 
-void batch_norm_statistics(CpuStream& stream, ConstView x, ConstView gamma, ConstView beta, View mean,
-                           View inverse_std, View coefficients, View running_mean, View running_var,
-                           BatchNormOptions options) {
+void batch_norm_statistics(CpuStream& stream, const BatchNorm& norm, ConstView x,
+                           const SavedStatistics& saved) {
   const ChannelMatrix m(x.shape);
   if (m.rows == 0) {
-    fill(stream, 0, mean);
-    fill(stream, 0, inverse_std);
+    fill(stream, 0, saved.mean);
+    fill(stream, 0, saved.inverse_std);
     return;
   }
   dispatch(kCpuTypes, x.dtype, [&](auto zero) {
@@ -137,32 +130,22 @@ void batch_norm_statistics(CpuStream& stream, ConstView x, ConstView gamma, Cons
     auto& scratch = stream.local<ChannelScratch<compute_t<T>>>();
     scratch.resize(m.channels);
     compute_moments(stream, m, scratch, x.as<T>());
-    const Statistics statistics{gamma,        beta,         mean,        inverse_std,
-                                coefficients, running_mean, running_var, options};
-    set_statistics(scratch, static_cast<double>(m.rows), statistics);
+    set_statistics(scratch, static_cast<double>(m.rows), norm, saved);
   });
 }
 
-void batch_norm_normalize(CpuStream& stream, ConstView x, ConstView mean, ConstView coefficients,
-                          ConstView residual, View y, NormActivation activation) {
+void batch_norm_normalize(CpuStream& stream, const BatchNorm& norm, ConstView x, ConstView residual,
+                          const SavedStatistics& saved, View y) {
   const ChannelMatrix m(x.shape);
   dispatch(kCpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const auto* const factor = coefficients.as<compute_t<T>>();
-    normalize(stream, m, mean.as<compute_t<T>>(), factor, factor + m.channels, x.as<T>(), residual.as<T>(),
-              y.as<T>(), activation);
+    const auto* const factor = saved.coefficients.as<compute_t<T>>();
+    normalize(stream, m, saved.mean.as<compute_t<T>>(), factor, factor + m.channels, x.as<T>(),
+              residual.as<T>(), y.as<T>(), norm.options.activation);
   });
 }
 
-void batch_norm_forward(CpuStream& stream, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
-                        View y, View mean, View inverse_std, View coefficients, View running_mean,
-                        View running_var, BatchNormOptions options) {
-  batch_norm_statistics(stream, x, gamma, beta, mean, inverse_std, coefficients, running_mean, running_var,
-                        options);
-  batch_norm_normalize(stream, x, mean, coefficients, residual, y, options.activation);
-}
-
-void sync_batch_norm_stats(CpuStream& stream, ConstView x, View moments) {
+void sync_batch_norm_moments(CpuStream& stream, ConstView x, View moments) {
   const ChannelMatrix m(x.shape);
   fill(stream, 0, moments);
   if (m.rows == 0) return;
@@ -180,24 +163,17 @@ void sync_batch_norm_stats(CpuStream& stream, ConstView x, View moments) {
   });
 }
 
-void sync_batch_norm_elemt(CpuStream& stream, ConstView x, ConstView gamma, ConstView beta,
-                           ConstView residual, ConstView moments, View y, View mean, View inverse_std,
-                           View coefficients, View running_mean, View running_var, BatchNormOptions options) {
-  const ChannelMatrix m(x.shape);
-  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    auto& scratch = stream.local<ChannelScratch<compute_t<T>>>();
-    scratch.resize(m.channels);
-    const double n = combine_moments(scratch, m.channels, moments);
-    const Statistics statistics{gamma,        beta,         mean,        inverse_std,
-                                coefficients, running_mean, running_var, options};
-    set_statistics(scratch, n, statistics);
+void sync_batch_norm_statistics(CpuStream& stream, const BatchNorm& norm, ConstView moments,
+                                const SavedStatistics& saved) {
+  dispatch(kCpuFullTypes, saved.mean.dtype, [&](auto zero) {
+    auto& scratch = stream.local<ChannelScratch<decltype(zero)>>();
+    scratch.resize(saved.mean.numel());
+    const double n = combine_moments(scratch, saved.mean.numel(), moments);
+    set_statistics(scratch, n, norm, saved);
   });
-  batch_norm_normalize(stream, x, mean, coefficients, residual, y, options.activation);
 }
 
-void batch_norm_inference(CpuStream& stream, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
-                          ConstView running_mean, ConstView running_var, View y, BatchNormOptions options) {
+void batch_norm_inference(CpuStream& stream, const BatchNorm& norm, ConstView x, ConstView residual, View y) {
   const ChannelMatrix m(x.shape);
   dispatch(kCpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -205,11 +181,12 @@ void batch_norm_inference(CpuStream& stream, ConstView x, ConstView gamma, Const
     auto& scratch = stream.local<ChannelScratch<C>>();
     scratch.resize(m.channels);
     for (std::size_t c = 0; c < static_cast<std::size_t>(m.channels); ++c)
-      set_normalization(scratch, c, static_cast<double>(running_mean.as<C>()[c]),
-                        1 / std::sqrt(static_cast<double>(running_var.as<C>()[c]) + options.epsilon),
-                        gamma.as<C>()[c], beta.as<C>()[c]);
+      set_normalization(
+          scratch, c, static_cast<double>(norm.running_mean.as<C>()[c]),
+          1 / std::sqrt(static_cast<double>(norm.running_var.as<C>()[c]) + norm.options.epsilon),
+          norm.gamma.as<C>()[c], norm.beta.as<C>()[c]);
     normalize(stream, m, scratch.a.data(), scratch.b.data(), scratch.c.data(), x.as<T>(), residual.as<T>(),
-              y.as<T>(), options.activation);
+              y.as<T>(), norm.options.activation);
   });
 }
 

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/cuda/cudnn/implicit_gemm_choice.h"
 #include "convoy/kernels/cuda/implicit_gemm/channel_padding.h"
+#include "convoy/kernels/cuda/implicit_gemm/conv2d_3x3.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/cuda/primitives/timing.h"
 #include "convoy/kernels/elementwise.h"
@@ -18,9 +20,11 @@
 namespace convoy::kernels {
 namespace {
 
+constexpr std::string_view kImplicitGemm = "implicit_gemm";
 constexpr std::string_view kSeparate = "separate";
 constexpr std::string_view kPadded = "padded";
-constexpr std::int64_t kChannelUnit = 32;  // multiples of it have kernels for Hopper GPUs
+constexpr std::int64_t kTensorCoreDepth = 16;  // channels that a tensor core multiplies at a time
+constexpr std::int64_t kChannelUnit = 32;      // multiples of it have kernels for Hopper GPUs
 constexpr std::size_t kAnyWorkspace = std::numeric_limits<std::size_t>::max();
 
 EngineRules rules_for(const CudaStream& stream, const Conv2dProblem& problem) {
@@ -39,12 +43,16 @@ double flops_of(const Conv2dProblem& problem) {
          static_cast<double>(s.kh * s.kw * s.i / s.groups);
 }
 
-/// Returns the problem with input channels in units of kChannelUnit; nullopt if copies with so many must not replace the
-/// arrays (an added gradient would be rounded twice), or would be larger by more than a half.
+/// Returns the problem with kTensorCoreDepth input channels instead of fewer, such as those of images, or
+/// with a multiple of kChannelUnit; nullopt if copies with so many must not replace the arrays (an added
+/// gradient would be rounded twice), or would be larger by more than a half.
 std::optional<Conv2dProblem> padded_problem(const Conv2dProblem& problem) {
-  const std::int64_t channels = (problem.sizes.i + kChannelUnit - 1) / kChannelUnit * kChannelUnit;
+  const std::int64_t given = problem.sizes.i;
+  const std::int64_t channels =
+      given < kTensorCoreDepth ? kTensorCoreDepth : (given + kChannelUnit - 1) / kChannelUnit * kChannelUnit;
   if (!is_half(problem.dtype) || problem.has_epilogue() || problem.mode == GradMode::accumulate ||
-      problem.sizes.groups != 1 || channels == problem.sizes.i || 2 * channels > 3 * problem.sizes.i)
+      problem.sizes.groups != 1 || channels == given ||
+      (channels > kTensorCoreDepth && 2 * channels > 3 * given))
     return std::nullopt;
   Conv2dProblem padded = problem;
   padded.sizes.i = channels;
@@ -77,7 +85,7 @@ Conv2dPlans::Outcome Conv2dPlans::enqueue(CudaStream& stream, const Conv2dProble
                                           const Conv2dArrays& arrays, const Entry& entry) {
   switch (entry.method) {
     case Method::plan: return try_enqueue(stream, problem, arrays, entry.plan);
-    case Method::implicit_gemm: entry.own.enqueue(stream, problem, arrays); return Outcome::enqueued;
+    case Method::implicit_gemm: implicit_gemm::enqueue(stream, problem, arrays); return Outcome::enqueued;
     case Method::separate:
       return run_separately(stream, problem, arrays) ? Outcome::enqueued : Outcome::failed;
     case Method::padded: return run_padded(stream, problem, arrays) ? Outcome::enqueued : Outcome::failed;
@@ -97,22 +105,31 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::choose(CudaStream& stream, const 
                                                       const Conv2dArrays& arrays) {
   const CudaOptions& options = stream.cuda_options();
   if (options.convolutions == Convolutions::implicit_gemm)
-    if (const auto own = ImplicitGemm::default_for(stream, problem))
-      return Entry{.method = Method::implicit_gemm, .own = *own, .is_final = true};
+    if (const auto own = own_kernel(stream, problem)) return own;
   if (options.deterministic) return std::nullopt;
   if (const auto stored = stream.algorithm_cache().find(key_of(stream, problem))) {
     if (problem.has_epilogue() && *stored == kSeparate)
       return Entry{.method = Method::separate, .is_final = true};
     if (*stored == kPadded && padded_problem(problem))
       return Entry{.method = Method::padded, .is_final = true};
-    const auto own = ImplicitGemm::from_text(stream, problem, *stored);
-    if (own && options.convolutions != Convolutions::cudnn)
-      return Entry{.method = Method::implicit_gemm, .own = *own, .is_final = true};
+    if (*stored == kImplicitGemm && options.convolutions != Convolutions::cudnn &&
+        implicit_gemm::supports(stream, problem))
+      return Entry{.method = Method::implicit_gemm, .is_final = true};
     auto plan = restored(stream, problem, *stored);
     if (plan && !has_failed(problem, *plan))
       return Entry{.plan = std::make_shared<const CudnnPlan>(*std::move(plan)), .is_final = true};
   }
   return stream.autotune() ? fastest(stream, problem, arrays) : std::nullopt;
+}
+
+std::optional<Conv2dPlans::Entry> Conv2dPlans::own_kernel(const CudaStream& stream,
+                                                          const Conv2dProblem& problem) {
+  if (implicit_gemm::supports(stream, problem))
+    return Entry{.method = Method::implicit_gemm, .is_final = true};
+  const auto padded = padded_problem(problem);
+  if (padded && implicit_gemm::supports(stream, *padded))
+    return Entry{.method = Method::padded, .is_final = true};
+  return std::nullopt;
 }
 
 std::optional<CudnnPlan> Conv2dPlans::restored(CudaStream& stream, const Conv2dProblem& problem,
@@ -160,13 +177,12 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::fastest(CudaStream& stream, const
         entries.push_back({.plan = std::make_shared<const CudnnPlan>(std::move(plan)), .is_final = true});
     if (!entries.empty()) break;
   }
-  if (stream.cuda_options().convolutions != Convolutions::cudnn &&
-      flops_of(problem) >= stream.local<implicit_gemm::MinimumFlops>().value)
-    for (const ImplicitGemm& own : ImplicitGemm::all_for(stream, problem))
-      entries.push_back({.method = Method::implicit_gemm, .own = own, .is_final = true});
   if (problem.has_epilogue()) entries.push_back({.method = Method::separate, .is_final = true});
-  if (padded_problem(problem) && flops_of(problem) >= stream.local<implicit_gemm::MinimumFlops>().value)
-    entries.push_back({.method = Method::padded, .is_final = true});
+  if (flops_of(problem) >= stream.local<implicit_gemm::MinimumFlops>().value) {
+    if (stream.cuda_options().convolutions != Convolutions::cudnn && implicit_gemm::supports(stream, problem))
+      entries.push_back({.method = Method::implicit_gemm, .is_final = true});
+    if (padded_problem(problem)) entries.push_back({.method = Method::padded, .is_final = true});
+  }
 
   std::vector<cuda::Candidate> candidates;
   for (const Entry& entry : entries)
@@ -184,7 +200,7 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::fastest(CudaStream& stream, const
   const Entry& fastest = entries[static_cast<std::size_t>(best - ms.begin())];
   const std::string key = key_of(stream, problem);
   switch (fastest.method) {
-    case Method::implicit_gemm: stream.algorithm_cache().insert(key, fastest.own.to_text()); break;
+    case Method::implicit_gemm: stream.algorithm_cache().insert(key, std::string(kImplicitGemm)); break;
     case Method::separate: stream.algorithm_cache().insert(key, std::string(kSeparate)); break;
     case Method::padded: stream.algorithm_cache().insert(key, std::string(kPadded)); break;
     default: stream.algorithm_cache().insert(key, fastest.plan->to_text(), fastest.plan->code());
@@ -212,10 +228,9 @@ bool Conv2dPlans::run_first(CudaStream& stream, const Conv2dProblem& problem, co
   const bool lacks_memory = workspace_limit != kAnyWorkspace;
   if (entry.plan != nullptr) {
     entry.method = Method::plan;
-  } else if (const auto own = ImplicitGemm::default_for(stream, problem)) {
-    entry.method = Method::implicit_gemm;
-    entry.own = *own;
-    own->enqueue(stream, problem, arrays);
+  } else if (const auto own = own_kernel(stream, problem)) {
+    entry.method = own->method;
+    enqueue(stream, problem, arrays, *own);
   } else if (problem.has_epilogue() && run_separately(stream, problem, arrays)) {
     entry.method = Method::separate;
   } else if (lacks_memory) {
@@ -310,7 +325,7 @@ void Conv2dPlans::report(CudaStream& stream, const Conv2dProblem& problem, const
                     key_of(stream, problem), stream.device(), reason.empty() ? "" : ": ", reason);
   stream.warn(fmt::format("{}; {}", failures.first,
                           entry.method == Method::plan            ? entry.plan->to_text() + " replaces it"
-                          : entry.method == Method::implicit_gemm ? entry.own.to_text() + " replaces it"
+                          : entry.method == Method::implicit_gemm ? "implicit_gemm replaces it"
                           : entry.method == Method::separate      ? "bias and ReLU run after the convolution"
                           : entry.method == Method::padded ? "a convolution of padded copies replaces it"
                                                            : "plain loops compute it, which are slow"));

@@ -12,27 +12,28 @@
 
 #include "convoy/kernels/base/lru_cache.h"
 #include "convoy/kernels/cuda/cudnn/conv2d_graph.h"
-#include "convoy/kernels/cuda/cudnn/implicit_gemm_choice.h"
 #include "convoy/kernels/cuda/cudnn/plan.h"
 #include "convoy/kernels/runtime/cuda/stream.h"
 
 namespace convoy::kernels {
 
-/// Chooses, caches and runs the algorithms of a stream's convolutions. The one for a problem is, in this order:
+/// Chooses, caches and runs the algorithms of a stream's convolutions. The one for a problem is, in this
+/// order:
 ///  1. One that was timed before, by this stream or as stored in stream.algorithm_cache(). The cache's keys
 ///     are problems (Conv2dProblem::text(), and "tf32" if f32 may use it). Its values are plans
-///     (CudnnPlan::to_text()); kernels of this project (ImplicitGemm::to_text()); "separate": first the
-///     convolution, then bias and ReLU by this project's kernels; or "padded": a convolution of copies with as many
-///     input channels as cuDNN's fast kernels want, which has an entry of its own. The cache also keeps the code of plans that
-///     cuDNN compiled at run time. If it cannot be used, for example after an update of the driver, the plan
-///     is compiled again, with one warning per stream.
-///  2. If stream.autotune(): the fastest of all plans that the heuristics propose and that finalize, and of
-///     this project's kernels if the problem has at least implicit_gemm::MinimumFlops. It is then added to the cache. With
-///     bias or ReLU, "separate" is timed as well, and "padded" if it adds at most half as many channels again.
+///     (CudnnPlan::to_text()); "implicit_gemm": the kernel of this project; "separate": first the convolution,
+///     then bias and ReLU by this project's kernels; or "padded": a convolution of copies with as many input
+///     channels as tensor cores want, which has an entry of its own. The cache also keeps the code of plans that
+///     cuDNN compiled at run time. If it cannot be used, for example after an update of the driver, the plan is
+///     compiled again, with one warning per stream.
+///  2. If stream.autotune(): the fastest of all plans that the heuristics propose and that finalize, with bias or
+///     ReLU also "separate", and if the problem has at least implicit_gemm::MinimumFlops, this project's kernel
+///     and "padded". It is then added to the cache.
 ///  3. The first plan that finalizes and runs, or else a kernel of this project. It is not added to the
 ///     cache, and is replaced as soon as 1 or 2 applies.
-/// Deterministic streams use 3 only. CudaOptions::convolutions excludes this project's kernels from 1 and 2, or
-/// makes them the choice for all problems that they support. A plan that cuDNN could not run is not used again on this stream.
+/// Deterministic streams use 3 only. CudaOptions::convolutions excludes this project's kernels from 1 and 2,
+/// or makes them the choice for all problems that they support, with or without padded copies. A plan that
+/// cuDNN could not run is not used again on this stream.
 class Conv2dPlans {
  public:
   static constexpr std::size_t kCapacity = 512;  // problems; training ResNet-50 needs about 160
@@ -53,7 +54,6 @@ class Conv2dPlans {
   struct Entry {
     Method method = Method::plan;
     Plan plan = nullptr;         // of Method::plan
-    ImplicitGemm own{};          // of Method::implicit_gemm
     bool is_final = false;       // false: a first guess, which an autotuned plan may replace
     std::uint64_t revision = 0;  // revision of stream.algorithm_cache() at the last lookup
   };
@@ -72,6 +72,9 @@ class Conv2dPlans {
   /// Return an entry by rule 1 or 2, and by rule 2. Return nullopt if there is none.
   std::optional<Entry> choose(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays);
   std::optional<Entry> fastest(CudaStream& stream, const Conv2dProblem& problem, Conv2dArrays arrays);
+  /// Returns the entry of this project's kernel, for the problem or for padded copies. Returns nullopt if
+  /// there is none.
+  static std::optional<Entry> own_kernel(const CudaStream& stream, const Conv2dProblem& problem);
   /// Makes the plan that is stored as `text`, from its compiled code if there is any. Returns nullopt if it
   /// is not valid.
   std::optional<CudnnPlan> restored(CudaStream& stream, const Conv2dProblem& problem,
@@ -86,7 +89,8 @@ class Conv2dPlans {
                  std::size_t workspace_limit);
   /// Enqueues the convolution, then bias and ReLU. Returns false if the convolution has no plan that runs.
   bool run_separately(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays);
-  /// Enqueues the convolution of copies with more input channels, which are 0. Returns false if it has no plan that runs.
+  /// Enqueues the convolution of copies with more input channels, which are 0. Returns false if it has no
+  /// plan that runs.
   bool run_padded(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays);
   Outcome try_enqueue(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays,
                       const Plan& plan);

@@ -6,7 +6,6 @@
 
 #include "convoy/kernels/cuda/implicit_gemm/conv2d_3x3.h"
 #include "convoy/kernels/cuda/implicit_gemm/filter_result.h"
-#include "convoy/kernels/cuda/implicit_gemm/input_norm.h"
 #include "convoy/kernels/cuda/primitives/async_copy.h"
 #include "convoy/kernels/cuda/primitives/early_start.h"
 #include "convoy/kernels/cuda/primitives/tensor_core.h"
@@ -15,11 +14,6 @@ namespace convoy::kernels::implicit_gemm {
 namespace {
 
 constexpr std::int64_t kMultiprocessors = 132;  // of an H100
-
-/// Batch norm and ReLU of the input: mean [I] and coefficients [2, I].
-struct InputNormalization {
-  const float *mean, *coefficients;
-};
 
 /// The part of the work that a block has.
 struct FilterBlock {
@@ -55,32 +49,24 @@ __device__ void fetch_slopes(const FilterGeometry& g, const FilterBlock& block, 
   }
 }
 
-/// Calls f(row, place) for the rows of x that a step needs and the previous one does not: row of the range,
-/// counted from its halo, and its place in the ring. Each row is that of kFilterWarps threads, and a thread has
-/// chunk threadIdx.x % kFilterWarps in all calls.
-template <class F>
-__device__ void for_each_new_row(const FilterGeometry& g, int step, F&& f) {
-  const int overlap = step == 0 ? 0 : 2 * g.image.halo();
-  const int rows = kStepPixels + 2 * g.image.halo() - overlap;
-  const int first_place = g.ring_start(step) + overlap;
-#pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x) / kFilterWarps; i < rows; i += kFilterThreads / kFilterWarps)
-    f(step * kStepPixels + overlap + i, g.wrapped(g.wrapped(first_place + i)));
-}
-
-/// Starts to copy the new rows of x. Pixels before the first image and after the last one, and channels that do
-/// not exist, are zeros.
+/// Starts to copy the rows of x that a step needs and the previous one does not. kFilterWarps threads copy a
+/// row. Pixels before the first image and after the last one, and channels that do not exist, are zeros.
 template <class T>
-__device__ void fetch_pixels(const FilterGeometry& g, const FilterBlock& block, const T* x, int step,
-                             unsigned char* ring) {
+__device__ void fetch_rows(const FilterGeometry& g, const FilterBlock& block, const T* x, int step,
+                           unsigned char* ring) {
   const int chunk = static_cast<int>(threadIdx.x) % kFilterWarps;
   const int channel = block.first_input + chunk * kPack;
-  for_each_new_row(g, step, [&](int row, int place) {
-    const int pixel = block.first_pixel - g.image.halo() + row;
+  const int overlap = step == 0 ? 0 : 2 * g.image.halo();
+  const int rows = kStepPixels + 2 * g.image.halo() - overlap;
+  const int first_pixel = block.first_pixel + step * kStepPixels - g.image.halo() + overlap;
+  const int first_place = g.ring_start(step) + overlap;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x) / kFilterWarps; i < rows; i += kFilterThreads / kFilterWarps) {
+    const int pixel = first_pixel + i, place = g.wrapped(g.wrapped(first_place + i));
     const bool is_inside = pixel >= 0 && pixel < g.image.pixels && channel < g.image.inputs;
     const std::int64_t offset = is_inside ? std::int64_t{pixel} * g.image.inputs + channel : 0;
     cuda::copy_async(ring + input_offset(place, chunk), x + offset, is_inside);
-  });
+  }
 }
 
 /// The place in shared memory that a lane addresses for each tap of a step: bytes from the rows of zeros on.
@@ -128,16 +114,13 @@ __device__ void multiply(const unsigned char* slopes, const unsigned char* rows,
 /// Each block computes the gradient for kFilterOutputs x kFilterInputs channels and all taps from the pixels of
 /// one range. Each of its teams has half of the pixels, and each warp of a team kPack of the input channels.
 /// Stores it in `partials` [range, O, kFilterTaps, I] unless that is null, then in `dfilter`.
-template <class T, bool kIsNormalized>
+template <class T>
 __global__ void __launch_bounds__(kFilterThreads, 1)
-    conv2d_3x3_filter_kernel(FilterGeometry g, GradMode mode, const T* dy, const T* x,
-                             InputNormalization norm, float* partials, T* dfilter) {
+    conv2d_3x3_filter_kernel(FilterGeometry g, GradMode mode, const T* dy, const T* x, float* partials,
+                             T* dfilter) {
   unsigned char* const slopes = &cuda::shared_memory<unsigned char>();
   unsigned char* const rows = slopes + g.stages * kStepBytes;
   unsigned char* const ring = rows + kZeroRows * kInputRow;
-  [[maybe_unused]] auto& channels =
-      *reinterpret_cast<SharedNorm<kFilterInputs>*>(ring + g.ring_rows * kInputRow);
-  [[maybe_unused]] const int chunk = static_cast<int>(threadIdx.x) % kFilterWarps;
   const FilterBlock block(g);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   const int team = thread / (32 * kFilterWarps), warp = thread / 32 % kFilterWarps;
@@ -149,7 +132,7 @@ __global__ void __launch_bounds__(kFilterThreads, 1)
   const auto fetch_next = [&] {
     if (fetched < block.steps) {
       fetch_slopes(g, block, dy, fetched, slopes + stage * kStepBytes);
-      fetch_pixels(g, block, x, fetched, ring);
+      fetch_rows(g, block, x, fetched, ring);
     }
     cuda::commit_copies();
     ++fetched;
@@ -158,10 +141,6 @@ __global__ void __launch_bounds__(kFilterThreads, 1)
   for (int s = 0; s < g.stages - 1; ++s) fetch_next();
   if (thread < kZeroRows * kInputRow / 16)
     cuda::store_pack(reinterpret_cast<T*>(rows) + thread * kPack, cuda::Pack<T, kPack>{});
-  if constexpr (kIsNormalized) {
-    channels.load(norm.mean, norm.coefficients, block.first_input, g.image.inputs);
-    __syncthreads();
-  }
 
   TapOffsets offsets;
   const auto prepare = [&](int step) {
@@ -177,12 +156,6 @@ __global__ void __launch_bounds__(kFilterThreads, 1)
       cuda::wait_for_copies<1>();
     else
       cuda::wait_for_copies<0>();
-    if constexpr (kIsNormalized) {  // the chunks that this thread has copied
-      const PackNorm pack_norm(channels.view(), chunk * kPack);
-      for_each_new_row(g, step, [&](int, int place) {
-        pack_norm.apply(reinterpret_cast<T*>(ring + input_offset(place, chunk)));
-      });
-    }
     __syncthreads();  // the copies of all threads have landed, and no thread still reads the previous step
     const int current = stage + 1 < g.stages ? stage + 1 : 0;  // stages - 1 steps after it are fetched
     // One warp of each team shares a tensor core. While one prepares, the other multiplies.
@@ -254,34 +227,7 @@ __global__ void __launch_bounds__(kSumThreads)
   cuda::store_pack(dfilter + element, rounded);
 }
 
-template <bool kIsNormalized>
-void enqueue(CudaStream& stream, ConstView dy, ConstView x, InputNormalization norm, GradView dfilter,
-             int ranges) {
-  if (!dfilter.wanted() || dfilter.numel() == 0) return;
-  const FilterGeometry g(x.shape, dy.shape, ranges);
-  const std::int64_t size = dfilter.numel();
-  const cuda::Scratch partials(
-      stream,
-      ranges > 1 ? static_cast<std::size_t>(size) * static_cast<unsigned>(ranges) * sizeof(float) : 0);
-  float* const sums = ranges > 1 ? partials.as<float>() : nullptr;
-  constexpr ElementTypes<float16, bfloat16> kTypes{"a tensor core"};
-  dispatch(kTypes, dfilter.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    launch(LaunchStart::early, stream, g.blocks(), kFilterThreads, g.shared_bytes(),
-           conv2d_3x3_filter_kernel<T, kIsNormalized>, g, dfilter.mode, dy.as<T>(), x.as<T>(), norm, sums,
-           dfilter.as<T>());
-    if (ranges == 1) return;
-    int groups = 1;
-    while (groups < kMaxSumGroups && 2 * groups <= ranges && 2 * groups * size <= kSumWidth * kWaveThreads)
-      groups *= 2;
-    launch(LaunchStart::early, stream, blocks_for(size, kSumThreads / groups * kSumWidth), kSumThreads,
-           kSumThreads * kSumWidth * sizeof(float), conv2d_3x3_filter_sum_kernel<T>, size, ranges, groups,
-           dfilter.mode, sums, dfilter.as<T>());
-  });
-}
-
-static_assert(2 * kStepBytes + (kZeroRows + 2 * kStepPixels + 2 * (kMaxWidth + 1)) * kInputRow +
-                  kChannelBytes <=
+static_assert(2 * kStepBytes + (kZeroRows + 2 * kStepPixels + 2 * (kMaxWidth + 1)) * kInputRow <=
               kMaxSharedBytes);
 static_assert(kFilterTileBytes <= kMaxSharedBytes);
 
@@ -313,12 +259,26 @@ int filter_ranges(const ConvSizes& s) {
 }
 
 void backward_filter(CudaStream& stream, ConstView dy, ConstView x, GradView dfilter, int ranges) {
-  enqueue<false>(stream, dy, x, {}, dfilter, ranges);
-}
-
-void backward_filter(CudaStream& stream, ConstView dy, ConstView x, ConstView mean, ConstView coefficients,
-                     GradView dfilter, int ranges) {
-  enqueue<true>(stream, dy, x, {mean.as<float>(), coefficients.as<float>()}, dfilter, ranges);
+  if (!dfilter.wanted() || dfilter.numel() == 0) return;
+  const FilterGeometry g(x.shape, dy.shape, ranges);
+  const std::int64_t size = dfilter.numel();
+  const cuda::Scratch partials(
+      stream,
+      ranges > 1 ? static_cast<std::size_t>(size) * static_cast<unsigned>(ranges) * sizeof(float) : 0);
+  float* const sums = ranges > 1 ? partials.as<float>() : nullptr;
+  constexpr ElementTypes<float16, bfloat16> kTypes{"a tensor core"};
+  dispatch(kTypes, dfilter.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    launch(LaunchStart::early, stream, g.blocks(), kFilterThreads, g.shared_bytes(),
+           conv2d_3x3_filter_kernel<T>, g, dfilter.mode, dy.as<T>(), x.as<T>(), sums, dfilter.as<T>());
+    if (ranges == 1) return;
+    int groups = 1;
+    while (groups < kMaxSumGroups && 2 * groups <= ranges && 2 * groups * size <= kSumWidth * kWaveThreads)
+      groups *= 2;
+    launch(LaunchStart::early, stream, blocks_for(size, kSumThreads / groups * kSumWidth), kSumThreads,
+           kSumThreads * kSumWidth * sizeof(float), conv2d_3x3_filter_sum_kernel<T>, size, ranges, groups,
+           dfilter.mode, sums, dfilter.as<T>());
+  });
 }
 
 }  // namespace convoy::kernels::implicit_gemm

@@ -26,10 +26,4 @@ int filter_ranges(const ConvSizes& sizes);
 /// memory are used. Requires supports_backward_filter(), and addresses that are multiples of 16.
 void backward_filter(CudaStream& stream, ConstView dy, ConstView x, GradView dfilter, int ranges);
 
-/// The same for a convolution whose input was u = max((x - mean) factor + offset, 0), rounded to the type of x,
-/// the result of a batch norm and a ReLU. u is computed again in shared memory. NaN stays NaN. mean [I] and
-/// coefficients [2, I], which are factor and offset, are f32, at addresses that are multiples of 16.
-void backward_filter(CudaStream& stream, ConstView dy, ConstView x, ConstView mean, ConstView coefficients,
-                     GradView dfilter, int ranges);
-
 }  // namespace convoy::kernels::implicit_gemm

@@ -16,9 +16,8 @@ inline constexpr int kOutputTiles = kFilterOutputs / 16;    // of mma.sync
 inline constexpr int kFilterTaps = kTaps * kTaps;
 
 // Bytes of shared memory.
-inline constexpr int kInputRow = kFilterInputs * 2;          // kFilterInputs channels of a pixel of x
-inline constexpr int kStepBytes = kStepPixels * kWideRow;    // kFilterOutputs channels of the pixels of dy
-inline constexpr int kChannelBytes = 3 * kFilterInputs * 4;  // of a SharedNorm
+inline constexpr int kInputRow = kFilterInputs * 2;        // kFilterInputs channels of a pixel of x
+inline constexpr int kStepBytes = kStepPixels * kWideRow;  // kFilterOutputs channels of the pixels of dy
 inline constexpr int kFilterTileBytes = kFilterOutputs * kFilterTaps * kInputRow;  // the result in T
 
 /// The sizes of a launch. Pixels are summed in steps of kStepPixels. A block has the steps of one range, and
@@ -65,7 +64,7 @@ struct FilterGeometry {
     return (stage_count * kStepPixels + 2 * image.halo() + 7) / 8 * 8;
   }
   static int shared_bytes(int stage_count, int rows) {
-    return stage_count * kStepBytes + (kZeroRows + rows) * kInputRow + kChannelBytes;
+    return stage_count * kStepBytes + (kZeroRows + rows) * kInputRow;
   }
 };
 

@@ -7,42 +7,33 @@
 
 namespace convoy::kernels::implicit_gemm {
 
-inline constexpr int kWarps = 4;
-inline constexpr int kThreads = 32 * kWarps;
 inline constexpr int kColumns = 64;  // output channels of a block
-inline constexpr int kDepth = 16;    // input channels of a slab: the k of one mma.sync
+inline constexpr int kDepth = 16;    // input channels of a slab: the k of one multiplication
 inline constexpr int kPack = 8;      // elements of 16 bytes
 inline constexpr int kTaps = 3;      // per row of a filter
-inline constexpr int kStages = 3;    // rows of filters in shared memory: one in use, two on their way
 
 // Bytes of shared memory.
-inline constexpr int kNarrowRow = 32;                    // kDepth channels of a pixel or a filter
-inline constexpr int kWideRow = 128;                     // kColumns channels
-inline constexpr int kTapBytes = kColumns * kNarrowRow;  // kDepth x kColumns elements of the filters
-inline constexpr int kFilterBytes = kTaps * kTapBytes;   // of a stage
-inline constexpr int kZeroRows = 8;                      // rows of zeros at the begin of each slab of pixels
-inline constexpr int kMaxSharedBytes = 48 << 10;         // that a kernel may use without asking for more
+inline constexpr int kNarrowRow = 32;             // kDepth channels of a pixel or a filter
+inline constexpr int kWideRow = 128;              // kColumns channels
+inline constexpr int kZeroRows = 8;               // rows of zeros at the begin of each slab of pixels
+inline constexpr int kMaxSharedBytes = 48 << 10;  // that a kernel may use without asking for more
 
-/// The sizes of one direction. `in` [pixels, inputs] has the same pixels as `out` [pixels, outputs].
+/// The sizes of a convolution. x [pixels, inputs] has the same pixels as y [pixels, outputs].
 struct Geometry {
   int pixels, height, width, inputs, outputs;
   cuda::Divisor by_width, by_height;
 
-  Geometry(const Shape& in, const Shape& out)
-      : pixels(static_cast<int>(out[0] * out[1] * out[2])),
-        height(static_cast<int>(out[1])),
-        width(static_cast<int>(out[2])),
-        inputs(static_cast<int>(in[3])),
-        outputs(static_cast<int>(out[3])),
+  Geometry(const Shape& x, const Shape& y)
+      : pixels(static_cast<int>(y[0] * y[1] * y[2])),
+        height(static_cast<int>(y[1])),
+        width(static_cast<int>(y[2])),
+        inputs(static_cast<int>(x[3])),
+        outputs(static_cast<int>(y[3])),
         by_width(width),
         by_height(height) {}
 
   /// Pixels before and after those of a block that its taps reach.
   CONVOY_HOST_DEVICE int halo() const { return width + 1; }
-  CONVOY_HOST_DEVICE int slab_rows(int block_pixels) const { return kZeroRows + block_pixels + 2 * halo(); }
-  std::size_t shared_bytes(int block_pixels) const {
-    return static_cast<std::size_t>(kStages * kFilterBytes + 2 * slab_rows(block_pixels) * kNarrowRow);
-  }
 };
 
 // Swizzles: the offset of 16 bytes in a matrix whose rows have 2 or 8 such chunks. Any 8 adjacent rows have

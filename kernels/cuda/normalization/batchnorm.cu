@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "convoy/kernels/cuda/normalization/batch_statistics.h"
 #include "convoy/kernels/cuda/normalization/normalized.h"
 #include "convoy/kernels/cuda/primitives/channel_sums.h"
 #include "convoy/kernels/cuda/primitives/early_start.h"
@@ -99,7 +98,56 @@ struct CombineMoments {
   }
 };
 
-/// The moments [1 + 2C] of this shard, for sync_batch_norm_stats().
+/// The per-channel arguments of the functions that compute statistics, and the coefficients of y = (x - mean)
+/// factor + offset.
+template <class T>
+struct Statistics {
+  using C = compute_t<T>;
+  const C *gamma, *beta;
+  C *mean, *inverse_std, *running_mean, *running_var;
+  C *factor, *offset;
+  double epsilon, momentum;
+
+  /// Sets the statistics and coefficients of channel c from the mean and the (biased) variance of its n
+  /// values. Loads everything before it stores anything, so that the latencies of the loads overlap.
+  __device__ void set(std::int64_t c, double n, double batch_mean, double batch_var) const {
+    const double shift = static_cast<double>(beta[c]), old_mean = static_cast<double>(running_mean[c]),
+                 old_var = static_cast<double>(running_var[c]);
+    const double batch_inverse_std = 1 / std::sqrt(batch_var + epsilon);
+    const double scale = static_cast<double>(gamma[c]) * batch_inverse_std;
+    const C rounded = static_cast<C>(batch_mean);
+    mean[c] = rounded;
+    inverse_std[c] = static_cast<C>(batch_inverse_std);
+    factor[c] = static_cast<C>(scale);
+    // Compensates for the rounding of the mean, so that a large mean cancels exactly.
+    offset[c] = static_cast<C>(shift - (batch_mean - static_cast<double>(rounded)) * scale);
+    if (n < 2) return;  // possible for shards; otherwise n = 1 is an error of the caller
+    running_mean[c] = updated(old_mean, batch_mean);
+    running_var[c] = updated(old_var, batch_var * n / (n - 1));
+  }
+  __device__ C updated(double running, double batch) const {
+    return static_cast<C>((1 - momentum) * running + momentum * batch);
+  }
+};
+
+/// The arguments of a function that computes statistics.
+template <class T>
+Statistics<T> statistics_of(const BatchNorm& norm, const SavedStatistics& saved) {
+  using C = compute_t<T>;
+  C* const factor = saved.coefficients.as<C>();
+  return {norm.gamma.as<C>(),
+          norm.beta.as<C>(),
+          saved.mean.as<C>(),
+          saved.inverse_std.as<C>(),
+          norm.running_mean.as<C>(),
+          norm.running_var.as<C>(),
+          factor,
+          factor + saved.mean.numel(),
+          norm.options.epsilon,
+          norm.options.momentum};
+}
+
+/// The moments [1 + 2C] of this shard, for sync_batch_norm_moments().
 struct ShardMoments {
   double* moments;
   std::int64_t channels;
@@ -153,7 +201,7 @@ __global__ void __launch_bounds__(kChannelBlock, kReductionBlocksOfSm)
            });
 }
 
-// Reads the moments [shards, 1 + 2C] and writes the [C] outputs of sync_batch_norm_elemt(). One thread per
+// Reads the moments [shards, 1 + 2C] and writes those of sync_batch_norm_statistics(). One thread per
 // channel.
 template <class T>
 __global__ void __launch_bounds__(kChannelBlock)
@@ -226,7 +274,7 @@ __global__ void __launch_bounds__(kChannelBlock)
 
 template <class T>
 void normalize(CudaStream& stream, const ConstView& x, const ConstView& residual, const compute_t<T>* mean,
-               const compute_t<T>* factor, const compute_t<T>* offset, NormActivation activation,
+               const compute_t<T>* factor, const compute_t<T>* offset, FusedActivation activation,
                const View& y) {
   const std::int64_t channels = x.shape[-1];
   const bool aligned = is_aligned(x.data) && is_aligned(residual.data) && is_aligned(mean) &&
@@ -235,9 +283,9 @@ void normalize(CudaStream& stream, const ConstView& x, const ConstView& residual
     const ChannelTiling tiling = tile_channels(x.numel() / channels, channels, width, kElementwise);
     const auto run_kernel = [&](auto kernel) {
       launch(LaunchStart::early, stream, tiling.blocks(), kChannelBlock, 0, kernel, tiling, x.as<T>(),
-             residual.as<T>(), mean, factor, offset, activation == NormActivation::relu, y.as<T>());
+             residual.as<T>(), mean, factor, offset, activation == FusedActivation::relu, y.as<T>());
     };
-    if (activation == NormActivation::gelu) return run_kernel(batch_norm_normalize_kernel<true, width(), T>);
+    if (activation == FusedActivation::gelu) return run_kernel(batch_norm_normalize_kernel<true, width(), T>);
     run_kernel(batch_norm_normalize_kernel<false, width(), T>);
   };
   choose_width<T>(channels, run, aligned);
@@ -259,42 +307,32 @@ void put_moments(CudaStream& stream, const ConstView& x, const To& to) {
 
 }  // namespace
 
-void batch_norm_statistics(CudaStream& stream, ConstView x, ConstView gamma, ConstView beta, View mean,
-                           View inverse_std, View coefficients, View running_mean, View running_var,
-                           BatchNormOptions options) {
+void batch_norm_statistics(CudaStream& stream, const BatchNorm& norm, ConstView x,
+                           const SavedStatistics& saved) {
   if (x.numel() == 0) {
-    fill(stream, 0, mean);
-    fill(stream, 0, inverse_std);
+    fill(stream, 0, saved.mean);
+    fill(stream, 0, saved.inverse_std);
     return;
   }
   dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    put_moments<T>(
-        stream, x,
-        statistics_of<T>(gamma, beta, mean, inverse_std, coefficients, running_mean, running_var, options));
+    put_moments<T>(stream, x, statistics_of<T>(norm, saved));
   });
 }
 
-void batch_norm_normalize(CudaStream& stream, ConstView x, ConstView mean, ConstView coefficients,
-                          ConstView residual, View y, NormActivation activation) {
+void batch_norm_normalize(CudaStream& stream, const BatchNorm& norm, ConstView x, ConstView residual,
+                          const SavedStatistics& saved, View y) {
   if (x.numel() == 0) return;
   dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
-    const C* const factor = coefficients.as<C>();
-    normalize<T>(stream, x, residual, mean.as<C>(), factor, factor + mean.numel(), activation, y);
+    const C* const factor = saved.coefficients.as<C>();
+    normalize<T>(stream, x, residual, saved.mean.as<C>(), factor, factor + saved.mean.numel(),
+                 norm.options.activation, y);
   });
 }
 
-void batch_norm_forward(CudaStream& stream, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
-                        View y, View mean, View inverse_std, View coefficients, View running_mean,
-                        View running_var, BatchNormOptions options) {
-  batch_norm_statistics(stream, x, gamma, beta, mean, inverse_std, coefficients, running_mean, running_var,
-                        options);
-  batch_norm_normalize(stream, x, mean, coefficients, residual, y, options.activation);
-}
-
-void sync_batch_norm_stats(CudaStream& stream, ConstView x, View moments) {
+void sync_batch_norm_moments(CudaStream& stream, ConstView x, View moments) {
   if (x.numel() == 0) return fill(stream, 0, moments);
   dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -302,24 +340,20 @@ void sync_batch_norm_stats(CudaStream& stream, ConstView x, View moments) {
   });
 }
 
-void sync_batch_norm_elemt(CudaStream& stream, ConstView x, ConstView gamma, ConstView beta,
-                           ConstView residual, ConstView moments, View y, View mean, View inverse_std,
-                           View coefficients, View running_mean, View running_var, BatchNormOptions options) {
-  const std::int64_t channels = x.shape[-1];
+void sync_batch_norm_statistics(CudaStream& stream, const BatchNorm& norm, ConstView moments,
+                                const SavedStatistics& saved) {
+  const std::int64_t channels = saved.mean.numel();
   if (channels == 0) return;
-  dispatch(kGpuTypes, x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    launch(
-        stream, blocks_for(channels, kChannelBlock), kChannelBlock, 0, sync_batch_norm_statistics_kernel<T>,
-        moments.shape[0], channels, moments.as<double>(),
-        statistics_of<T>(gamma, beta, mean, inverse_std, coefficients, running_mean, running_var, options));
+  dispatch(kGpuFullTypes, saved.mean.dtype, [&](auto zero) {
+    using C = decltype(zero);
+    launch(stream, blocks_for(channels, kChannelBlock), kChannelBlock, 0,
+           sync_batch_norm_statistics_kernel<C>, moments.shape[0], channels, moments.as<double>(),
+           statistics_of<C>(norm, saved));
   });
-  batch_norm_normalize(stream, x, mean, coefficients, residual, y, options.activation);
 }
 
-void batch_norm_inference(CudaStream& stream, ConstView x, ConstView gamma, ConstView beta,
-                          ConstView residual, ConstView running_mean, ConstView running_var, View y,
-                          BatchNormOptions options) {
+void batch_norm_inference(CudaStream& stream, const BatchNorm& norm, ConstView x, ConstView residual,
+                          View y) {
   if (x.numel() == 0) return;
   dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -327,9 +361,9 @@ void batch_norm_inference(CudaStream& stream, ConstView x, ConstView gamma, Cons
     const std::int64_t channels = x.shape[-1];
     const Scratch factor(stream, static_cast<std::size_t>(channels) * sizeof(C));
     launch(stream, blocks_for(channels, kChannelBlock), kChannelBlock, 0, batch_norm_factor_kernel<C>,
-           channels, gamma.as<C>(), running_var.as<C>(), options.epsilon, factor.as<C>());
-    normalize<T>(stream, x, residual, running_mean.as<C>(), factor.as<C>(), beta.as<C>(), options.activation,
-                 y);
+           channels, norm.gamma.as<C>(), norm.running_var.as<C>(), norm.options.epsilon, factor.as<C>());
+    normalize<T>(stream, x, residual, norm.running_mean.as<C>(), factor.as<C>(), norm.beta.as<C>(),
+                 norm.options.activation, y);
   });
 }
 

@@ -2,8 +2,9 @@
 // activation does not follow from x) to sum g and g (x - mean) over the rows of each channel. The last block computes
 // the gradients of the parameters from these sums. Then dx and dresidual are computed from the arrays.
 #include "convoy/kernels/batchnorm.h"
-#include "convoy/kernels/cuda/normalization/data_gradient.h"
-#include "convoy/kernels/cuda/normalization/gradient_rules.h"
+
+#include <cmath>
+
 #include "convoy/kernels/cuda/normalization/normalized.h"
 #include "convoy/kernels/cuda/primitives/channel_sums.h"
 #include "convoy/kernels/cuda/primitives/early_start.h"
@@ -14,6 +15,77 @@ namespace convoy::kernels {
 namespace {
 
 using namespace cuda;
+
+/// A gradient [C] and its mode; `values` is null if the gradient is unwanted.
+template <class C>
+struct ChannelGradient {
+  C* values;
+  bool adds;
+
+  explicit ChannelGradient(const GradView& view)
+      : values(view.as<C>()), adds(view.mode == GradMode::accumulate) {}
+  /// Returns the value to which put() adds.
+  __device__ double before(std::int64_t c) const {
+    return values != nullptr && adds ? static_cast<double>(values[c]) : 0;
+  }
+  __device__ void put(std::int64_t c, double before, double value) const {
+    if (values != nullptr) values[c] = static_cast<C>(adds ? before + value : value);
+  }
+};
+
+/// The coefficients [C] of dx = direct g + (slope (x - mean) + constant). If the statistics are constants,
+/// slope and constant are null and dx = direct g.
+template <class C>
+struct ChannelFactors {
+  C *direct, *slope, *constant;
+};
+
+/// What is computed from the two sums of a channel, and from what else.
+template <class C>
+struct GradientRules {
+  const C *gamma, *spread;  // spread: inverse_std, or the running variance
+  bool spread_is_var;
+  double epsilon;
+  ChannelGradient<C> dgamma, dbeta;
+  ChannelFactors<C> factors;  // direct is null if dx is unwanted
+  double* shard_sums;         // n and both sums, [1 + 2C]; or null
+
+  __device__ double inverse_std_of(std::int64_t c) const {
+    const double given = static_cast<double>(spread[c]);
+    return spread_is_var ? 1 / std::sqrt(given + epsilon) : given;
+  }
+  /// Stores all results for channel c of n rows. Loads everything before it stores anything, so that the
+  /// latencies of the loads overlap.
+  __device__ void put(std::int64_t c, std::int64_t channels, double n, double sum, double dot) const {
+    const double inverse_std = inverse_std_of(c), scale = scale_of(c);
+    const double old_dgamma = dgamma.before(c), old_dbeta = dbeta.before(c);
+    dgamma.put(c, old_dgamma, dot * inverse_std);
+    dbeta.put(c, old_dbeta, sum);
+    put_factors(c, n, sum, dot, inverse_std, scale);
+    if (shard_sums == nullptr) return;
+    if (c == 0) shard_sums[0] = n;
+    shard_sums[1 + c] = sum;
+    shard_sums[1 + channels + c] = dot;
+  }
+  /// Stores the factors alone.
+  __device__ void put_factors(std::int64_t c, double n, double sum, double dot) const {
+    put_factors(c, n, sum, dot, inverse_std_of(c), scale_of(c));
+  }
+
+ private:
+  __device__ double scale_of(std::int64_t c) const {
+    return factors.direct != nullptr ? static_cast<double>(gamma[c]) : 0;
+  }
+  __device__ void put_factors(std::int64_t c, double n, double sum, double dot, double inverse_std,
+                              double scale) const {
+    if (factors.direct == nullptr) return;
+    const double direct = scale * inverse_std;
+    factors.direct[c] = static_cast<C>(direct);
+    if (factors.slope == nullptr) return;
+    factors.slope[c] = static_cast<C>(-direct * inverse_std * inverse_std * dot / n);
+    factors.constant[c] = static_cast<C>(-direct * sum / n);
+  }
+};
 
 /// How a kernel obtains g, the gradient of the activation's input, from dy.
 enum class Derivative : std::uint8_t {
@@ -166,8 +238,7 @@ struct DataGradient {
 };
 
 constexpr int kDataRows = 2;  // rows in flight in the second pass, of up to three arrays: 96 bytes per thread
-/// Blocks of the second pass for whose registers an SM must have space. The derivative of an activation takes more
-/// registers.
+/// Blocks of the second pass for whose registers an SM must have space. The derivative takes more registers.
 template <Derivative kDerivative>
 inline constexpr int kDataBlocksOfSm = kDerivative == Derivative::one ? 3 : 2;
 
@@ -216,24 +287,28 @@ void choose_derivative(Derivative derivative, const F& f) {
   }
 }
 
-/// The arguments of all backward functions.
+/// The arguments of all backward functions. If `saved` is null, the statistics are those of `norm`, which are
+/// constants.
 struct BackwardArguments {
-  ConstView dy, x, y, gamma, mean, spread, coefficients;
-  bool statistics_are_constants = false;  // true: spread is the running variance, otherwise inverse_std
-  GradView dx, dresidual, dgamma, dbeta;
-  BatchNormOptions options;
+  const BatchNorm& norm;
+  const BackwardArrays& arrays;
+  const SavedStatistics* saved;
+  BatchNormGradients gradients;
   double* shard_sums = nullptr;  // [1 + 2C]
 
-  std::int64_t channels() const { return x.shape[-1]; }
-  std::int64_t rows() const { return x.numel() / channels(); }
+  std::int64_t channels() const { return arrays.x.shape[-1]; }
+  std::int64_t rows() const { return arrays.x.numel() / channels(); }
+  ConstView mean() const { return saved != nullptr ? saved->mean : norm.running_mean; }
+  ConstView coefficients() const { return saved != nullptr ? ConstView(saved->coefficients) : ConstView(); }
   bool aligned() const {
-    return is_aligned(dy.data) && is_aligned(x.data) && is_aligned(y.data) && is_aligned(mean.data) &&
-           is_aligned(coefficients.data) && is_aligned(dx.data) && is_aligned(dresidual.data);
+    const auto are_aligned = [](auto&&... views) { return (is_aligned(views.data) && ...); };
+    return are_aligned(arrays.dy, arrays.x, arrays.y, mean(), coefficients(), gradients.x,
+                       gradients.residual);
   }
   Derivative derivative() const {
-    if (options.activation == NormActivation::none) return Derivative::one;
-    if (options.activation == NormActivation::gelu) return Derivative::gelu_again;
-    return coefficients.data != nullptr ? Derivative::relu_again : Derivative::relu_of_y;
+    if (norm.options.activation == FusedActivation::none) return Derivative::one;
+    if (norm.options.activation == FusedActivation::gelu) return Derivative::gelu_again;
+    return coefficients().data != nullptr ? Derivative::relu_again : Derivative::relu_of_y;
   }
 };
 
@@ -245,15 +320,15 @@ class Backward {
       : stream_(stream),
         a_(arguments),
         memory_(stream, 3 * static_cast<std::size_t>(a_.channels()) * sizeof(C)),
-        rules_{a_.gamma.as<C>(),
-               a_.spread.as<C>(),
-               a_.statistics_are_constants,
-               a_.options.epsilon,
-               ChannelGradient<C>(a_.dgamma),
-               ChannelGradient<C>(a_.dbeta),
+        rules_{a_.norm.gamma.as<C>(),
+               (a_.saved != nullptr ? a_.saved->inverse_std : a_.norm.running_var).template as<C>(),
+               a_.saved == nullptr,
+               a_.norm.options.epsilon,
+               ChannelGradient<C>(a_.gradients.gamma),
+               ChannelGradient<C>(a_.gradients.beta),
                {},
                a_.shard_sums} {
-    if (a_.dx.wanted()) rules_.factors.direct = memory_.as<C>();
+    if (a_.gradients.x.wanted()) rules_.factors.direct = memory_.as<C>();
     if (!dx_wants_sums()) return;
     rules_.factors.slope = rules_.factors.direct + a_.channels();
     rules_.factors.constant = rules_.factors.slope + a_.channels();
@@ -266,8 +341,9 @@ class Backward {
       put_zeros();
       return nullptr;
     }
-    if (!a_.dgamma.wanted() && !a_.dbeta.wanted() && !dx_wants_sums() && a_.shard_sums == nullptr) {
-      if (a_.dx.wanted()) put_factors(nullptr);
+    if (!a_.gradients.gamma.wanted() && !a_.gradients.beta.wanted() && !dx_wants_sums() &&
+        a_.shard_sums == nullptr) {
+      if (a_.gradients.x.wanted()) put_factors(nullptr);
       return nullptr;
     }
     T* const stored = place_of_g();
@@ -277,7 +353,7 @@ class Backward {
       choose_derivative(a_.derivative(), [&](auto derivative) {
         launch(LaunchStart::early, stream_, tiling.blocks(), kChannelBlock, sizeof(TileScratch<C, width()>),
                batch_norm_gradient_sums_kernel<derivative(), width(), T>, tiling, a_.aligned(), upstream(),
-               a_.x.as<T>(), stored, partials.as<C>(), stream_.tickets(), rules_);
+               a_.arrays.x.as<T>(), stored, partials.as<C>(), stream_.tickets(), rules_);
       });
     });
     return stored;
@@ -291,14 +367,14 @@ class Backward {
   void put_data_gradients(const T* stored = nullptr) const {
     Upstream<T> from = upstream();
     if (stored != nullptr) from.dy = stored;
-    const GradView dresidual = stored == a_.dresidual.as<T>() ? GradView() : a_.dresidual;
-    if (a_.rows() == 0 || !(a_.dx.wanted() || dresidual.wanted())) return;
+    const GradView dresidual = stored == a_.gradients.residual.as<T>() ? GradView() : a_.gradients.residual;
+    if (a_.rows() == 0 || !(a_.gradients.x.wanted() || dresidual.wanted())) return;
     const auto run = [&](auto width) {
       const ChannelTiling tiling = tile_channels(a_.rows(), a_.channels(), width, kElementwise);
       choose_derivative(stored != nullptr ? Derivative::one : a_.derivative(), [&](auto derivative) {
         launch(LaunchStart::early, stream_, tiling.blocks(), kChannelBlock, 0,
-               batch_norm_data_gradients_kernel<derivative(), width(), T>, tiling, from, a_.x.as<T>(),
-               rules_.factors, DataGradient<T>(a_.dx), DataGradient<T>(dresidual));
+               batch_norm_data_gradients_kernel<derivative(), width(), T>, tiling, from, a_.arrays.x.as<T>(),
+               rules_.factors, DataGradient<T>(a_.gradients.x), DataGradient<T>(dresidual));
       });
     };
     choose_width<T>(a_.channels(), run, a_.aligned());
@@ -310,20 +386,19 @@ class Backward {
   /// Returns the array in which to store g, if it costs less to store it than to compute it again: where y would be
   /// read again, and for a GELU, which takes 20 instructions. Then the second pass reads it in place of dy and y.
   T* place_of_g() const {
-    const auto is_free = [](const GradView& gradient) {
-      return gradient.wanted() && gradient.mode == GradMode::overwrite;
-    };
+    const auto is_free = [](const GradView& to) { return to.wanted() && to.mode == GradMode::overwrite; };
     const Derivative derivative = a_.derivative();
     if (derivative != Derivative::relu_of_y && derivative != Derivative::gelu_again) return nullptr;
-    if (is_free(a_.dresidual)) return a_.dresidual.as<T>();
-    return derivative == Derivative::gelu_again && is_free(a_.dx) ? a_.dx.as<T>() : nullptr;
+    if (is_free(a_.gradients.residual)) return a_.gradients.residual.as<T>();
+    return derivative == Derivative::gelu_again && is_free(a_.gradients.x) ? a_.gradients.x.as<T>() : nullptr;
   }
-  bool dx_wants_sums() const { return a_.dx.wanted() && !a_.statistics_are_constants; }
+  bool dx_wants_sums() const { return a_.gradients.x.wanted() && a_.saved != nullptr; }
   Upstream<T> upstream() const {
-    return {a_.dy.as<T>(), a_.y.as<T>(), a_.mean.as<C>(), a_.coefficients.as<C>()};
+    const ConstView mean = a_.mean(), coefficients = a_.coefficients();
+    return {a_.arrays.dy.as<T>(), a_.arrays.y.as<T>(), mean.as<C>(), coefficients.as<C>()};
   }
   void put_zeros() const {
-    for (const GradView& gradient : {a_.dgamma, a_.dbeta})
+    for (const GradView& gradient : {a_.gradients.gamma, a_.gradients.beta})
       if (gradient.wanted() && gradient.mode == GradMode::overwrite) fill(stream_, 0, gradient);
     if (a_.shard_sums != nullptr) fill(stream_, 0, {a_.shard_sums, {1 + 2 * a_.channels()}, DType::f64});
   }
@@ -336,83 +411,39 @@ class Backward {
 
 /// Calls f(backward) for the type of x.
 template <class F>
-void with_backward(CudaStream& stream, const BackwardArguments& arguments, const F& f) {
-  if (arguments.channels() == 0) return;
-  dispatch(kGpuTypes, arguments.x.dtype, [&](auto zero) { f(Backward<decltype(zero)>(stream, arguments)); });
+void with_backward(CudaStream& stream, const BackwardArguments& a, const F& f) {
+  if (a.channels() == 0) return;
+  dispatch(kGpuTypes, a.arrays.x.dtype, [&](auto zero) { f(Backward<decltype(zero)>(stream, a)); });
 }
 
 }  // namespace
 
-void batch_norm_data_gradient(CudaStream& stream, ConstView g, ConstView x, ConstView mean, ConstView factors,
-                              GradView dx) {
-  if (x.numel() == 0 || !dx.wanted()) return;
-  dispatch(kGpuTypes, x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    using C = compute_t<T>;
-    const std::int64_t channels = x.shape[-1];
-    C* const direct = const_cast<C*>(factors.as<C>());  // the kernel only reads them
-    const bool aligned = is_aligned(g.data) && is_aligned(x.data) && is_aligned(mean.data) &&
-                         is_aligned(factors.data) && is_aligned(dx.data);
-    const auto run = [&](auto width) {
-      const ChannelTiling tiling = tile_channels(x.numel() / channels, channels, width, kElementwise);
-      launch(LaunchStart::early, stream, tiling.blocks(), kChannelBlock, 0,
-             batch_norm_data_gradients_kernel<Derivative::one, width(), T>, tiling,
-             Upstream<T>{g.as<T>(), nullptr, mean.as<C>(), nullptr}, x.as<T>(),
-             ChannelFactors<C>{direct, direct + channels, direct + 2 * channels}, DataGradient<T>(dx),
-             DataGradient<T>(GradView()));
-    };
-    choose_width<T>(channels, run, aligned);
-  });
+void batch_norm_backward(CudaStream& stream, const BatchNorm& norm, const BackwardArrays& arrays,
+                         const SavedStatistics& saved, const BatchNormGradients& gradients) {
+  with_backward(stream, {norm, arrays, &saved, gradients},
+                [](const auto& backward) { backward.put_data_gradients(backward.put_channel_gradients()); });
 }
 
-void batch_norm_backward(CudaStream& stream, ConstView dy, ConstView x, ConstView y, ConstView gamma,
-                         ConstView mean, ConstView inverse_std, ConstView coefficients, GradView dx,
-                         GradView dresidual, GradView dgamma, GradView dbeta, BatchNormOptions options) {
-  with_backward(
-      stream,
-      {dy, x, y, gamma, mean, inverse_std, coefficients, false, dx, dresidual, dgamma, dbeta, options},
-      [](const auto& backward) { backward.put_data_gradients(backward.put_channel_gradients()); });
-}
-
-void sync_batch_norm_backward_reduce(CudaStream& stream, ConstView dy, ConstView x, ConstView y,
-                                     ConstView mean, ConstView inverse_std, ConstView coefficients, View sums,
-                                     GradView dgamma, GradView dbeta, BatchNormOptions options) {
+void sync_batch_norm_sums(CudaStream& stream, const BatchNorm& norm, const BackwardArrays& arrays,
+                          const SavedStatistics& saved, View sums, const BatchNormGradients& gradients) {
   with_backward(stream,
-                {dy,
-                 x,
-                 y,
-                 {},
-                 mean,
-                 inverse_std,
-                 coefficients,
-                 false,
-                 {},
-                 {},
-                 dgamma,
-                 dbeta,
-                 options,
-                 sums.as<double>()},
-                [&](const auto& backward) { backward.put_channel_gradients(); });
+                {norm, arrays, &saved, {.gamma = gradients.gamma, .beta = gradients.beta}, sums.as<double>()},
+                [](const auto& backward) { backward.put_channel_gradients(); });
 }
 
-void sync_batch_norm_backward_elemt(CudaStream& stream, ConstView dy, ConstView x, ConstView y,
-                                    ConstView gamma, ConstView mean, ConstView inverse_std,
-                                    ConstView coefficients, ConstView sums, GradView dx, GradView dresidual,
-                                    BatchNormOptions options) {
-  with_backward(stream,
-                {dy, x, y, gamma, mean, inverse_std, coefficients, false, dx, dresidual, {}, {}, options},
+void sync_batch_norm_backward(CudaStream& stream, const BatchNorm& norm, const BackwardArrays& arrays,
+                              const SavedStatistics& saved, ConstView sums,
+                              const BatchNormGradients& gradients) {
+  with_backward(stream, {norm, arrays, &saved, {.x = gradients.x, .residual = gradients.residual}},
                 [&](const auto& backward) {
-                  if (dx.wanted()) backward.put_factors(sums.as<double>());
+                  if (gradients.x.wanted()) backward.put_factors(sums.as<double>());
                   backward.put_data_gradients();
                 });
 }
 
-void batch_norm_inference_backward(CudaStream& stream, ConstView dy, ConstView x, ConstView y,
-                                   ConstView gamma, ConstView running_mean, ConstView running_var,
-                                   GradView dx, GradView dresidual, GradView dgamma, GradView dbeta,
-                                   BatchNormOptions options) {
-  with_backward(stream,
-                {dy, x, y, gamma, running_mean, running_var, {}, true, dx, dresidual, dgamma, dbeta, options},
+void batch_norm_inference_backward(CudaStream& stream, const BatchNorm& norm, const BackwardArrays& arrays,
+                                   const BatchNormGradients& gradients) {
+  with_backward(stream, {norm, arrays, nullptr, gradients},
                 [](const auto& backward) { backward.put_data_gradients(backward.put_channel_gradients()); });
 }
 

@@ -123,10 +123,11 @@ TEST(BatchNormFused, SupportsOneArrayForBothGradients) {
   Norm<double> separate = norm;
   backward(cpu, separate, fusion, GradMode::overwrite);
   kernels::add(stream, separate.dx.view(), separate.dresidual.view(), separate.dx.view(), 1, 1);
-  kernels::batch_norm_backward(stream, norm.dy.view(), norm.x.view(), norm.y.view(), norm.gamma.view(),
-                               norm.mean.view(), norm.inverse_std.view(), ConstView(),
-                               norm.dx.grad(GradMode::overwrite), norm.dx.grad(GradMode::accumulate),
-                               norm.dgamma.grad(), norm.dbeta.grad(), {.activation = NormActivation::relu});
+  kernels::batch_norm_backward(
+      stream, {.gamma = norm.gamma.view(), .options = {.activation = FusedActivation::relu}},
+      {norm.dy.view(), norm.x.view(), norm.y.view()}, {norm.mean.view(), norm.inverse_std.view(), {}},
+      {norm.dx.grad(GradMode::overwrite), norm.dx.grad(GradMode::accumulate), norm.dgamma.grad(),
+       norm.dbeta.grad()});
   expect_identical(norm.dx, separate.dx, "sum");
 }
 

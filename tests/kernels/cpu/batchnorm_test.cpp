@@ -42,24 +42,30 @@ struct Norm {
   std::int64_t channels() const { return x.shape()[1]; }
   double n() const { return static_cast<double>(rows()); }
 
-  void forward(CpuStream& stream) {
-    kernels::batch_norm_forward(stream, x.view(), gamma.view(), beta.view(), ConstView(), y.view(),
-                                mean.view(), inverse_std.view(), coefficients.view(), running_mean.view(),
-                                running_var.view(), options);
+  void forward(CpuStream& stream) { forward(stream, x.view(), y.view()); }
+  void forward(CpuStream& stream, ConstView in, View out) {
+    const kernels::SavedStatistics saved{mean.view(), inverse_std.view(), coefficients.view()};
+    kernels::batch_norm_statistics(stream, layer(), in, saved);
+    kernels::batch_norm_normalize(stream, layer(), in, {}, saved, out);
   }
   void inference(CpuStream& stream) {
-    kernels::batch_norm_inference(stream, x.view(), gamma.view(), beta.view(), ConstView(),
-                                  running_mean.view(), running_var.view(), y.view(), options);
+    kernels::batch_norm_inference(stream, layer(), x.view(), {}, y.view());
   }
   void backward(CpuStream& stream, GradMode mode) {
-    kernels::batch_norm_backward(stream, dy.view(), x.view(), y.view(), gamma.view(), mean.view(),
-                                 inverse_std.view(), ConstView(), dx.grad(mode), GradView(),
-                                 dgamma.grad(mode), dbeta.grad(mode), options);
+    backward(stream, {.x = dx.grad(mode), .gamma = dgamma.grad(mode), .beta = dbeta.grad(mode)});
+  }
+  void backward(CpuStream& stream, const kernels::BatchNormGradients& gradients) {
+    kernels::batch_norm_backward(stream, layer(), {dy.view(), x.view(), y.view()},
+                                 {mean.view(), inverse_std.view(), {}}, gradients);
   }
   void inference_backward(CpuStream& stream, GradMode mode) {
-    kernels::batch_norm_inference_backward(stream, dy.view(), x.view(), y.view(), gamma.view(),
-                                           running_mean.view(), running_var.view(), dx.grad(mode), GradView(),
-                                           dgamma.grad(mode), dbeta.grad(mode), options);
+    inference_backward(stream, {.x = dx.grad(mode), .gamma = dgamma.grad(mode), .beta = dbeta.grad(mode)});
+  }
+  void inference_backward(CpuStream& stream, const kernels::BatchNormGradients& gradients) {
+    kernels::batch_norm_inference_backward(stream, layer(), {dy.view(), x.view(), y.view()}, gradients);
+  }
+  kernels::BatchNorm layer() {
+    return {gamma.view(), beta.view(), running_mean.view(), running_var.view(), options};
   }
   double at(const Array<T>& matrix, std::int64_t row, std::int64_t c) const {
     return static_cast<double>(matrix[static_cast<std::size_t>(row * channels() + c)]);
@@ -217,18 +223,12 @@ TEST(BatchNorm, DoesNotWriteUnwantedGradients) {
   Norm<float> all = norm;
   all.backward(stream, GradMode::overwrite);
   Norm<float> some = norm;
-  kernels::batch_norm_backward(stream, norm.dy.view(), norm.x.view(), ConstView(), norm.gamma.view(),
-                               norm.mean.view(), norm.inverse_std.view(), ConstView(), some.dx.grad(),
-                               GradView(), GradView(), GradView(), {});
+  norm.backward(stream, {.x = some.dx.grad()});
   expect_same_bits(some.dx, all.dx);
-  kernels::batch_norm_backward(stream, norm.dy.view(), norm.x.view(), ConstView(), norm.gamma.view(),
-                               norm.mean.view(), norm.inverse_std.view(), ConstView(), GradView(), GradView(),
-                               some.dgamma.grad(), some.dbeta.grad(), {});
+  norm.backward(stream, {.gamma = some.dgamma.grad(), .beta = some.dbeta.grad()});
   expect_same_bits(some.dgamma, all.dgamma);
   expect_same_bits(some.dbeta, all.dbeta);
-  kernels::batch_norm_inference_backward(
-      stream, norm.dy.view(), norm.x.view(), ConstView(), norm.gamma.view(), norm.running_mean.view(),
-      norm.running_var.view(), GradView(), GradView(), some.dgamma.grad(), GradView(), norm.options);
+  norm.inference_backward(stream, {.gamma = some.dgamma.grad()});
   norm.inference_backward(stream, GradMode::overwrite);
   expect_same_bits(some.dgamma, norm.dgamma);
 }
@@ -331,9 +331,7 @@ TEST(BatchNorm, ImagesAreRowsOfChannels) {
   View x = images.x.view();
   View y = images.y.view();
   x.shape = y.shape = Shape{2, 3, 4, 5};
-  kernels::batch_norm_forward(stream, x, images.gamma.view(), images.beta.view(), ConstView(), y,
-                              images.mean.view(), images.inverse_std.view(), images.coefficients.view(),
-                              images.running_mean.view(), images.running_var.view(), images.options);
+  images.forward(stream, x, y);
   expect_same_bits(images.y, rows.y);
 }
 

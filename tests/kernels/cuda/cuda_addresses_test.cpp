@@ -38,8 +38,8 @@ struct Reduction {
 std::vector<Reduction> reductions() {
   const Shape rows{4096, 64}, channels{64}, images{2, 16, 16, 8};
   const auto batch_norm_backward = [](CudaStream& s, auto& x, auto& y) {
-    kernels::batch_norm_backward(s, x[0], x[1], {}, y[0], y[1], y[2], {}, {}, {}, GradView(y[3]),
-                                 GradView(y[4]), {});
+    kernels::batch_norm_backward(s, {.gamma = y[0]}, {x[0], x[1], {}}, {y[1], y[2], {}},
+                                 {.gamma = GradView(y[3]), .beta = GradView(y[4])});
   };
   return {
       {"sum_rows",
@@ -50,7 +50,9 @@ std::vector<Reduction> reductions() {
        {rows, rows},
        {channels, channels, channels, channels, channels, channels, {2, 64}},
        [](auto& s, auto& x, auto& y) {
-         kernels::batch_norm_forward(s, x[0], y[0], y[1], {}, x[1], y[2], y[3], y[6], y[4], y[5], {});
+         const kernels::BatchNorm norm{y[0], y[1], y[4], y[5], {}};
+         kernels::batch_norm_statistics(s, norm, x[0], {y[2], y[3], y[6]});
+         kernels::batch_norm_normalize(s, norm, x[0], {}, {y[2], y[3], y[6]}, x[1]);
        }},
       {"batch_norm_backward",
        {rows, rows},

@@ -81,13 +81,17 @@ class TrainingStep {
     return {.seed = 1, .purpose = RandomPurpose::dropout, .cell = epoch_data()};
   }
 
+  kernels::BatchNorm norm() const {
+    return {gamma_.view(), beta_.view(), running_mean_.view(), running_var_.view(), {}};
+  }
+  kernels::SavedStatistics saved() const { return {mean_.view(), inverse_std_.view(), coefficients_.view()}; }
+
   void forward(CudaStream& s) const {
     kernels::augment(s, images_.view(), rows_.view(), ids_.view(), {.crop_padding = 1, .flip = true},
                      {.seed = 1, .purpose = RandomPurpose::augmentation, .cell = epoch_data()}, x_.view());
     kernels::conv2d_forward(s, x_.view(), filter_.view(), bias_.view(), c_.view(), kConv);
-    kernels::batch_norm_forward(s, c_.view(), gamma_.view(), beta_.view(), {}, n_.view(), mean_.view(),
-                                inverse_std_.view(), coefficients_.view(), running_mean_.view(),
-                                running_var_.view(), {});
+    kernels::batch_norm_statistics(s, norm(), c_.view(), saved());
+    kernels::batch_norm_normalize(s, norm(), c_.view(), {}, saved(), n_.view());
     kernels::max_pool2d_forward(s, n_.view(), p_.view(), taps_.view(), kPool);
     kernels::nhwc_to_nchw(s, p_.view(), flat_.grad());
     kernels::dropout(s, flat_.view(), ids_.view(), 0.25, dropout_random(), dropped_.grad());
@@ -107,8 +111,8 @@ class TrainingStep {
     kernels::dropout(s, dflat_.view(), ids_.view(), 0.25, dropout_random(), dflat_.grad());
     kernels::nchw_to_nhwc(s, dflat_.view(), dp_.grad());
     kernels::max_pool2d_backward(s, dp_.view(), taps_.view(), dn_.grad(), kPool);
-    kernels::batch_norm_backward(s, dn_.view(), c_.view(), {}, gamma_.view(), mean_.view(),
-                                 inverse_std_.view(), {}, dc_.grad(), {}, dgamma_.grad(), dbeta_.grad(), {});
+    kernels::batch_norm_backward(s, norm(), {dn_.view(), c_.view(), {}}, saved(),
+                                 {.x = dc_.grad(), .gamma = dgamma_.grad(), .beta = dbeta_.grad()});
     kernels::unary_backward(s, kernels::UnaryOp::relu, dc_.view(), c_.view(), dc_.grad());
     kernels::conv2d_backward_filter(s, dc_.view(), x_.view(), dfilter_.grad(), kConv);
     kernels::conv2d_backward_data(s, dc_.view(), filter_.view(), dx_.grad(), kConv);

@@ -1,5 +1,5 @@
-// Batch normalization, also with a fused residual and ReLU, synchronized over two ranks, and in convolutions.
-#include "convoy/engine/ops/norm_conv2d.h"
+// Batch normalization, also with a fused residual and ReLU, and synchronized over two ranks.
+#include "convoy/engine/ops/ops.h"
 #include "tests/testing/op_cases/op_case.h"
 
 namespace convoy::testing {
@@ -11,10 +11,10 @@ BatchNormStatistics statistics(const Variable& scale) {
           Tensor::full(scale.shape(), 0.75, scale.dtype(), scale.context())};
 }
 
-constexpr NormActivation kNone = NormActivation::none, kRelu = NormActivation::relu,
-                         kGelu = NormActivation::gelu;
+constexpr FusedActivation kNone = FusedActivation::none, kRelu = FusedActivation::relu,
+                          kGelu = FusedActivation::gelu;
 
-OpCase normalization(std::string name, const Shape& x, bool training, NormActivation activation = kNone) {
+OpCase normalization(std::string name, const Shape& x, bool training, FusedActivation activation = kNone) {
   const std::int64_t channels = x[-1];
   return {.name = "batch_norm_" + name,
           .inputs = {x, {channels}, {channels}},
@@ -28,7 +28,7 @@ OpCase normalization(std::string name, const Shape& x, bool training, NormActiva
 }
 
 /// A scale of 1 that requires no gradient.
-OpCase fixed_scale(std::string name, const Shape& x, bool training, NormActivation activation) {
+OpCase fixed_scale(std::string name, const Shape& x, bool training, FusedActivation activation) {
   OpCase c = normalization("fixed_scale_" + name, x, training, activation);
   c.inputs.pop_back();
   c.op = [training, activation](std::span<const Variable> in) {
@@ -38,7 +38,7 @@ OpCase fixed_scale(std::string name, const Shape& x, bool training, NormActivati
   return c;
 }
 
-OpCase with_residual(std::string name, const Shape& x, bool training, NormActivation activation) {
+OpCase with_residual(std::string name, const Shape& x, bool training, FusedActivation activation) {
   OpCase c = normalization(std::move(name), x, training, activation);
   c.inputs.push_back(x);
   c.op = [training, activation](std::span<const Variable> in) {
@@ -49,7 +49,7 @@ OpCase with_residual(std::string name, const Shape& x, bool training, NormActiva
 }
 
 /// x is its own residual, so one op makes two contributions to its gradient.
-OpCase self_residual(std::string name, const Shape& x, NormActivation activation) {
+OpCase self_residual(std::string name, const Shape& x, FusedActivation activation) {
   OpCase c = normalization(std::move(name), x, true, activation);
   c.op = [activation](std::span<const Variable> in) {
     return batch_norm(in[0], in[1], in[2], statistics(in[1]), true, {.activation = activation}, in[0]);
@@ -86,7 +86,7 @@ OpCase synchronized_fixed_scale(std::string name, const Shape& x) {
   return c;
 }
 
-OpCase synchronized(std::string name, const Shape& x, NormActivation activation, bool residual) {
+OpCase synchronized(std::string name, const Shape& x, FusedActivation activation, bool residual) {
   OpCase c = with_residual(std::move(name), x, true, activation);
   if (!residual) c.inputs.pop_back(), c.batched.pop_back();
   c.op = [activation, residual](std::span<const Variable> in) {
@@ -96,50 +96,9 @@ OpCase synchronized(std::string name, const Shape& x, NormActivation activation,
   return c;
 }
 
-/// Returns the batch norm after a convolution of x. Its parameters are f32 if x is f16 or bf16.
-BatchNormParameters norm_of(const Variable& x, const Variable& gamma, const Variable& beta) {
-  const auto widened = [&](const Variable& v) { return is_half(x.dtype()) ? cast(v, DType::f32) : v; };
-  return {widened(gamma), widened(beta), statistics(widened(gamma)), {}};
-}
-
-/// A convolution and a batch norm.
-OpCase with_statistics(std::string name, const Shape& x, const Shape& filter, Conv2dOptions options) {
-  return {.name = std::move(name),
-          .inputs = {x, filter, {filter[0]}, {filter[0]}},
-          .op =
-              [options](std::span<const Variable> in) {
-                const BatchNormParameters norm = norm_of(in[0], in[2], in[3]);
-                return normalize(conv2d_statistics(in[0], in[1], norm, options), kNone);
-              },
-          .terms = static_cast<double>(x.numel() / x[3] * filter.numel() / filter[0]),
-          .batched = {0},
-          .roundings = 64};
-}
-
-/// Two convolutions, each followed by a batch norm. The second convolution computes the first batch norm and
-/// its ReLU. With `shared`, their result is also added to that of the second batch norm.
-OpCase with_two_norms(std::string name, const Shape& x, const Shape& first, const Shape& second,
-                      Conv2dOptions options, bool shared = false) {
-  OpCase c = with_statistics(std::move(name), x, first, {.padding = 1});
-  c.inputs.insert(c.inputs.end(), {second, {second[0]}, {second[0]}});
-  c.op = [options, shared](std::span<const Variable> in) {
-    const BatchNormInput y = conv2d_statistics(in[0], in[1], norm_of(in[0], in[2], in[3]), {.padding = 1});
-    const BatchNormInput z = norm_conv2d(y, in[4], norm_of(in[0], in[5], in[6]), options);
-    return normalize(z, shared ? kRelu : kNone, shared ? normalize(y, kRelu) : Variable());
-  };
-  return c;
-}
-
-/// Returns the case with the shapes of a ResNet-18 for its benchmark.
-OpCase measured(OpCase c, std::vector<Shape> shapes) {
-  c.benchmark = std::move(shapes);
-  return c;
-}
-
 }  // namespace
 
 std::vector<OpCase> batch_norm_cases() {
-  const Shape images{128, 32, 32, 64}, filter{64, 3, 3, 64}, channels{64};
   return {
       normalization("training", {3, 4, 5, 6}, true),
       normalization("training_matrix", {9, 5}, true),
@@ -165,16 +124,6 @@ std::vector<OpCase> batch_norm_cases() {
       synchronized("part_matrix", {9, 5}, kRelu, true),
       synchronized("part_of_one_row", {1, 5}, kNone, true),
       synchronized("gelu_part", {3, 4, 5, 6}, kGelu, false),
-      measured(with_statistics("conv2d_statistics", {2, 5, 6, 3}, {4, 3, 3, 3}, {.padding = 1}),
-               {images, filter, channels, channels}),
-      with_statistics("conv2d_statistics_stride2", {2, 5, 6, 4}, {6, 1, 1, 2}, {.stride = 2, .groups = 2}),
-      measured(with_two_norms("norm_conv2d_3x3", {2, 5, 6, 3}, {4, 3, 3, 3}, {5, 3, 3, 4}, {.padding = 1}),
-               {images, filter, channels, channels, filter, channels, channels}),
-      with_two_norms("norm_conv2d_stride2", {2, 5, 6, 3}, {8, 3, 3, 3}, {6, 1, 1, 4},
-                     {.stride = 2, .groups = 2}),
-      measured(with_two_norms("normalize_shared_input", {2, 4, 5, 3}, {4, 3, 3, 3}, {4, 3, 3, 4},
-                              {.padding = 1}, /*shared=*/true),
-               {images, filter, channels, channels, filter, channels, channels}),
   };
 }
 

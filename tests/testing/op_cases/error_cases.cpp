@@ -1,4 +1,4 @@
-#include "convoy/engine/ops/norm_conv2d.h"
+#include "convoy/engine/ops/ops.h"
 #include "tests/testing/op_cases/op_case.h"
 
 namespace convoy::testing {
@@ -126,40 +126,10 @@ std::vector<ErrorCase> error_cases() {
          batch_norm(zeros({2, 4}, DType::bf16), zeros({4}, DType::bf16), zeros({4}), running, true);
        },
        "batch_norm: scale is bf16, expected f32 for an input of bf16"},
-      {"conv2d_statistics_one_value",
-       [=] {
-         conv2d_statistics(zeros({1, 2, 2, 3}), zeros({4, 2, 2, 3}), {zeros({4}), zeros({4}), running, {}});
-       },
-       "has one value per channel"},
-      {"conv2d_statistics_channels",
-       [=] {
-         conv2d_statistics(zeros({1, 2, 2, 3}), zeros({5, 1, 1, 3}), {zeros({4}), zeros({4}), running, {}});
-       },
-       "batch_norm: scale [4], expected [5]"},
-      {"conv2d_statistics_relu",
-       [=] {
-         conv2d_statistics(zeros({1, 2, 2, 3}), zeros({4, 1, 1, 3}), {zeros({4}), zeros({4}), running, {}},
-                           {.relu = true});
-       },
-       "conv2d_statistics: found a ReLU before the statistics, expected none"},
-      {"norm_conv2d_input",
-       [=] {
-         const BatchNormParameters norm{zeros({4}), zeros({4}), running, {}};
-         norm_conv2d(conv2d_statistics(zeros({1, 2, 2, 3}), zeros({4, 1, 1, 3}), norm), zeros({4, 3, 3, 3}),
-                     norm);
-       },
-       "conv2d: input [1, 2, 2, 4] has 4 channels, filter [4, 3, 3, 3] expects 3"},
-      {"normalize_residual_shape",
-       [=] {
-         normalize(conv2d_statistics(zeros({1, 2, 2, 3}), zeros({4, 1, 1, 3}),
-                                     {zeros({4}), zeros({4}), running, {}}),
-                   NormActivation::relu, zeros({1, 2, 2, 5}));
-       },
-       "batch_norm: residual [1, 2, 2, 5], expected the input's shape [1, 2, 2, 4]"},
       {"batch_norm_gelu_and_residual",
        [=] {
          batch_norm(zeros({2, 4}), zeros({4}), zeros({4}), running, true,
-                    {.activation = NormActivation::gelu}, zeros({2, 4}));
+                    {.activation = FusedActivation::gelu}, zeros({2, 4}));
        },
        "batch_norm with a residual: found a GELU, expected a ReLU or no activation"},
       {"pool_padding",

@@ -108,7 +108,7 @@ void ModelOps::batch_norm(const NormSizes& sizes, int count) {
   const DType statistics_type = is_half(sizing_.dtype) ? DType::f32 : sizing_.dtype;
   const BatchNormOptions options{.epsilon = sizes.epsilon,
                                  .momentum = sizes.momentum,
-                                 .activation = sizes.relu ? NormActivation::relu : NormActivation::none};
+                                 .activation = sizes.relu ? FusedActivation::relu : FusedActivation::none};
   OpCase op{.name = fmt::format("batch_norm_{}_{}px{}", sizes.channels, sizes.side,
                                 suffix(false, sizes.residual, sizes.relu)),
             .inputs = {x, {sizes.channels}, {sizes.channels}},

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "convoy/kernels/cuda/implicit_gemm/conv2d_3x3.h"
+#include "convoy/kernels/cuda/implicit_gemm/conv2d_3x3_filter.h"
 #include "convoy/kernels/runtime/cuda/stream.h"
 #include "tests/cuda_emulator/runtime/emulator.h"
 #include "tests/kernels/cuda/cudnn/cudnn_fixture.h"
@@ -23,51 +24,57 @@ CudaStream& stream_of(const Convolution<bfloat16>& a) {
   return std::get<std::reference_wrapper<CudaStream>>(a.gpu.stream());
 }
 
-/// Returns the result of kernels/cuda/implicit_gemm by mma.sync.
+/// Returns the result of kernels/cuda/implicit_gemm.
 Array<bfloat16> implicit_gemm_of(const Convolution<bfloat16>& a) {
   const DeviceArray<bfloat16> y(a.gpu, a.shape.y());
-  kernels::implicit_gemm::forward(stream_of(a), a.x.view(), a.filter.view(), y.view(),
-                                  kernels::implicit_gemm::BlockPixels::small);
+  kernels::implicit_gemm::forward(stream_of(a), a.x.view(), a.filter.view(), y.view());
   return y.values();
 }
 
 TEST_F(ImplicitGemmChoice, UsesStoredKernel) {
-  for (const char* const text : {"implicit_gemm 128", "implicit_gemm 256"}) {
-    Convolution<bfloat16> a({}, kWide);
-    a.store(kForwardWide, text);
-    a.forward();
-    EXPECT_THAT(runs_by_engine(), IsEmpty());
-    expect_same_bits(a.y.values(), implicit_gemm_of(a));
-  }
-  for (const char* const text : {"implicit_gemm", "implicit_gemm 64", "implicit_gemm 256 "}) {
-    Convolution<bfloat16> a({}, kWide);
-    a.gpu.set_autotune(false);
-    a.store(kForwardWide, text);
-    a.forward();
-    EXPECT_THAT(runs_by_engine(), SizeIs(1));
-  }
-  // Their kernels do not add a bias.
-  Convolution<bfloat16> a({}, kWide);
-  a.gpu.set_autotune(false);
-  a.store(std::string(kForwardWide) + " bias", "implicit_gemm 256");
-  a.forward(true);
+  Convolution<bfloat16> own({}, kWide);
+  own.store(kForwardWide, "implicit_gemm");
+  own.forward();
+  EXPECT_THAT(runs_by_engine(), IsEmpty());
+  expect_same_bits(own.y.values(), implicit_gemm_of(own));
+
+  Convolution<bfloat16> unknown({}, kWide);
+  unknown.gpu.set_autotune(false);
+  unknown.store(kForwardWide, "implicit_gemm 256 wgmma");  // an entry of a previous version
+  unknown.forward();
+  EXPECT_THAT(runs_by_engine(), SizeIs(1));
+  // The kernel does not add a bias.
+  Convolution<bfloat16> biased({}, kWide);
+  biased.gpu.set_autotune(false);
+  biased.store(std::string(kForwardWide) + " bias", "implicit_gemm");
+  biased.forward(true);
+  EXPECT_THAT(runs_by_engine(), SizeIs(1));
+  // A GPU of another kind than Hopper has no instruction for it.
+  emulator::Settings ampere = emulator::settings();
+  ampere.capability = 80;
+  const emulator::ScopedSettings settings(ampere);
+  Convolution<bfloat16> other({}, kWide);
+  other.gpu.set_autotune(false);
+  other.store(kForwardWide, "implicit_gemm");
+  other.forward();
   EXPECT_THAT(runs_by_engine(), SizeIs(1));
 }
 
-// Of the gradients, the one of the input has such a kernel. It adds if it must.
-TEST_F(ImplicitGemmChoice, UsesStoredKernelForGradients) {
+// Of the gradients, the one of the filters has such a kernel. It adds if it must.
+TEST_F(ImplicitGemmChoice, UsesStoredKernelForTheGradientOfTheFilters) {
+  namespace own = kernels::implicit_gemm;
   Convolution<bfloat16> a({}, kWide);
-  const std::string key = "conv2d backward data bf16 n2 6x6x64 k64 3x3 s1 p1";
+  const std::string key = "conv2d backward filter bf16 n2 6x6x64 k64 3x3 s1 p1";
   for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
-    a.store(key + (mode == GradMode::accumulate ? " accumulate" : ""), "implicit_gemm 128");
-    const auto before = Array<bfloat16>::random(kWide.x(), 4);
-    const DeviceArray<bfloat16> dx(a.gpu, before), expected(a.gpu, before),
+    a.store(key + (mode == GradMode::accumulate ? " accumulate" : ""), "implicit_gemm");
+    const auto before = Array<bfloat16>::random(kWide.filter(), 4);
+    const DeviceArray<bfloat16> dfilter(a.gpu, before), expected(a.gpu, before),
         dy(a.gpu, Array<bfloat16>::random(kWide.y(), 5));
     CudaStream& stream = stream_of(a);
-    kernels::conv2d_backward_data(stream, dy.view(), a.filter.view(), dx.grad(mode), kWide.options());
-    kernels::implicit_gemm::backward_data(stream, dy.view(), a.filter.view(), expected.grad(mode),
-                                          kernels::implicit_gemm::BlockPixels::small);
-    expect_same_bits(dx.values(), expected.values());
+    kernels::conv2d_backward_filter(stream, dy.view(), a.x.view(), dfilter.grad(mode), kWide.options());
+    own::backward_filter(stream, dy.view(), a.x.view(), expected.grad(mode),
+                         own::filter_ranges({kWide.x(), kWide.filter(), kWide.y(), kWide.options()}));
+    expect_same_bits(dfilter.values(), expected.values());
   }
   EXPECT_THAT(runs_by_engine(), IsEmpty());
 }
@@ -81,7 +88,7 @@ TEST_F(ImplicitGemmChoice, TimesKernels) {
     stream_of(a).local<kernels::implicit_gemm::MinimumFlops>().value = 1;
     a.forward();
     EXPECT_THAT(a.gpu.algorithm_cache().find(kForwardWide),
-                Optional(StartsWith(cudnn_ms < 1 ? "engine " : "implicit_gemm ")));
+                Optional(StartsWith(cudnn_ms < 1 ? "engine " : "implicit_gemm")));
     if (cudnn_ms > 1) expect_same_bits(a.y.values(), implicit_gemm_of(a));
   }
 }
@@ -101,7 +108,7 @@ TEST_F(ImplicitGemmChoice, UsesOnlyTheChosenAlgorithms) {
   EXPECT_THAT(runs_by_engine(), SizeIs(1));
 
   Convolution<bfloat16> cudnn({.convolutions = Convolutions::cudnn}, kWide);
-  cudnn.store(kForwardWide, "implicit_gemm 128");
+  cudnn.store(kForwardWide, "implicit_gemm");
   cudnn.gpu.set_autotune(false);
   cudnn.forward();
   EXPECT_THAT(runs_by_engine(), SizeIs(1));
@@ -167,13 +174,13 @@ TEST_F(ImplicitGemmChoice, ComputesWithPaddedCopies) {
 
 // Time decides, and only where the copies are not much larger.
 TEST_F(ImplicitGemmChoice, TimesPaddingToUnitsOfChannels) {
-  for (const std::int64_t channels : {24, 16, 32}) {
+  for (const std::int64_t channels : {3, 24, 16, 32}) {
     const ConvCase sizes{2, 6, 6, channels, 64, 3, 3, 1, 1};
     Convolution<bfloat16> a({.convolutions = Convolutions::cudnn}, sizes);
     stream_of(a).local<kernels::implicit_gemm::MinimumFlops>().value = 1;
     a.forward();
-    // With 24 channels, also the problem of the copies.
-    EXPECT_EQ(a.gpu.algorithm_cache().size(), channels == 24 ? 2u : 1u) << channels;
+    // With 3 or 24 channels, also the problem of the copies.
+    EXPECT_EQ(a.gpu.algorithm_cache().size(), channels == 3 || channels == 24 ? 2u : 1u) << channels;
   }
 }
 
@@ -195,7 +202,8 @@ TEST_F(ImplicitGemmChoice, LeavesOutKernelsWithoutMemory) {
   Convolution<bfloat16> b({}, a.shape);
   stream_of(b).local<kernels::implicit_gemm::MinimumFlops>().value = 1;
   b.forward();
-  EXPECT_THAT(b.gpu.algorithm_cache().find(key), Optional(StartsWith("implicit_gemm ")));
+  EXPECT_EQ(b.gpu.algorithm_cache().find(key), "padded");
+  EXPECT_EQ(b.gpu.algorithm_cache().find("conv2d forward bf16 n2 6x6x16 k64 3x3 s1 p1"), "implicit_gemm");
 }
 
 // A launch takes longer than these, by any algorithm.

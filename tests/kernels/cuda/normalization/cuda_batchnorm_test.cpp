@@ -279,10 +279,10 @@ TYPED_TEST(CudaBatchNorm, SupportsOneArrayForBothGradients) {
     const DeviceArray<T> dy(gpu, norm.dy), x(gpu, norm.x), y(gpu, norm.y), together(gpu, norm.dx);
     const DeviceArray<C> gamma(gpu, norm.gamma), mean(gpu, norm.mean), inverse_std(gpu, norm.inverse_std);
     on(gpu.stream(), [&](auto& s) {
-      kernels::batch_norm_backward(s, dy.view(), x.view(), y.view(), gamma.view(), mean.view(),
-                                   inverse_std.view(), {}, together.grad(GradMode::overwrite),
-                                   together.grad(GradMode::accumulate), GradView(), GradView(),
-                                   {.activation = NormActivation::relu});
+      kernels::batch_norm_backward(
+          s, {.gamma = gamma.view(), .options = {.activation = FusedActivation::relu}},
+          {dy.view(), x.view(), y.view()}, {mean.view(), inverse_std.view(), {}},
+          {.x = together.grad(GradMode::overwrite), .residual = together.grad(GradMode::accumulate)});
     });
     Array<C> sum(norm.x.shape());
     for (std::size_t e = 0; e < sum.size(); ++e)

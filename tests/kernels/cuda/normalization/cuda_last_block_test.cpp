@@ -48,12 +48,16 @@ class Step {
 
   void enqueue() const {
     CudaStream& s = stream_of(gpu_);
-    kernels::batch_norm_forward(s, x_.view(), gamma_.view(), beta_.view(), {}, y_.view(), mean_.view(),
-                                inverse_std_.view(), coefficients_.view(), running_mean_.view(),
-                                running_var_.view(), {.activation = NormActivation::relu});
-    kernels::batch_norm_backward(s, dy_.view(), x_.view(), {}, gamma_.view(), mean_.view(),
-                                 inverse_std_.view(), coefficients_.view(), dx_.grad(), {}, dgamma_.grad(),
-                                 dbeta_.grad(), {.activation = NormActivation::relu});
+    const kernels::BatchNorm norm{gamma_.view(),
+                                  beta_.view(),
+                                  running_mean_.view(),
+                                  running_var_.view(),
+                                  {.activation = FusedActivation::relu}};
+    const kernels::SavedStatistics saved{mean_.view(), inverse_std_.view(), coefficients_.view()};
+    kernels::batch_norm_statistics(s, norm, x_.view(), saved);
+    kernels::batch_norm_normalize(s, norm, x_.view(), {}, saved, y_.view());
+    kernels::batch_norm_backward(s, norm, {dy_.view(), x_.view(), {}}, saved,
+                                 {.x = dx_.grad(), .gamma = dgamma_.grad(), .beta = dbeta_.grad()});
   }
   void expect_equals(const Norm<float>& expected) const {
     expect_same_bits(y_.values(), expected.y);
