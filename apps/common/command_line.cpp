@@ -1,16 +1,16 @@
 #include "convoy/apps/common/command_line.h"
 
-// Included in this file only: it takes seconds to compile.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <functional>
+#include <span>
 #include <type_traits>
+#include <utility>
 
 #include "convoy/apps/common/about/completion.h"
 #include "convoy/apps/common/about/help_layout.h"
 #include "convoy/apps/common/about/version_text.h"
+#include "convoy/apps/common/arguments.h"
 #include "convoy/apps/common/config_file.h"
 #include "convoy/apps/common/flag_names.h"
 #include "convoy/kernels/base/check.h"
@@ -41,6 +41,10 @@ T parse_number(const std::string& text, const std::string& source, const FlagDet
     fail<UsageError>("{}: found {}, expected at least {}", source, text, details.minimum);
   if (number > details.maximum)
     fail<UsageError>("{}: found {}, expected at most {}", source, text, details.maximum);
+  if (number <= details.above)
+    fail<UsageError>("{}: found {}, expected more than {}", source, text, details.above);
+  if (number >= details.below)
+    fail<UsageError>("{}: found {}, expected less than {}", source, text, details.below);
   return value;
 }
 
@@ -54,6 +58,16 @@ TrainingLength parse_length(const std::string& text, const std::string& source, 
   if (length->unit == TrainingLength::Unit::fraction)
     parse_number<double>(text, source, details);  // checks the limits
   return *length;
+}
+
+std::array<double, 2> parse_pair(const std::string& text, const std::string& source,
+                                 const FlagDetails& details) {
+  const std::size_t comma = text.find(',');
+  if (comma == std::string::npos)
+    fail<UsageError>("{}: found '{}', expected two numbers and a comma", source, text);
+  const std::string second = text.substr(std::min(text.find_first_not_of(' ', comma + 1), text.size()));
+  return {parse_number<double>(text.substr(0, comma), source, details),
+          parse_number<double>(second, source, details)};
 }
 
 bool parse_bool(const std::string& text, const std::string& source) {
@@ -78,12 +92,21 @@ std::string format_value(const T& value, bool quoted) {
     return quoted ? quote_for_config(value) : value;
   else if constexpr (std::is_same_v<T, TrainingLength>)
     return value.unit == TrainingLength::Unit::fraction ? value.text() : format_value(value.text(), quoted);
+  else if constexpr (std::is_same_v<T, std::array<double, 2>>)
+    return format_value(fmt::format("{},{}", value[0], value[1]), quoted);
   else
     return fmt::format("{}", value);
 }
 
-/// Returns nullopt for an optional without a value.
+/// Returns nullopt for an optional without a value, a choice without an alternative, and a member that its alternative
+/// does not have.
 std::optional<std::string> format_value(const FlagTarget& target, bool quoted) {
+  if (target.chosen) {
+    const std::string name = target.chosen();
+    return name.empty() ? std::nullopt : std::optional(format_value(name, quoted));
+  }
+  const std::optional<FlagVariable> variable = target.variable();
+  if (!variable) return std::nullopt;
   return std::visit(
       [&](auto* pointer) -> std::optional<std::string> {
         using T = std::remove_pointer_t<decltype(pointer)>;
@@ -92,11 +115,33 @@ std::optional<std::string> format_value(const FlagTarget& target, bool quoted) {
         else
           return pointer->has_value() ? std::optional(format_value(**pointer, quoted)) : std::nullopt;
       },
-      target);
+      *variable);
 }
 
-bool is_boolean(const FlagTarget& target) {
-  return std::holds_alternative<bool*>(target) || std::holds_alternative<std::optional<bool>*>(target);
+/// Sets the variable of a flag from text.
+void set_variable(const FlagVariable& variable, const std::string& text, const std::string& source,
+                  const FlagDetails& details) {
+  std::visit(
+      [&](auto* pointer) {
+        using T = typename Unwrapped<std::remove_pointer_t<decltype(pointer)>>::type;
+        if constexpr (std::is_same_v<T, std::string>)
+          *pointer = parse_string(text, source, details);
+        else if constexpr (std::is_same_v<T, bool>)
+          *pointer = parse_bool(text, source);
+        else if constexpr (std::is_same_v<T, TrainingLength>)
+          *pointer = parse_length(text, source, details);
+        else if constexpr (std::is_same_v<T, std::array<double, 2>>)
+          *pointer = parse_pair(text, source, details);
+        else
+          *pointer = parse_number<T>(text, source, details);
+      },
+      variable);
+}
+
+/// Returns "sgd, muon or lars".
+std::string join_alternatives(const std::vector<std::string>& names) {
+  const std::span<const std::string> others(names.data(), names.size() - 1);
+  return fmt::format("{}{}{}", fmt::join(others, ", "), others.empty() ? "" : " or ", names.back());
 }
 
 /// The group to which the help adds --help, --help-all, --version and --completion.
@@ -106,19 +151,21 @@ constexpr const char* kLastGroup = "Other";
 std::string format_name(const CommandLine::Flag& flag) {
   std::string text;
   if (flag.details.short_name != '\0') text = fmt::format("-{}, ", flag.details.short_name);
-  text += is_boolean(flag.target) && flag.details.in_config ? "--[no-]" : "--";
+  text += flag.target.is_boolean && flag.details.in_config ? "--[no-]" : "--";
   text += flag.name;
-  if (!is_boolean(flag.target) && !flag.details.value.empty()) text += " " + flag.details.value;
+  if (!flag.target.is_boolean && !flag.details.value.empty()) text += " " + flag.details.value;
   return text;
 }
 
 /// Returns "[default: 128]", "[required]", or an empty string for an action without a value.
-std::string format_default(const CommandLine::Flag& flag) {
+std::string format_default(const CommandLine::Flag& flag, const std::map<std::string, std::string>& texts) {
   if (flag.details.required) return "[required]";
-  if (is_boolean(flag.target) && !flag.details.in_config) return "";
-  const std::string value = format_value(flag.target, false).value_or("");
-  if (!flag.details.default_text.empty()) return fmt::format("[default: {}]", flag.details.default_text);
-  return fmt::format("[default: {}]", value.empty() ? "none" : value);
+  if (flag.target.is_boolean && !flag.details.in_config) return "";
+  std::string text = flag.details.default_text;
+  if (const auto found = texts.find(flag.name); text.empty() && found != texts.end()) text = found->second;
+  if (text.empty()) text = format_value(flag.target, false).value_or("");
+  const std::string& note = flag.details.default_note;
+  return fmt::format("[default: {}{}{}]", text.empty() ? "none" : text, note.empty() ? "" : "; ", note);
 }
 
 /// Returns the description with the valid values in front of the first semicolon:
@@ -132,9 +179,9 @@ std::string description_of(const CommandLine::Flag& flag) {
                      flag.help.substr(noun));
 }
 
-HelpEntry help_entry(const CommandLine::Flag& flag) {
+HelpEntry help_entry(const CommandLine::Flag& flag, const std::map<std::string, std::string>& texts) {
   HelpEntry entry{.name = format_name(flag), .description = split_words(description_of(flag))};
-  const std::string shown = format_default(flag);
+  const std::string shown = format_default(flag, texts);
   if (shown.size() <= kHelpColumns - kMaxDescriptionColumn) {
     if (!shown.empty()) entry.description.push_back(shown);  // on one line
   } else {
@@ -151,7 +198,7 @@ CompletionFlag completion_of(const CommandLine::Flag& flag) {
   CompletionFlag completed{.names = {"--" + flag.name}, .help = flag.help};
   if (flag.details.short_name != '\0')
     completed.names.insert(completed.names.begin(), {'-', flag.details.short_name});
-  if (is_boolean(flag.target)) {
+  if (flag.target.is_boolean) {
     if (flag.details.in_config) completed.names.push_back("--no-" + flag.name);
     return completed;
   }
@@ -211,7 +258,7 @@ void CommandLine::group(std::string title) {
 
 void CommandLine::add(std::string name, FlagTarget target, std::string help, FlagDetails details) {
   group(group_);
-  flags_.push_back({std::move(name), std::move(help), group_, target, std::move(details)});
+  flags_.push_back({std::move(name), std::move(help), group_, std::move(target), std::move(details)});
 }
 
 void CommandLine::add_positionals(std::string name, std::vector<std::string>& target, std::string help) {
@@ -232,6 +279,8 @@ std::string CommandLine::help(bool all) const {
   if (command_ != nullptr) text += fmt::format(" {} [FLAG]...", positionals_name_);
   text += fmt::format("\n\n{}\n", fmt::join(fill_lines(split_words(description_), kHelpColumns), "\n"));
 
+  const std::map<std::string, std::string> texts =
+      default_texts_ ? default_texts_() : std::map<std::string, std::string>();
   std::vector<HelpSection> sections;
   if (positionals_ != nullptr || command_ != nullptr)
     sections.push_back({"Arguments", {{positionals_name_, split_words(positionals_help_)}}});
@@ -239,7 +288,7 @@ std::string CommandLine::help(bool all) const {
     HelpSection section{.title = title, .entries = {}};
     for (const Flag& flag : flags_) {
       if (flag.group != title) continue;
-      if (all || !flag.details.advanced) section.entries.push_back(help_entry(flag));
+      if (all || !flag.details.advanced) section.entries.push_back(help_entry(flag, texts));
     }
     if (!section.entries.empty()) sections.push_back(std::move(section));
   }
@@ -271,72 +320,74 @@ std::string CommandLine::completion(const std::string& shell) const {
 }
 
 bool CommandLine::parse(int argc, const char* const* argv) {
-  CLI::App app(description_, program_);
-  app.set_help_flag("-h,--help");
-  app.set_help_all_flag("--help-all");
-  app.set_version_flag("--version", std::function<std::string()>([&] { return version_text(program_); }));
-  const CLI::Option* const shell = app.add_option("--completion")->expected(1)->take_last();
-  app.allow_extras();  // refuse_unknown() writes the message
-  std::vector<CLI::Option*> options;
-  for (const Flag& flag : flags_) {
-    const std::string short_name =
-        flag.details.short_name == '\0' ? "" : fmt::format("-{},", flag.details.short_name);
-    const std::string name = short_name + "--" + flag.name;
-    if (!is_boolean(flag.target))
-      options.push_back(app.add_option(name)->expected(1)->take_last());
-    else if (!flag.details.in_config)
-      options.push_back(app.add_flag(name));
-    else
-      options.push_back(app.add_flag(fmt::format("{},!--no-{}", name, flag.name)));
-  }
-  if (positionals_ != nullptr) app.add_option(positionals_name_, *positionals_);
-  app.prefix_command(command_ != nullptr);
-
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForAllHelp&) {
-    fmt::print("{}", help(true));
-    return false;
-  } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", help(false));
-    return false;
-  } catch (const CLI::CallForVersion& version) {
-    fmt::print("{}\n", version.what());
-    return false;
-  } catch (const CLI::ArgumentMismatch& error) {
-    const std::string text = error.what();  // begins with the name
-    fail<UsageError>("{}: its value is missing", text.substr(0, text.find(':')));
-  } catch (const CLI::ParseError& error) {
-    fail<UsageError>("{}", error.what());
-  }
-  if (shell->count() > 0) {
-    fmt::print("{}", completion(parse_string(shell->results().back(), "--completion", {.choices = kShells})));
+  std::vector<ArgumentName> names = {{.name = "help", .short_name = 'h', .is_switch = true},
+                                     {.name = "help-all", .is_switch = true},
+                                     {.name = "version", .is_switch = true},
+                                     {.name = "completion"}};
+  const std::size_t own = names.size();
+  for (const Flag& flag : flags_)
+    names.push_back({.name = flag.name,
+                     .short_name = flag.details.short_name,
+                     .is_switch = flag.target.is_boolean,
+                     .is_negatable = flag.details.in_config});
+  Arguments arguments = split_arguments(argc, argv, names, positionals_ != nullptr, command_ != nullptr);
+  const auto is_given = [&](std::size_t i) { return !arguments.values[i].empty(); };
+  if (is_given(0) || is_given(1)) {
+    fmt::print("{}", help(is_given(1)));
     return false;
   }
-  // CLI11 takes whatever follows a flag as its value.
+  if (is_given(2)) {
+    fmt::print("{}\n", version_text(program_));
+    return false;
+  }
+  if (is_given(3)) {
+    const std::string shell = parse_string(arguments.values[3].back(), "--completion", {.choices = kShells});
+    fmt::print("{}", completion(shell));
+    return false;
+  }
+  // Whatever follows a flag has been taken as its value.
   for (std::size_t i = 0; i < flags_.size(); ++i)
-    for (const std::string& value : options[i]->results())
-      if (!is_boolean(flags_[i].target) && is_flag(value))
+    for (const std::string& value : arguments.values[own + i])
+      if (!flags_[i].target.is_boolean && is_flag(value))
         fail<UsageError>("--{}: its value is missing, found the flag {}", flags_[i].name, value);
-  std::vector<std::string> unknown = app.remaining();
-  if (command_ != nullptr && !unknown.empty() && !unknown.front().starts_with('-')) {
-    *command_ = std::move(unknown);
-    unknown.clear();
-  }
-  for (const std::string& argument : unknown)
+  std::vector<std::string>& rest = arguments.rest;
+  if (command_ != nullptr && !rest.empty() && !rest.front().starts_with('-'))
+    *command_ = std::exchange(rest, {});
+  if (positionals_ != nullptr) *positionals_ = std::move(arguments.positionals);
+  for (const std::string& argument : rest)
     if (argument.starts_with('-')) refuse_unknown(argument);
-  if (!unknown.empty()) fail<UsageError>("'{}': unexpected argument, expected a flag", unknown.front());
-  for (std::size_t i = 0; i < flags_.size(); ++i) {
-    if (options[i]->count() == 0) continue;
-    set(flags_[i], options[i]->results().back(), "--" + flags_[i].name);
-    flags_[i].given = true;
-  }
+  if (!rest.empty()) fail<UsageError>("'{}': unexpected argument, expected a flag", rest.front());
+  for (std::size_t i = 0; i < flags_.size(); ++i)
+    if (is_given(own + i)) give(flags_[i], arguments.values[own + i].back(), "--" + flags_[i].name);
   return true;
+}
+
+void CommandLine::give(Flag& flag, std::string text, std::string source) {
+  flag.given = true;
+  flag.text = std::move(text);
+  flag.source = std::move(source);
+  if (!flag.target.choice.empty() || flag.target.select) return;
+  set_variable(*flag.target.variable(), flag.text, flag.source, flag.details);
+}
+
+void CommandLine::settle() {
+  for (Flag& flag : flags_) {
+    if (flag.target.select)
+      flag.target.select(flag.given ? parse_string(flag.text, flag.source, flag.details) : "");
+    if (flag.target.choice.empty() || !flag.given) continue;
+    const std::optional<FlagVariable> variable = flag.target.variable();
+    if (variable)
+      set_variable(*variable, flag.text, flag.source, flag.details);
+    else if (flag.text != flag.details.unused)
+      fail<UsageError>("{}: not supported with --{} {}, expected --{} {}", flag.source, flag.target.choice,
+                       find(flag.target.choice)->target.chosen(), flag.target.choice,
+                       join_alternatives(flag.target.owners));
+  }
 }
 
 void CommandLine::apply_config(const std::filesystem::path& path) {
   std::vector<std::string> seen;
-  for (const ConfigEntry& entry : read_config_file(path)) {
+  for (ConfigEntry& entry : read_config_file(path)) {
     const std::string source = fmt::format("{}:{}: {}", path.string(), entry.line, entry.key);
     if (std::find(seen.begin(), seen.end(), entry.key) != seen.end())
       fail<UsageError>("{}: duplicate key", source);
@@ -348,25 +399,35 @@ void CommandLine::apply_config(const std::filesystem::path& path) {
         if (known.details.in_config) keys.push_back(known.name);
       fail<UsageError>("{}: unknown key{}", source, suggestion(entry.key, keys, ""));
     }
-    if (flag->given) continue;  // the command line has precedence
-    set(*flag, entry.value, source);
+    if (!flag->given) give(*flag, entry.value, source);  // the command line has precedence
   }
-  for (const std::string& key : seen) find(key)->given = true;
 }
 
 bool CommandLine::set_default(std::string_view name, const std::string& text, const std::string& source) {
   Flag* const flag = find(name);
   check(flag != nullptr, "--{}: no flag of {}", name, program_);
   if (flag->given) return false;
-  set(*flag, text, source);
-  flag->given = true;
+  give(*flag, text, source);
   return true;
 }
 
 bool CommandLine::given(std::string_view name) const {
+  const auto found =
+      std::find_if(flags_.begin(), flags_.end(), [&](const Flag& flag) { return flag.name == name; });
+  return found != flags_.end() && found->given;
+}
+
+std::string CommandLine::given_text(std::string_view name) const {
+  const auto found =
+      std::find_if(flags_.begin(), flags_.end(), [&](const Flag& flag) { return flag.name == name; });
+  return found == flags_.end() ? "" : found->text;
+}
+
+std::map<std::string, std::string> CommandLine::values() const {
+  std::map<std::string, std::string> texts;
   for (const Flag& flag : flags_)
-    if (flag.name == name) return flag.given;
-  return false;
+    if (const auto value = format_value(flag.target, false)) texts[flag.name] = *value;
+  return texts;
 }
 
 std::string CommandLine::config() const {
@@ -385,27 +446,11 @@ CommandLine::Flag* CommandLine::find(std::string_view name) {
   return nullptr;
 }
 
-void CommandLine::set(Flag& flag, const std::string& text, const std::string& source) {
-  std::visit(
-      [&](auto* pointer) {
-        using T = typename Unwrapped<std::remove_pointer_t<decltype(pointer)>>::type;
-        if constexpr (std::is_same_v<T, std::string>)
-          *pointer = parse_string(text, source, flag.details);
-        else if constexpr (std::is_same_v<T, bool>)
-          *pointer = parse_bool(text, source);
-        else if constexpr (std::is_same_v<T, TrainingLength>)
-          *pointer = parse_length(text, source, flag.details);
-        else
-          *pointer = parse_number<T>(text, source, flag.details);
-      },
-      flag.target);
-}
-
 std::vector<std::string> CommandLine::long_names() const {
   std::vector<std::string> names = {"--help", "--help-all", "--version", "--completion"};
   for (const Flag& known : flags_) {
     names.push_back("--" + known.name);
-    if (is_boolean(known.target) && known.details.in_config) names.push_back("--no-" + known.name);
+    if (known.target.is_boolean && known.details.in_config) names.push_back("--no-" + known.name);
   }
   return names;
 }

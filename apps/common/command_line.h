@@ -1,9 +1,13 @@
 // CommandLine: the flags of one program, read from the command line and from a config file.
 #pragma once
 
+#include <array>
+#include <concepts>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,9 +34,77 @@ struct TrainingLength {
 };
 
 /// The variable that a flag sets. An optional has no fixed default: the program resolves it from other flags.
-using FlagTarget = std::variant<std::string*, std::int64_t*, double*, bool*, std::optional<std::string>*,
-                                std::optional<std::int64_t>*, std::optional<double>*, std::optional<bool>*,
-                                std::optional<TrainingLength>*>;
+using FlagVariable = std::variant<std::string*, std::int64_t*, double*, bool*, TrainingLength*,
+                                  std::array<double, 2>*, std::optional<std::string>*,
+                                  std::optional<std::int64_t>*, std::optional<double>*, std::optional<bool>*>;
+
+/// Where the value of a flag is stored: in a variable, as the alternative of a variant (choice_of()), or in a member of
+/// some alternatives (member_of()).
+class FlagTarget {
+ public:
+  // NOLINTNEXTLINE: a pointer converts implicitly.
+  template <class T>
+  requires std::constructible_from<FlagVariable, T*> FlagTarget(T* target)
+      : variable([target] { return std::optional<FlagVariable>(target); }),
+        is_boolean(std::is_same_v<T, bool> || std::is_same_v<T, std::optional<bool>>) {}
+  FlagTarget() = default;
+
+  /// Returns the variable; nullopt for a choice, and for a member that the alternative does not have.
+  std::function<std::optional<FlagVariable>()> variable = [] { return std::optional<FlagVariable>(); };
+  bool is_boolean = false;
+  /// Of a choice: returns the name of the alternative, or "" before settle(); and selects one, the default for "".
+  std::function<std::string()> chosen = {};
+  std::function<void(const std::string&)> select = {};
+  /// Of a member: the flag of the choice, and the names of the alternatives that have it.
+  std::string choice = "";
+  std::vector<std::string> owners = {};
+};
+
+/// Returns the names of the alternatives of a variant, their constants kName.
+template <class... Ts>
+std::vector<std::string> names_of(const std::optional<std::variant<Ts...>>& /*choice*/) {
+  return {Ts::kName...};
+}
+/// Returns the name of the alternative.
+template <class... Ts>
+std::string to_string(const std::variant<Ts...>& choice) {
+  return std::visit([](const auto& alternative) { return std::string(alternative.kName); }, choice);
+}
+/// Sets the alternative of this name, with its default values. There must be one.
+template <class... Ts>
+void select_alternative(std::variant<Ts...>& choice, std::string_view name) {
+  ((name == Ts::kName ? void(choice = Ts()) : void()), ...);
+}
+
+/// Returns the target of a flag that selects an alternative of `choice`. `make` returns the alternative of a name with
+/// its defaults, and the default one for "".
+template <class Variant, class Make>
+FlagTarget choice_of(std::optional<Variant>& choice, Make make) {
+  FlagTarget target;
+  target.chosen = [&choice] { return choice ? to_string(*choice) : ""; };
+  target.select = [&choice, make](const std::string& name) {
+    if (!name.empty() || !choice) choice = make(name);
+  };
+  return target;
+}
+
+/// Returns the target of a flag that belongs to some alternatives of the flag --`flag`, whose target is `choice`: the
+/// member of the selected one.
+template <class Variant, class T, class... Owners>
+FlagTarget member_of(const char* flag, std::optional<Variant>& choice, T Owners::*... members) {
+  FlagTarget target(static_cast<T*>(nullptr));
+  target.choice = flag;
+  target.owners = {Owners::kName...};
+  target.variable = [&choice, members...]() -> std::optional<FlagVariable> {
+    T* found = nullptr;
+    if (choice)
+      ((std::holds_alternative<Owners>(*choice) ? void(found = &(std::get<Owners>(*choice).*members))
+                                                : void()),
+       ...);
+    return found == nullptr ? std::nullopt : std::optional<FlagVariable>(found);
+  };
+  return target;
+}
 
 /// The properties of a flag other than its name, target and help text.
 struct FlagDetails {
@@ -40,13 +112,20 @@ struct FlagDetails {
   char short_name = '\0';
   /// Placeholder of the value in the help: "DIR".
   std::string value = "";
-  /// Default to show in the help if the target's value does not express it: "sgd 0.2, adam 0.001".
+  /// Default to show in the help if neither the target's value nor show_defaults() expresses it.
   std::string default_text = "";
+  /// What the help adds to the default: "false with --momentum 0".
+  std::string default_note = "";
   /// Valid values; empty if any value is valid. The help lists them.
   std::vector<std::string> choices = {};
-  /// Limits of a number, and of a TrainingLength that is a fraction.
+  /// Limits of a number, of the numbers of a pair, and of a TrainingLength that is a fraction: those of the closed
+  /// interval [minimum, maximum] and of the open one (above, below).
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
+  double above = -std::numeric_limits<double>::infinity();
+  double below = std::numeric_limits<double>::infinity();
+  /// Value that has no effect, so that it may be given with alternatives that do not have the flag: "0".
+  std::string unused = "";
   /// Shown by --help-all only.
   bool advanced = false;
   /// Shown as required, in place of a default. The program itself checks for a value.
@@ -64,6 +143,7 @@ class CommandLine {
     FlagTarget target;
     FlagDetails details;
     bool given = false;
+    std::string text = {}, source = {};  // of the value, if it is given
   };
 
   /// description: the text at the top of the help.
@@ -76,6 +156,10 @@ class CommandLine {
   /// Adds a flag. `name` has no dashes; a boolean setting also gets --no-NAME. `help` is a noun phrase with
   /// the unit, without a trailing period. `target` holds the default and must outlive the parsing.
   void add(std::string name, FlagTarget target, std::string help, FlagDetails details = {});
+  /// Lets the help show the defaults that `texts` returns, by name. The help alone calls it.
+  void show_defaults(std::function<std::map<std::string, std::string>()> texts) {
+    default_texts_ = std::move(texts);
+  }
   /// Accepts arguments that are not flags and stores them in `target`.
   void add_positionals(std::string name, std::vector<std::string>& target, std::string help);
 
@@ -83,7 +167,7 @@ class CommandLine {
   /// stores them in `target`.
   void add_command(std::vector<std::string>& target, std::string help);
 
-  /// Parses the arguments and sets the targets. Returns false if --help, --help-all, --version or --completion was given
+  /// Parses the arguments and sets the targets, apart from those that settle() sets. Returns false if --help, --help-all, --version or --completion was given
   /// and has been printed. Of a flag that is given several times, the last value counts. Throws UsageError, with
   /// the nearest valid name, for an unknown flag, and for an invalid or missing value.
   bool parse(int argc, const char* const* argv);
@@ -95,8 +179,17 @@ class CommandLine {
   /// it did. Throws UsageError, which begins with `source`, for an invalid value. The flag must exist.
   bool set_default(std::string_view name, const std::string& text, const std::string& source);
 
+  /// Selects the alternatives of all choices, and sets their members. Call it after all functions that set flags; if more
+  /// flags are set then, call it again. Throws UsageError for an invalid value, and for a flag that the selected
+  /// alternative does not have.
+  void settle();
+
   /// Returns whether the flag was set on the command line, in the config file or by set_default().
   bool given(std::string_view name) const;
+  /// Returns the text of the value that was set so; "" if none was.
+  std::string given_text(std::string_view name) const;
+  /// Returns the values of all flags that have one, as the help shows them, by name.
+  std::map<std::string, std::string> values() const;
   /// Returns one `flag = value` line (TOML) for each setting that has a value.
   std::string config() const;
   /// Returns the text of --help, or of --help-all if `all` is true, in lines of at most 80 columns.
@@ -107,7 +200,8 @@ class CommandLine {
 
  private:
   Flag* find(std::string_view name);
-  void set(Flag& flag, const std::string& text, const std::string& source);
+  /// Takes the value of a flag, and sets its target unless settle() does.
+  static void give(Flag& flag, std::string text, std::string source);
   /// Returns the flags with their dashes, --no-NAME included.
   std::vector<std::string> long_names() const;
   /// Returns whether an argument is one of long_names(), with or without "=value".
@@ -118,6 +212,7 @@ class CommandLine {
   std::vector<std::string> groups_;
   std::string group_ = "Options";
   std::vector<Flag> flags_;
+  std::function<std::map<std::string, std::string>()> default_texts_;
   std::string positionals_name_, positionals_help_;
   std::vector<std::string>* positionals_ = nullptr;
   std::vector<std::string>* command_ = nullptr;

@@ -399,6 +399,7 @@ int run(const std::string& name, int argc, char** argv, const TrainerCallbacks& 
   if (!options.config.empty()) line.apply_config(options.config);
   if (options.compute.cpu_level) use_cpu_level(*options.compute.cpu_level);
   if (!options.deepspeed_config.empty()) take_deepspeed_config(name, options, line);
+  line.settle();
   if (options.resume.empty() && cluster().restarts_of_job() > 0) options.resume = "auto";
   take_from_selection(options);
   // Checks a copy, because --fallback-shapes may change the data set and its recipe later.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "convoy/apps/common/plan_cache.h"
@@ -16,6 +16,7 @@
 #include "convoy/comm/parallel/zero/sharded_gradients.h"
 #include "convoy/datasets/loader/sampler.h"
 #include "convoy/engine/ops/ops.h"
+#include "convoy/engine/optim/layerwise.h"
 #include "convoy/engine/optim/muon.h"
 #include "convoy/kernels/base/check.h"
 
@@ -33,22 +34,56 @@ std::optional<DType> communicated_dtype(const TrainOptions& options) {
   return *options.grad_dtype == "bf16" ? DType::bf16 : DType::f16;
 }
 
-std::unique_ptr<optim::Optimizer> make_muon(const TrainOptions& options,
+std::unique_ptr<optim::Optimizer> make_muon(const MuonOptions& muon, const TrainOptions& options,
                                             const std::vector<optim::ParameterGroup>& groups,
                                             const std::vector<RateRule>& rate_rules) {
   optim::MuonGroups divided = optim::muon_groups(
-      groups,
-      {.sgd_lr_scale = *options.sgd_lr / *options.lr, .bias_lr_scale = *options.bias_lr / *options.sgd_lr});
+      groups, {.sgd_lr_scale = muon.sgd_lr / *options.lr, .bias_lr_scale = *options.bias_lr / muon.sgd_lr});
   divided.matrices = apply_rate_rules(divided.matrices, rate_rules, peak_rate(options));
   divided.others = apply_rate_rules(divided.others, rate_rules, peak_rate(options));
-  if (*options.normalize_filters)
+  if (muon.normalize_filters)
     for (optim::ParameterGroup& group : divided.matrices) group.weight_decay = 0;
   return std::make_unique<optim::Muon>(std::move(divided),
-                                       optim::MuonSettings{.momentum = *options.momentum,
-                                                           .nesterov = *options.nesterov,
-                                                           .ns_steps = static_cast<int>(*options.ns_steps),
-                                                           .normalize = *options.normalize_filters,
-                                                           .sgd_momentum = *options.sgd_momentum});
+                                       optim::MuonSettings{.momentum = muon.momentum,
+                                                           .nesterov = *muon.nesterov,
+                                                           .ns_steps = static_cast<int>(muon.ns_steps),
+                                                           .normalize = muon.normalize_filters,
+                                                           .sgd_momentum = muon.sgd_momentum});
+}
+
+/// Makes the optimizer of --optimizer. Muon alone divides the groups before the rules of --lr-for apply.
+std::unique_ptr<optim::Optimizer> make_chosen_optimizer(const TrainOptions& options,
+                                                        std::vector<optim::ParameterGroup> groups,
+                                                        const std::vector<RateRule>& rate_rules) {
+  return std::visit(
+      [&](const auto& chosen) -> std::unique_ptr<optim::Optimizer> {
+        using T = std::decay_t<decltype(chosen)>;
+        if constexpr (std::is_same_v<T, MuonOptions>) {
+          return make_muon(chosen, options, groups, rate_rules);
+        } else if constexpr (std::is_same_v<T, SgdOptions>) {
+          return std::make_unique<optim::Sgd>(
+              std::move(groups),
+              optim::SgdSettings{.momentum = chosen.momentum, .nesterov = *chosen.nesterov});
+        } else if constexpr (std::is_same_v<T, LarsOptions>) {
+          return std::make_unique<optim::Lars>(
+              std::move(groups), optim::LarsSettings{.momentum = chosen.momentum,
+                                                     .trust_coefficient = chosen.trust_coefficient});
+        } else {
+          const auto with_moments = [&](auto settings) {
+            settings.beta1 = chosen.betas[0];
+            settings.beta2 = chosen.betas[1];
+            settings.epsilon = chosen.eps;
+            return settings;
+          };
+          if constexpr (std::is_same_v<T, LambOptions>)
+            return std::make_unique<optim::Lamb>(std::move(groups), with_moments(optim::LambSettings{}));
+          else
+            return std::make_unique<optim::Adam>(
+                std::move(groups),
+                with_moments(optim::AdamSettings{.decoupled = std::is_same_v<T, AdamWOptions>}));
+        }
+      },
+      *options.optimizer);
 }
 
 }  // namespace
@@ -76,7 +111,8 @@ void DataParallel::make_optimizer(DType dtype) {
   freeze_parameters(parts_.model, freeze_rules);
   const std::vector<RateRule> rate_rules =
       resolve_rate_rules(parse_rate_rules(options_.lr_for), parts_.model, groups);
-  const bool is_muon = options_.optimizer == "muon";  // which divides the groups before the rules apply
+  const bool is_muon = std::holds_alternative<MuonOptions>(
+      *options_.optimizer);  // which divides the groups before the rules apply
   if (!is_muon) {
     if (options_.bias_lr) groups = apply_bias_rate(groups, *options_.bias_lr / *options_.lr);
     groups = apply_rate_rules(groups, rate_rules, peak_rate(options_));
@@ -95,12 +131,7 @@ void DataParallel::make_optimizer(DType dtype) {
     groups = shards_->pieces_of(groups);
     shard_group_ = std::make_unique<dist::CommunicatorGroup>(*parts_.gradients);
   }
-  optim::OptimizerFlags flags{.momentum = options_.momentum, .nesterov = options_.nesterov};
-  if (options_.adam_betas) std::tie(flags.beta1, flags.beta2) = adam_betas(options_);
-  flags.epsilon = options_.adam_eps;
-  flags.trust_coefficient = options_.trust_coefficient;
-  optimizer_ = is_muon ? make_muon(options_, groups, rate_rules)
-                       : convoy::optim::make_optimizer(*options_.optimizer, std::move(groups), flags);
+  optimizer_ = make_chosen_optimizer(options_, std::move(groups), rate_rules);
   if (shards_)
     sharded_ = std::make_unique<dist::ShardedOptimizer>(*optimizer_, whole, *shards_, *parts_.control);
 }

@@ -201,7 +201,7 @@ class Translation {
 
 /// Sets --batch-size and --micro-batch-size. With n ranks, train_batch_size = train_micro_batch_size_per_gpu x
 /// gradient_accumulation_steps x n.
-void translate_batch_sizes(const TrainOptions& options, Translation& file) {
+void translate_batch_sizes(const TrainOptions& options, CommandLine& line, Translation& file) {
   const std::optional<dist::Launch> launch = dist::launch_from(dist::environment_variables());
   const std::int64_t ranks = options.job.devices.value_or(launch ? launch->world_size : 1);
   constexpr double kMax = 1 << 20;  // that of --batch-size
@@ -220,6 +220,7 @@ void translate_batch_sizes(const TrainOptions& options, Translation& file) {
   if (batch || micro)
     file.set("batch-size", fmt::format("{}", batch.value_or(divisor)), batch ? "train_batch_size" : factors);
   if (accumulation == 1) return file.note_taken("gradient_accumulation_steps 1");
+  line.settle();  // the default batch size depends on the optimizer
   TrainOptions resolved = options;
   resolve_recipe(resolved);
   if (accumulation)
@@ -241,7 +242,7 @@ void translate_precision(const TrainOptions& options, Translation& file) {
 }
 
 /// Sets the schedule, and the rate of schedules that replace that of the optimizer.
-void translate_scheduler(const TrainOptions& options, Translation& file) {
+void translate_scheduler(const TrainOptions& options, const CommandLine& line, Translation& file) {
   const std::string section = "scheduler.params.", key = section + "warmup_num_steps";
   const std::string type = file.take("scheduler.type").value_or("");
   if (type.empty()) return;
@@ -251,7 +252,7 @@ void translate_scheduler(const TrainOptions& options, Translation& file) {
         "scheduler.type", type,
         "WarmupLR, WarmupDecayLR or WarmupCosineLR, or none and --schedule (see convoy-train --help)");
   file.set("schedule", schedule->second, "scheduler.type " + type);
-  if (options.schedule != schedule->second) return;  // the parameters are those of another one
+  if (line.given_text("schedule") != schedule->second) return;  // the parameters are those of another one
   if (type != "WarmupCosineLR") file.set_all({{"warmup_max_lr", "lr", "0.001"}}, section);
   if (!options.epochs)
     file.set_all({{"total_num_steps", "max-steps"}}, section);  // else the schedule ends with it
@@ -264,18 +265,18 @@ void translate_scheduler(const TrainOptions& options, Translation& file) {
 }
 
 /// Sets the minimum of the cosine schedule, which DeepSpeed gives as a fraction of the optimizer's rate.
-void translate_minimum(const TrainOptions& options, Translation& file) {
+void translate_minimum(const TrainOptions& options, const CommandLine& line, Translation& file) {
   const std::string key = "scheduler.params.cos_min_ratio", text = file.take(key).value_or("");
   if (text.empty()) return;
   const std::vector<double> ratio = parse_numbers(text);
   if (ratio.size() != 1 || ratio[0] < 0 || ratio[0] > 1) file.refuse(key, text, "a number from 0 to 1");
-  if (options.schedule == "cosine" && options.lr)
+  if (line.given_text("schedule") == "cosine" && options.lr)
     file.set("min-lr", fmt::format("{}", ratio[0] * *options.lr), key + " " + text);
   else
     file.note_ignored(fmt::format("{} {} (expected --schedule cosine and optimizer.params.lr)", key, text));
 }
 
-void translate_optimizer(const TrainOptions& options, Translation& file) {
+void translate_optimizer(const TrainOptions& options, const CommandLine& line, Translation& file) {
   const std::string section = "optimizer.params.", type = file.take("optimizer.type").value_or("");
   if (type.empty()) return;
   std::string name = type;
@@ -286,7 +287,7 @@ void translate_optimizer(const TrainOptions& options, Translation& file) {
   const bool is_decoupled = file.take_true(section + "adam_w_mode", true);
   const std::string optimizer = name == "adam" && !is_decoupled ? "adam" : kOptimizers.at(name);
   file.set("optimizer", optimizer, "optimizer.type " + type);
-  if (options.optimizer != optimizer) return;  // the parameters are those of another one
+  if (line.given_text("optimizer") != optimizer) return;  // the parameters are those of another one
   file.set_all(kParameters, section);
   file.set_all(name == "sgd" ? kSgdParameters : kAdamParameters, section);
   if (name == "lamb") {
@@ -309,7 +310,6 @@ DeepSpeedReport apply_deepspeed_config(const TrainOptions& options, CommandLine&
     if (is_section ? file.contains(key) : file.take_true(key))
       file.refuse(key, is_section ? "a section" : "true", use);
   }
-  translate_batch_sizes(options, file);
   translate_precision(options, file);
   for (const char* part :
        {"zero_optimization.offload_optimizer.device", "zero_optimization.offload_param.device"})
@@ -318,9 +318,10 @@ DeepSpeedReport apply_deepspeed_config(const TrainOptions& options, CommandLine&
       "0, 1 or 2: Convoy divides the optimizer's state (1) and the gradients (2) over the ranks, not the parameters";
   if (const auto stage = file.take_one_of("zero_optimization.stage", {"0", "1", "2"}, stages))
     file.set("zero", *stage, "zero_optimization.stage");
-  translate_scheduler(options, file);
-  translate_optimizer(options, file);
-  translate_minimum(options, file);
+  translate_scheduler(options, line, file);
+  translate_optimizer(options, line, file);
+  translate_minimum(options, line, file);
+  translate_batch_sizes(options, line, file);
   file.set_all(kSameMeaning);
   file.take_built_in();
   return file.report();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "convoy/kernels/base/check.h"
 
@@ -18,37 +19,65 @@ std::vector<double> parse_milestones(const std::string& text) {
   return milestones;
 }
 
+namespace {
+
+/// The steps of a training.
+struct TrainingSteps {
+  std::int64_t total, per_epoch;
+};
+
+/// Returns the milestones as fractions of all steps. Those after the training are left out.
+std::vector<double> milestone_fractions(const std::string& text, const TrainingSteps& training) {
+  std::vector<double> fractions;
+  for (const double milestone : parse_milestones(text)) {
+    const double fraction = milestone < 1 ? milestone
+                                          : milestone * static_cast<double>(training.per_epoch) /
+                                                static_cast<double>(training.total);
+    if (fraction < 1) fractions.push_back(fraction);
+  }
+  return fractions;
+}
+
+/// Returns the schedule of a training whose rate ends after `steps`.
+optim::Schedule schedule_of(const TrainOptions& options, std::int64_t steps, const TrainingSteps& training) {
+  const std::int64_t warmup = warmup_of(*options.schedule).steps(steps, training.per_epoch);
+  optim::ScheduleOptions common{.peak = peak_rate(options),
+                                .steps = steps,
+                                .warmup = std::min<std::int64_t>(warmup, steps - 1),
+                                .final = min_lr_of(*options.schedule)};
+  return std::visit(
+      [&](const auto& chosen) -> optim::Schedule {
+        using T = std::decay_t<decltype(chosen)>;
+        if constexpr (std::is_same_v<T, LinearSchedule>) return optim::linear(common);
+        if constexpr (std::is_same_v<T, CosineSchedule>) return optim::cosine(common);
+        if constexpr (std::is_same_v<T, TriangleSchedule>) return optim::triangle(common);
+        if constexpr (std::is_same_v<T, OneCycleSchedule>) return optim::one_cycle(common);
+        if constexpr (std::is_same_v<T, PolynomialSchedule>) return optim::polynomial(common, chosen.power);
+        if constexpr (std::is_same_v<T, StepSchedule>)
+          return optim::step_decay(common, milestone_fractions(chosen.milestones, training), chosen.gamma);
+        if constexpr (std::is_same_v<T, ExponentialSchedule>) {
+          const double part = static_cast<double>(steps) / static_cast<double>(training.total);
+          const auto period = std::llround(static_cast<double>(training.per_epoch) * part);
+          return optim::exponential(
+              common, chosen.gamma,
+              steps < training.total ? std::max<std::int64_t>(1, period) : training.per_epoch);
+        }
+        common.final = 0;  // constant; the minimum of plateau is that of its callback
+        return optim::constant(common);
+      },
+      *options.schedule);
+}
+
+}  // namespace
+
 LearningRates::LearningRates(const TrainOptions& options, std::int64_t total_steps,
                              std::int64_t steps_per_epoch) {
-  const std::int64_t warmup_steps = options.warmup->steps(total_steps, steps_per_epoch);
-  check(options.warmup->unit == TrainingLength::Unit::fraction || warmup_steps < total_steps,
-        "--warmup {}: found a training of {} steps, expected a shorter warmup", options.warmup->text(),
-        total_steps);
-  const bool is_exponential = options.schedule == "exponential", is_plateau = options.schedule == "plateau";
-  optim::ScheduleShape shape{.milestones = {}, .period = steps_per_epoch};
-  shape.factor = options.gamma.value_or(shape.factor);
-  shape.power = options.power.value_or(shape.power);
-  for (const double milestone :
-       options.milestones ? parse_milestones(*options.milestones) : std::vector<double>()) {
-    const double fraction =
-        milestone < 1 ? milestone
-                      : milestone * static_cast<double>(steps_per_epoch) / static_cast<double>(total_steps);
-    if (fraction < 1) shape.milestones.push_back(fraction);  // others come after the training
-  }
+  const TrainingLength warmup = warmup_of(*options.schedule);
+  check(warmup.unit == TrainingLength::Unit::fraction ||
+            warmup.steps(total_steps, steps_per_epoch) < total_steps,
+        "--warmup {}: found a training of {} steps, expected a shorter warmup", warmup.text(), total_steps);
   const auto add = [&](std::int64_t steps, std::int64_t end) {
-    const std::int64_t warmup = options.warmup->steps(steps, steps_per_epoch);
-    optim::ScheduleShape own = shape;  // with the length of this schedule
-    if (is_exponential && steps < total_steps)
-      own.period = std::max<std::int64_t>(
-          1, std::llround(static_cast<double>(steps_per_epoch) * static_cast<double>(steps) /
-                          static_cast<double>(total_steps)));
-    rates_.push_back({.schedule = optim::make_schedule(is_plateau ? "constant" : *options.schedule,
-                                                       {.peak = peak_rate(options),
-                                                        .steps = steps,
-                                                        .warmup = std::min<std::int64_t>(warmup, steps - 1),
-                                                        .final = is_plateau ? 0 : options.min_lr},
-                                                       own),
-                      .end = end});
+    rates_.push_back({.schedule = schedule_of(options, steps, {total_steps, steps_per_epoch}), .end = end});
   };
   add(total_steps, std::numeric_limits<std::int64_t>::max());
   for (const FreezeRule& rule : parse_freeze_rules(*options.freeze)) {

@@ -13,97 +13,72 @@ namespace {
 
 constexpr double kMaxLossScale = 1 << 24;
 
-/// Throws UsageError if a flag is given without effect, since it belongs to other values of `of`.
-void check_belongs(const CommandLine& line, const char* flag, bool is_used, std::string_view of,
-                   std::string_view found, std::string_view expected) {
-  check(is_used || !line.given(flag), "--{}: not supported with --{} {}, expected --{} {}", flag, of, found,
-        of, expected);
-}
-
 void check_schedule(const TrainOptions& o, const CommandLine& line) {
-  const std::string& name = *o.schedule;
-  const bool has_rise = name == "triangle" || name == "one-cycle";
-  check(!has_rise || o.warmup->value == 0,
-        "--warmup {}: found --schedule {}, which has its own warmup; expected 0", o.warmup->text(), name);
-  check_belongs(line, "milestones", name == "step", "schedule", name, "step");
-  const bool is_plateau = name == "plateau";
-  check_belongs(line, "gamma", name == "step" || name == "exponential" || is_plateau, "schedule", name,
-                "step, exponential or plateau");
-  for (const char* flag : {"plateau-patience", "plateau-threshold"})
-    check_belongs(line, flag, is_plateau, "schedule", name, "plateau");
-  check_belongs(line, "power", name == "polynomial", "schedule", name, "polynomial");
-  check_belongs(line, "lr-base-batch", o.lr_rule != "none", "lr-rule", o.lr_rule, "linear or sqrt");
-  const bool has_minimum =
-      name == "cosine" || name == "linear" || name == "triangle" || name == "polynomial" || is_plateau;
-  check(o.min_lr == 0 || has_minimum,
-        "--min-lr {}: found --schedule {}, expected cosine, linear, triangle, "
-        "polynomial or plateau, or 0",
-        o.min_lr, name);
-  check(o.min_lr <= peak_rate(o), "--min-lr {}: expected at most the peak rate, {}", o.min_lr, peak_rate(o));
-  if (o.milestones) parse_milestones(*o.milestones);
-  check(!o.gamma || *o.gamma > 0, "--gamma 0: expected more than 0");
-  check(!is_plateau || *o.gamma < 1, "--gamma {}: found --schedule plateau, expected less than 1",
-        o.gamma.value_or(0));
-  check(!is_plateau || *o.eval_every > 0 || o.data.validation == "none",
+  const double min_lr = min_lr_of(*o.schedule);
+  check(o.lr_rule != "none" || !line.given("lr-base-batch"),
+        "--lr-base-batch: not supported with --lr-rule none, expected --lr-rule linear or sqrt");
+  check(min_lr <= peak_rate(o), "--min-lr {}: expected at most the peak rate, {}", min_lr, peak_rate(o));
+  if (const auto* const step = std::get_if<StepSchedule>(&*o.schedule)) parse_milestones(step->milestones);
+  const auto* const plateau = std::get_if<PlateauSchedule>(&*o.schedule);
+  if (plateau == nullptr) return;
+  check(plateau->gamma < 1, "--gamma {}: found --schedule plateau, expected less than 1", plateau->gamma);
+  check(*o.eval_every > 0 || o.data.validation == "none",
         "--schedule plateau: found --validation {} and --eval-every 0, expected at least 1",
         o.data.validation);
-  check(!o.power || *o.power > 0, "--power 0: expected more than 0");
 }
 
-void check_optimizer(const TrainOptions& o, const CommandLine& line) {
-  const bool has_moments = o.optimizer == "adam" || o.optimizer == "adamw" || o.optimizer == "lamb";
-  for (const char* name : {"adam-betas", "adam-eps"})
-    check_belongs(line, name, has_moments, "optimizer", *o.optimizer, "adam, adamw or lamb");
-  check_belongs(line, "trust-coefficient", o.optimizer == "lars", "optimizer", *o.optimizer, "lars");
-  check(!o.trust_coefficient || *o.trust_coefficient > 0, "--trust-coefficient 0: expected more than 0");
-  if (has_moments) {
-    adam_betas(o);
-    check(*o.adam_eps > 0, "--adam-eps 0: expected more than 0");
-  }
-  if (o.momentum) check(*o.momentum < 1, "--momentum {}: expected less than 1", *o.momentum);
-  check_belongs(line, "momentum", o.momentum.has_value() && !has_moments, "optimizer", *o.optimizer,
-                "sgd, muon or lars");
-  const bool has_nesterov = o.optimizer == "sgd" || o.optimizer == "muon";
-  check_belongs(line, "nesterov", has_nesterov, "optimizer", *o.optimizer, "sgd or muon");
-  if (has_nesterov)
-    check(!*o.nesterov || *o.momentum > 0, "--nesterov: found --momentum 0, expected more than 0");
-  const bool needs_whole_parameters = o.optimizer == "muon" || o.optimizer == "lars" || o.optimizer == "lamb";
+void check_optimizer(const TrainOptions& o) {
+  const std::string name = to_string(*o.optimizer);
+  std::visit(
+      [&](const auto& chosen) {
+        if constexpr (requires { chosen.nesterov; })
+          check(!*chosen.nesterov || chosen.momentum > 0,
+                "--nesterov: found --momentum 0, expected more than 0");
+      },
+      *o.optimizer);
   check(
-      o.zero == 0 || !needs_whole_parameters,
+      o.zero == 0 || (name != "muon" && name != "lars" && name != "lamb"),
       "--zero {}: not supported with --optimizer {}, which needs whole parameters; expected --zero 0, or sgd, adam "
       "or adamw",
-      o.zero, *o.optimizer);
-  if (o.optimizer == "muon") {
-    check(*o.lr > 0, "--lr {}: found --optimizer muon, expected more than 0", *o.lr);
-    check(*o.sgd_lr > 0, "--sgd-lr {}: expected more than 0", *o.sgd_lr);
-    check(*o.sgd_momentum < 1, "--sgd-momentum {}: expected less than 1", *o.sgd_momentum);
-  } else {
-    for (const char* name : {"sgd-lr", "sgd-momentum", "ns-steps", "normalize-filters"})
-      check(!line.given(name), "--{}: not supported with --optimizer {}, expected --optimizer muon{}", name,
-            *o.optimizer, name == std::string_view("sgd-lr") ? ", or --lr, --bias-lr and --lr-for" : "");
-    check(!o.bias_lr || *o.lr > 0, "--bias-lr {}: found --lr 0, expected more than 0", o.bias_lr.value_or(0));
-  }
-  check(!o.bias_lr || *o.bias_lr > 0, "--bias-lr 0: expected more than 0");
+      o.zero, name);
+  check(name != "muon" || *o.lr > 0, "--lr {}: found --optimizer muon, expected more than 0", *o.lr);
+  check(!o.bias_lr || *o.lr > 0, "--bias-lr {}: found --lr 0, expected more than 0", o.bias_lr.value_or(0));
 }
 
 }  // namespace
 
-CommandLine train_command_line(TrainOptions& o, const std::string& program) {
-  CommandLine line(program,
-                   "Trains an image classifier; without flags, ResNet-20 on CIFAR-10. Writes checkpoints, "
-                   "config.toml and log.jsonl to the output directory.");
-  // The order of the groups in the help. Flags that programs share are added to these by functions.
-  for (const char* title : {"Model", "Data", "Optimizer and schedule", "Precision and device", "Distributed",
-                            "Checkpoints and logging", "Debugging", "Other"})
-    line.group(title);
-
-  line.group("Model");
+void add_model_flags(CommandLine& line, TrainOptions& o) {
   line.add("model", &o.model, "Network", {.value = "NAME", .choices = models::names()});
   line.add(
       "stem", &o.stem,
       "First layers of resnet18, resnet34 and resnet50; auto selects cifar for images of up to 64 pixels per "
       "side, else imagenet",
       {.value = "NAME", .choices = {"auto", "cifar", "imagenet"}, .advanced = true});
+}
+
+void add_batch_flags(CommandLine& line, TrainOptions& o) {
+  line.add("batch-size", &o.batch_size, "Global batch size (samples)",
+           {.value = "N", .minimum = 1, .maximum = 1 << 20});
+  line.add("micro-batch-size", &o.micro_batch_size,
+           "Micro-batch size (samples) for gradient accumulation; 0: the whole batch at once",
+           {.value = "N", .minimum = 0, .maximum = 1 << 20, .advanced = true});
+  line.add("optimizer",
+           choice_of(o.optimizer, [&o](std::string_view name) { return default_optimizer(o, name); }),
+           "Optimizer", {.value = "NAME", .choices = names_of(o.optimizer)});
+}
+
+CommandLine train_command_line(TrainOptions& o, const std::string& program) {
+  CommandLine line(program,
+                   "Trains an image classifier; without flags, ResNet-20 on CIFAR-10. Writes checkpoints, "
+                   "config.toml and log.jsonl to the output directory.");
+  line.show_defaults(default_texts);
+  // The order of the groups in the help. Flags that programs share are added to these by functions.
+  for (const char* title : {"Model", "Data", "Optimizer and schedule", "Precision and device", "Distributed",
+                            "Checkpoints and logging", "Debugging", "Other"})
+    line.group(title);
+
+  line.group("Model");
+  add_model_flags(line, o);
   line.add("activation", &o.activation,
            "Activation of the speedrun networks; auto: that of --init-from, else gelu",
            {.value = "NAME", .choices = {"auto", "gelu", "silu"}, .advanced = true});
@@ -145,124 +120,89 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            "Training on the first batch only; the loss of a correct setup approaches 0", {.advanced = true});
 
   line.group("Optimizer and schedule");
-  line.add("epochs", &o.epochs, "Epochs; 0: until --max-steps",
-           {.value = "N",
-            .default_text = "10; speedrun 8, speedrun-96 37, lenet on mnist 6; 0 with --max-steps",
-            .minimum = 0,
-            .maximum = 1e6});
+  line.add("epochs", &o.epochs, "Epochs; 0: until --max-steps", {.value = "N", .minimum = 0, .maximum = 1e6});
   line.add("max-steps", &o.max_steps, "Maximum number of steps; 0: no limit", {.value = "N", .minimum = 0});
-  line.add("batch-size", &o.batch_size, "Global batch size (samples)",
-           {.value = "N",
-            .default_text = "128; speedrun 2000, speedrun-small 500, speedrun-96 512",
-            .minimum = 1,
-            .maximum = 1 << 20});
-  line.add("micro-batch-size", &o.micro_batch_size,
-           "Micro-batch size (samples) for gradient accumulation; 0: the whole batch at once",
-           {.value = "N", .minimum = 0, .maximum = 1 << 20, .advanced = true});
+  add_batch_flags(line, o);
 
-  line.add("optimizer", &o.optimizer, "Optimizer",
-           {.value = "NAME",
-            .default_text = "sgd; muon for the speedrun networks",
-            .choices = {"sgd", "adam", "adamw", "muon", "lars", "lamb"}});
-  line.add("lr", &o.lr, "Peak learning rate",
-           {.value = "RATE",
-            .default_text = "sgd 0.2 (lenet 0.05), muon 0.02 (speedrun 0.24), lars 8, lamb 0.02, else 0.001",
-            .minimum = 0});
-  line.add("sgd-lr", &o.sgd_lr,
+  line.add("lr", &o.lr, "Peak learning rate", {.value = "RATE", .minimum = 0});
+  line.add("sgd-lr", member_of("optimizer", o.optimizer, &MuonOptions::sgd_lr),
            "Peak learning rate of the parameters that muon leaves to SGD: biases, norms and the last weight",
-           {.value = "RATE",
-            .default_text = "0.2 (lenet 0.05, speedrun 0.67, speedrun-96 0.00115)",
-            .minimum = 0,
-            .advanced = true});
+           {.value = "RATE", .above = 0, .advanced = true});
   line.add("bias-lr", &o.bias_lr, "Peak learning rate of biases and norms",
-           {.value = "RATE",
-            .default_text = "that of --lr; muon that of --sgd-lr, speedrun 0.053 (speedrun-96 0.073)",
-            .minimum = 0,
-            .advanced = true});
-  line.add(
-      "sgd-momentum", &o.sgd_momentum, "Nesterov momentum of the parameters that muon leaves to SGD",
-      {.value = "M", .default_text = "0.9; speedrun 0.85", .minimum = 0, .maximum = 1, .advanced = true});
-  line.add("ns-steps", &o.ns_steps, "Newton-Schulz iterations of muon",
-           {.value = "N", .default_text = "5; speedrun 3", .minimum = 1, .maximum = 99, .advanced = true});
-  line.add("normalize-filters", &o.normalize_filters,
+           {.value = "RATE", .default_note = "else that of --lr", .above = 0, .advanced = true});
+  line.add("sgd-momentum", member_of("optimizer", o.optimizer, &MuonOptions::sgd_momentum),
+           "Nesterov momentum of the parameters that muon leaves to SGD",
+           {.value = "M", .minimum = 0, .below = 1, .advanced = true});
+  line.add("ns-steps", member_of("optimizer", o.optimizer, &MuonOptions::ns_steps),
+           "Newton-Schulz iterations of muon", {.value = "N", .minimum = 1, .maximum = 99, .advanced = true});
+  line.add("normalize-filters", member_of("optimizer", o.optimizer, &MuonOptions::normalize_filters),
            "Filters rescaled to a constant norm by muon, instead of a decay; for filters in front of a norm",
-           {.default_text = "false; true for the speedrun networks", .advanced = true});
-  line.add("adam-betas", &o.adam_betas, "Decays of the moments of adam, adamw and lamb",
-           {.value = "B1,B2", .default_text = "0.9,0.999", .advanced = true});
-  line.add("adam-eps", &o.adam_eps, "Constant in the denominator of adam, adamw and lamb",
-           {.value = "EPS", .default_text = "1e-08; lamb 1e-06", .minimum = 0, .advanced = true});
-  line.add("trust-coefficient", &o.trust_coefficient,
-           "Ratio of the norms of an update and of the parameter, at a rate of 1, with lars",
-           {.value = "C", .default_text = "0.001", .minimum = 0, .advanced = true});
-  line.add("momentum", &o.momentum, "Momentum of sgd, muon and lars",
-           {.value = "M",
-            .default_text = "sgd and lars 0.9, muon 0.95 (speedrun 0.6)",
-            .minimum = 0,
-            .maximum = 1,
-            .advanced = true});
-  line.add("nesterov", &o.nesterov, "Nesterov momentum for sgd and muon",
-           {.default_text = "true if momentum > 0", .advanced = true});
+           {.advanced = true});
   line.add(
-      "weight-decay", &o.weight_decay, "Weight decay of filters and weights (not of biases and norms)",
-      {.value = "W",
-       .default_text =
-           "sgd and lars 0.0005, adam 0, adamw, muon and lamb 0.01; speedrun 2e-6 per sample of a batch, over --lr",
-       .minimum = 0,
-       .advanced = true});
-  line.add("decay-biases", &o.decay_biases, "Weight decay of biases and norms too",
-           {.default_text = "false; true for the speedrun networks", .advanced = true});
+      "adam-betas",
+      member_of("optimizer", o.optimizer, &AdamOptions::betas, &AdamWOptions::betas, &LambOptions::betas),
+      "Decays of the moments of adam, adamw and lamb",
+      {.value = "B1,B2", .minimum = 0, .below = 1, .advanced = true});
+  line.add("adam-eps",
+           member_of("optimizer", o.optimizer, &AdamOptions::eps, &AdamWOptions::eps, &LambOptions::eps),
+           "Constant in the denominator of adam, adamw and lamb",
+           {.value = "EPS", .above = 0, .advanced = true});
+  line.add("trust-coefficient", member_of("optimizer", o.optimizer, &LarsOptions::trust_coefficient),
+           "Ratio of the norms of an update and of the parameter, at a rate of 1, with lars",
+           {.value = "C", .above = 0, .advanced = true});
+  line.add("momentum",
+           member_of("optimizer", o.optimizer, &SgdOptions::momentum, &MuonOptions::momentum,
+                     &LarsOptions::momentum),
+           "Momentum of sgd, muon and lars", {.value = "M", .minimum = 0, .below = 1, .advanced = true});
+  line.add("nesterov", member_of("optimizer", o.optimizer, &SgdOptions::nesterov, &MuonOptions::nesterov),
+           "Nesterov momentum for sgd and muon",
+           {.default_note = "false with --momentum 0", .advanced = true});
+  line.add("weight-decay", &o.weight_decay, "Weight decay of filters and weights (not of biases and norms)",
+           {.value = "W", .minimum = 0, .advanced = true});
+  line.add("decay-biases", &o.decay_biases, "Weight decay of biases and norms too", {.advanced = true});
   line.add("label-smoothing", &o.label_smoothing, "Label smoothing factor",
-           {.value = "S",
-            .default_text = "0.1; lenet 0, speedrun 0.2",
-            .minimum = 0,
-            .maximum = 1,
-            .advanced = true});
+           {.value = "S", .minimum = 0, .below = 1, .advanced = true});
   line.add("loss-reduction", &o.loss_reduction,
            "What gradients are computed of: the mean or the sum of the losses of a batch",
-           {.value = "NAME",
-            .default_text = "mean; sum for the speedrun networks",
-            .choices = {"mean", "sum"},
-            .advanced = true});
+           {.value = "NAME", .choices = {"mean", "sum"}, .advanced = true});
   line.add("clip-norm", &o.clip_norm, "Maximum global gradient norm; 0: no clipping",
            {.value = "NORM", .minimum = 0, .advanced = true});
-  line.add("schedule", &o.schedule, "Learning rate schedule",
-           {.value = "NAME",
-            .default_text = "cosine; linear for the speedrun networks",
-            .choices = {"constant", "linear", "cosine", "step", "triangle", "exponential", "polynomial",
-                        "one-cycle", "plateau"}});
-  line.add("warmup", &o.warmup, "Warmup length: a fraction of all steps, or 500steps or 5epochs",
-           {.value = "LENGTH",
-            .default_text =
-                "0.2; lenet 0.1; 0 for constant, triangle, one-cycle, plateau and the speedrun networks",
-            .minimum = 0,
-            .maximum = 0.99,
-            .advanced = true});
 
+  line.add("schedule",
+           choice_of(o.schedule, [&o](std::string_view name) { return default_schedule(o, name); }),
+           "Learning rate schedule", {.value = "NAME", .choices = names_of(o.schedule)});
+  line.add("warmup",
+           member_of("schedule", o.schedule, &ConstantSchedule::warmup, &LinearSchedule::warmup,
+                     &CosineSchedule::warmup, &StepSchedule::warmup, &ExponentialSchedule::warmup,
+                     &PolynomialSchedule::warmup, &PlateauSchedule::warmup),
+           "Warmup length: a fraction of all steps, or 500steps or 5epochs",
+           {.value = "LENGTH", .minimum = 0, .maximum = 0.99, .unused = "0", .advanced = true});
   line.add(
-      "min-lr", &o.min_lr,
+      "min-lr",
+      member_of("schedule", o.schedule, &LinearSchedule::min_lr, &CosineSchedule::min_lr,
+                &TriangleSchedule::min_lr, &PolynomialSchedule::min_lr, &PlateauSchedule::min_lr),
       "Rate at the end of the schedules cosine, linear, triangle and polynomial, and lowest one of plateau",
-      {.value = "RATE", .minimum = 0, .advanced = true});
+      {.value = "RATE", .minimum = 0, .unused = "0", .advanced = true});
   line.add(
-      "milestones", &o.milestones,
+      "milestones", member_of("schedule", o.schedule, &StepSchedule::milestones),
       "When the schedule step multiplies the rate by --gamma: a comma-separated list of fractions of all steps "
       "(below 1) and epochs (1 and more)",
-      {.value = "LIST", .default_text = "0.5,0.75", .advanced = true});
-  line.add("gamma", &o.gamma,
+      {.value = "LIST", .advanced = true});
+  line.add("gamma",
+           member_of("schedule", o.schedule, &StepSchedule::gamma, &ExponentialSchedule::gamma,
+                     &PlateauSchedule::gamma),
            "Factor of the rate: at each milestone of step, after each epoch of exponential, at each plateau",
-           {.value = "FACTOR",
-            .default_text = "step and plateau 0.1, exponential 0.95",
-            .minimum = 0,
-            .advanced = true});
+           {.value = "FACTOR", .above = 0, .advanced = true});
   line.add(
-      "plateau-patience", &o.plateau_patience,
+      "plateau-patience", member_of("schedule", o.schedule, &PlateauSchedule::patience),
       "Epochs or, with --validation, evaluations without a lower loss which the schedule plateau allows before "
       "it multiplies the rate by --gamma",
-      {.value = "N", .default_text = "10", .minimum = 0, .maximum = 1e6, .advanced = true});
-  line.add("plateau-threshold", &o.plateau_threshold,
+      {.value = "N", .minimum = 0, .maximum = 1e6, .advanced = true});
+  line.add("plateau-threshold", member_of("schedule", o.schedule, &PlateauSchedule::threshold),
            "Fraction by which a loss must be lower than the best one for the schedule plateau",
-           {.value = "FRACTION", .default_text = "0.0001", .minimum = 0, .maximum = 0.999, .advanced = true});
-  line.add("power", &o.power, "Exponent of the schedule polynomial",
-           {.value = "P", .default_text = "0.9", .minimum = 0, .advanced = true});
+           {.value = "FRACTION", .minimum = 0, .maximum = 0.999, .advanced = true});
+  line.add("power", member_of("schedule", o.schedule, &PolynomialSchedule::power),
+           "Exponent of the schedule polynomial", {.value = "P", .above = 0, .advanced = true});
   line.add("lr-rule", &o.lr_rule,
            "Scaling of all learning rates by --batch-size over --lr-base-batch, or by its square root",
            {.value = "NAME", .choices = {"none", "linear", "sqrt"}, .advanced = true});
@@ -276,7 +216,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       "freeze", &o.freeze,
       "Parameters that are not trained (PREFIX), or only in the first epochs (PREFIX=EPOCHS), by prefixes of their "
       "names: none, or a comma-separated list",
-      {.value = "LIST", .default_text = "none; whiten=3 for the speedrun networks", .advanced = true});
+      {.value = "LIST", .advanced = true});
   line.add(
       "lr-for", &o.lr_for,
       "Peak learning rates by prefixes of parameter names: none, or a comma-separated list of PREFIX=FACTORx (of "
@@ -284,7 +224,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       {.value = "LIST", .advanced = true});
   line.add("ema", &o.ema,
            "Decay of an exponential moving average of the weights, which is evaluated and saved; 0: none",
-           {.value = "DECAY", .minimum = 0, .maximum = 1, .advanced = true});
+           {.value = "DECAY", .minimum = 0, .below = 1, .advanced = true});
   line.add("lookahead", &o.lookahead,
            "Interval between updates of Lookahead's slow weights (steps); 0: no Lookahead",
            {.value = "STEPS", .minimum = 0, .maximum = 1e9, .advanced = true});
@@ -335,7 +275,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add("resume", &o.resume, "Checkpoint directory to resume from; auto: the latest in --out",
            {.value = "auto|DIR"});
   line.add("save-every", &o.save_every, "Checkpoint interval (steps); 0: each epoch",
-           {.value = "STEPS", .default_text = "0; 200 with --overfit-batch", .minimum = 0, .advanced = true});
+           {.value = "STEPS", .minimum = 0, .advanced = true});
   line.add("keep-last", &o.keep_last, "Latest checkpoints to keep, in addition to the best; 0: all",
            {.value = "N", .minimum = 0, .maximum = 1e6, .advanced = true});
   line.add("keep-best", &o.keep_best, "Checkpoint with the best test accuracy saved and kept",
@@ -346,13 +286,13 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       "convoy-launch --min-ranks (steps); used with --zero and on GPUs",
       {.value = "STEPS", .minimum = 1, .maximum = 1e9, .advanced = true});
   line.add("eval-every", &o.eval_every, "Evaluation interval (epochs); 0: at the end only",
-           {.value = "EPOCHS", .default_text = "1; 0 with --overfit-batch", .minimum = 0, .advanced = true});
+           {.value = "EPOCHS", .minimum = 0, .advanced = true});
   line.add("patience", &o.patience,
            "Evaluations without a better accuracy after which the training ends; 0: no early end",
            {.value = "N", .minimum = 0, .maximum = 1e6, .advanced = true});
   line.add("tta", &o.tta,
            "Second evaluation at the end, whose predictions are averages over six views of each image",
-           {.default_text = "false; true for the speedrun networks on photographs", .advanced = true});
+           {.default_note = "only for photographs", .advanced = true});
   line.add("log-every", &o.log_every, "Logging interval (steps)",
            {.value = "STEPS", .minimum = 1, .advanced = true});
   line.add("quiet", &o.quiet, "Only warnings, errors and the result on the terminal", {.in_config = false});
@@ -405,7 +345,7 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
   check(o.zero == 0 || !o.grad_dtype,
         "--grad-dtype {}: not supported with --zero {}, expected one of the two", o.grad_dtype.value_or(""),
         o.zero);
-  check_optimizer(o, line);
+  check_optimizer(o);
   check(o.precision != "fp64" || o.grad_dtype != "fp32",
         "--grad-dtype fp32: found --precision fp64, expected --grad-dtype bf16 or fp16, or none");
   check(o.precision == "fp16" || o.loss_scale == "dynamic",
@@ -419,12 +359,10 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
     check(rule.is_factor || *o.lr > 0,
           "--lr-for {}={}: found --lr 0, expected more than 0, or a factor such as 10x", rule.prefix,
           rule.value);
-  check(o.ema < 1, "--ema {}: expected less than 1", o.ema);
   check(o.ema == 0 || o.lookahead == 0, "--ema {}: found --lookahead {}, expected one of the two", o.ema,
         o.lookahead);
   check(o.lookahead > 0 || !line.given("lookahead-alpha"),
         "--lookahead-alpha: found --lookahead 0, expected a number of steps");
-  check(*o.label_smoothing < 1, "--label-smoothing {}: expected less than 1", *o.label_smoothing);
   check_schedule(o, line);
   check(o.resume.empty() || o.resume == "auto" || o.init_from.empty(),
         "--init-from: found --resume {}, which loads parameters from a checkpoint; expected one of the two",

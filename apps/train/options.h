@@ -1,10 +1,13 @@
 // The flags of convoy-train.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
-#include <utility>
+#include <string_view>
+#include <variant>
 
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/compute.h"
@@ -14,6 +17,106 @@
 #include "convoy/engine/optim/loss_scaler.h"
 
 namespace convoy {
+
+// The options of each optimizer.
+struct SgdOptions {
+  static constexpr const char* kName = "sgd";
+  double momentum = 0.9;
+  std::optional<bool> nesterov;  // nullopt: with a momentum
+};
+struct AdamOptions {
+  static constexpr const char* kName = "adam";
+  static constexpr double kLr = 1e-3, kWeightDecay = 0;  // of the recipe
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+};
+struct AdamWOptions {
+  static constexpr const char* kName = "adamw";
+  static constexpr double kLr = 1e-3, kWeightDecay = 0.01;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+};
+/// --lr is the rate of filters and weights that are matrices, and sgd_lr that of the last weight; those of biases and
+/// norms is --bias-lr.
+struct MuonOptions {
+  static constexpr const char* kName = "muon";
+  static constexpr double kLr = 0.02, kWeightDecay = 0.01;
+  double momentum = 0.95;
+  std::optional<bool> nesterov;  // nullopt: with a momentum
+  double sgd_lr = 0.2;
+  double sgd_momentum = 0.9;
+  std::int64_t ns_steps = 5;
+  bool normalize_filters = false;
+};
+struct LarsOptions {
+  static constexpr const char* kName = "lars";
+  static constexpr double kLr = 8;
+  double momentum = 0.9;
+  double trust_coefficient = 1e-3;
+};
+struct LambOptions {
+  static constexpr const char* kName = "lamb";
+  static constexpr double kLr = 0.02, kWeightDecay = 0.01;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-6;
+};
+using OptimizerOptions =
+    std::variant<SgdOptions, AdamOptions, AdamWOptions, MuonOptions, LarsOptions, LambOptions>;
+
+// The options of each schedule.
+struct ConstantSchedule {
+  static constexpr const char* kName = "constant";
+  TrainingLength warmup = 0;
+};
+struct LinearSchedule {
+  static constexpr const char* kName = "linear";
+  TrainingLength warmup = 0.2;
+  double min_lr = 0;
+};
+struct CosineSchedule {
+  static constexpr const char* kName = "cosine";
+  TrainingLength warmup = 0.2;
+  double min_lr = 0;
+};
+struct StepSchedule {
+  static constexpr const char* kName = "step";
+  TrainingLength warmup = 0.2;
+  std::string milestones = "0.5,0.75";
+  double gamma = 0.1;
+};
+struct TriangleSchedule {
+  static constexpr const char* kName = "triangle";
+  double min_lr = 0;
+};
+struct ExponentialSchedule {
+  static constexpr const char* kName = "exponential";
+  TrainingLength warmup = 0.2;
+  double gamma = 0.95;
+};
+struct PolynomialSchedule {
+  static constexpr const char* kName = "polynomial";
+  TrainingLength warmup = 0.2;
+  double min_lr = 0;
+  double power = 0.9;
+};
+struct OneCycleSchedule {
+  static constexpr const char* kName = "one-cycle";
+};
+struct PlateauSchedule {
+  static constexpr const char* kName = "plateau";
+  TrainingLength warmup = 0;
+  double min_lr = 0;
+  double gamma = 0.1;
+  std::int64_t patience = 10;  // losses
+  double threshold = 1e-4;
+};
+using ScheduleOptions =
+    std::variant<ConstantSchedule, LinearSchedule, CosineSchedule, StepSchedule, TriangleSchedule,
+                 ExponentialSchedule, PolynomialSchedule, OneCycleSchedule, PlateauSchedule>;
+
+/// Returns the warmup and the minimum rate of a schedule; 0 if it has none.
+TrainingLength warmup_of(const ScheduleOptions& schedule);
+double min_lr_of(const ScheduleOptions& schedule);
 
 /// The values of all flags of convoy-train. resolve_recipe() sets the optionals that have no value, by model,
 /// data set and optimizer.
@@ -34,37 +137,17 @@ struct TrainOptions {
   std::int64_t max_steps = 0;          // 0: no limit
   std::optional<std::int64_t> batch_size;
   std::int64_t micro_batch_size = 0;  // 0: the whole batch at once
-  std::optional<std::string> optimizer;
+  std::optional<OptimizerOptions> optimizer;
   std::optional<double> lr;
   std::optional<double> bias_lr;  // nullopt: that of their weights
-  // Only with muon.
-  std::optional<double> sgd_lr;
-  std::optional<double> sgd_momentum;
-  std::optional<std::int64_t> ns_steps;
-  std::optional<bool> normalize_filters;
-
-  // Only with adam, adamw and lamb.
-  std::optional<std::string> adam_betas;  // two numbers with a comma
-  std::optional<double> adam_eps;
-  std::optional<double> trust_coefficient;  // only with lars
-
-  std::optional<double> momentum;
-  std::optional<bool> nesterov;
   std::optional<double> weight_decay;
   std::optional<bool> decay_biases;
   std::optional<double> label_smoothing;
   std::optional<std::string> loss_reduction;
   double clip_norm = 0;  // 0: no clipping
-  std::optional<std::string> schedule;
-  std::optional<TrainingLength> warmup;
-  double min_lr = 0;
-  std::optional<std::string> milestones;         // only with step
-  std::optional<double> gamma;                   // only with step, exponential and plateau
-  std::optional<std::int64_t> plateau_patience;  // losses; only with plateau
-  std::optional<double> plateau_threshold;       // only with plateau
-  std::optional<double> power;                   // only with polynomial
-  std::string lr_rule = "none";                  // or linear, sqrt
-  std::optional<std::int64_t> lr_base_batch;     // samples; only with a rule
+  std::optional<ScheduleOptions> schedule;
+  std::string lr_rule = "none";               // or linear, sqrt
+  std::optional<std::int64_t> lr_base_batch;  // samples; only with a rule
   std::optional<std::string> freeze;
   std::string lr_for = "none";
   double ema = 0;                         // decay; 0: no average
@@ -108,11 +191,24 @@ struct TrainOptions {
   bool quiet = false;
 };
 
+/// Adds --model and --stem.
+void add_model_flags(CommandLine& line, TrainOptions& options);
+/// Adds --batch-size, --micro-batch-size and --optimizer.
+void add_batch_flags(CommandLine& line, TrainOptions& options);
 /// Returns the flags of convoy-train, or of a program of this name. `options` must outlive the result.
 CommandLine train_command_line(TrainOptions& options, const std::string& program = "convoy-train");
 
+/// Returns the optimizer of this name with its defaults for the model; for "", that of the model's recipe.
+OptimizerOptions default_optimizer(const TrainOptions& options, std::string_view name);
+/// Returns the schedule of this name with its defaults for the model; for "", that of the model's recipe. options.optimizer
+/// must be set.
+ScheduleOptions default_schedule(const TrainOptions& options, std::string_view name);
+
 /// Sets the flags without a value to their defaults for the model, data set and optimizer.
 void resolve_recipe(TrainOptions& options);
+
+/// Returns the defaults that depend on other flags, by the names of the flags, as --help shows them: "0.1; lenet 0".
+std::map<std::string, std::string> default_texts();
 
 /// Returns the settings of --loss-scale. Throws UsageError if the value is neither "dynamic" nor a number
 /// from 1 to 2^24.
@@ -120,9 +216,6 @@ optim::LossScaleSettings loss_scale_settings(const TrainOptions& options);
 
 /// Returns --lr as --lr-rule scales it by the batch size.
 double peak_rate(const TrainOptions& options);
-
-/// Returns the two numbers of --adam-betas. Throws UsageError unless both are at least 0 and less than 1.
-std::pair<double, double> adam_betas(const TrainOptions& options);
 
 /// Throws UsageError for flags that contradict each other. Accesses no files.
 void check_consistency(const TrainOptions& options, const CommandLine& line);

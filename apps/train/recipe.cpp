@@ -4,11 +4,9 @@
 #include <cmath>
 #include <optional>
 #include <string_view>
-#include <utility>
-#include <vector>
+#include <type_traits>
 
 #include "convoy/apps/train/options.h"
-#include "convoy/apps/train/tuning/parameter_rules.h"
 #include "convoy/datasets/formats/registry.h"
 #include "convoy/kernels/base/check.h"
 
@@ -78,24 +76,23 @@ const SpeedrunEntry* speedrun_entry(std::string_view model) {
   return entry == kSpeedrunEntries.end() ? nullptr : entry;
 }
 
-/// Sets what the networks of the speed records have of their own, for their optimizer. The scripts' rates of SGD are
-/// for sums of losses; the decay is 2e-6 of a parameter per sample, at the peak of the rate.
+/// Returns whether the training has the recipe of a network of the speed records, which is for its optimizer.
+const SpeedrunEntry* speedrun_recipe(const TrainOptions& options) {
+  const bool is_muon = options.optimizer && std::holds_alternative<MuonOptions>(*options.optimizer);
+  return is_muon && !options.overfit_batch ? speedrun_entry(options.model) : nullptr;
+}
+
+/// Sets what the networks of the speed records have of their own. The scripts' rates of SGD are for sums of losses; the
+/// decay is 2e-6 of a parameter per sample, at the peak of the rate.
 void fill_speedrun(TrainOptions& options, const SpeedrunEntry& entry, bool natural_images) {
   fill(options.epochs, options.max_steps > 0 ? 0 : entry.epochs);
   fill(options.batch_size, entry.batch_size);
   fill(options.lr, entry.lr);
-  fill(options.sgd_lr, entry.sgd_lr);
   fill(options.bias_lr, entry.bias_lr);
-  fill(options.momentum, 0.6);
-  fill(options.sgd_momentum, 0.85);
-  fill(options.ns_steps, 3);
-  fill(options.normalize_filters, true);
   fill(options.weight_decay, 2e-6 * static_cast<double>(*options.batch_size) / *options.lr);
   fill(options.decay_biases, true);
   fill(options.label_smoothing, 0.2);
   fill(options.loss_reduction, "sum");
-  fill(options.schedule, "linear");
-  fill(options.warmup, 0);
   fill(options.freeze, "whiten=3");
   fill(options.augment, natural_images ? entry.augment : "none");
   fill(options.tta, natural_images);
@@ -103,45 +100,55 @@ void fill_speedrun(TrainOptions& options, const SpeedrunEntry& entry, bool natur
 
 }  // namespace
 
+OptimizerOptions default_optimizer(const TrainOptions& options, std::string_view name) {
+  const SpeedrunEntry* const speedrun = options.overfit_batch ? nullptr : speedrun_entry(options.model);
+  OptimizerOptions optimizer;
+  if (name.empty()) name = speedrun != nullptr ? MuonOptions::kName : SgdOptions::kName;
+  select_alternative(optimizer, name);
+  auto* const muon = std::get_if<MuonOptions>(&optimizer);
+  if (muon != nullptr && speedrun != nullptr)
+    *muon = {.momentum = 0.6,
+             .sgd_lr = speedrun->sgd_lr,
+             .sgd_momentum = 0.85,
+             .ns_steps = 3,
+             .normalize_filters = true};
+  else if (muon != nullptr)
+    muon->sgd_lr = sgd_recipe(options.model, options.data.dataset).lr;
+  return optimizer;
+}
+
+ScheduleOptions default_schedule(const TrainOptions& options, std::string_view name) {
+  const bool is_speedrun = speedrun_recipe(options) != nullptr;
+  ScheduleOptions schedule;
+  if (name.empty()) name = is_speedrun ? LinearSchedule::kName : CosineSchedule::kName;
+  select_alternative(schedule, name);
+  const double warmup = is_speedrun ? 0 : sgd_recipe(options.model, options.data.dataset).warmup;
+  std::visit(
+      [&](auto& chosen) {
+        if constexpr (requires { chosen.warmup; })
+          if (chosen.warmup.value > 0) chosen.warmup = warmup;
+      },
+      schedule);
+  return schedule;
+}
+
 void resolve_recipe(TrainOptions& options) {
   Recipe recipe = sgd_recipe(options.model, options.data.dataset);
   const bool natural_images = data::find_dataset(options.data.dataset).natural_images;
   if (options.augment == "auto") options.augment.reset();
-  const SpeedrunEntry* const speedrun = options.overfit_batch ? nullptr : speedrun_entry(options.model);
-  fill(options.optimizer, speedrun != nullptr ? "muon" : "sgd");
-  const bool is_muon = options.optimizer == "muon";
-  const bool has_speedrun_recipe = is_muon && speedrun != nullptr;
-  const std::int64_t default_batch_size = has_speedrun_recipe ? speedrun->batch_size : recipe.batch_size;
-  if (has_speedrun_recipe) fill_speedrun(options, *speedrun, natural_images);
-  if (is_muon) {
-    fill(options.sgd_lr, recipe.lr);  // of the parameters that Muon leaves to SGD
-    fill(options.bias_lr, *options.sgd_lr);
-    fill(options.sgd_momentum, 0.9);
-    fill(options.ns_steps, 5);
-    fill(options.normalize_filters, false);
-    recipe.lr = 0.02;
-    recipe.weight_decay = 0.01;
-  } else if (options.optimizer == "lars") {
-    recipe.lr = 8;
-  } else if (options.optimizer == "lamb") {
-    recipe.lr = 0.02;
-    recipe.weight_decay = 0.01;
-  } else if (options.optimizer != "sgd") {
-    recipe.lr = 1e-3;
-    recipe.weight_decay = options.optimizer == "adamw" ? 0.01 : 0;
-  }
-  if (options.optimizer == "adam" || options.optimizer == "adamw" || options.optimizer == "lamb") {
-    fill(options.adam_betas, "0.9,0.999");
-    fill(options.adam_eps, options.optimizer == "lamb" ? 1e-6 : 1e-8);
-  }
-  if (options.optimizer == "lars") {
-    fill(options.momentum, 0.9);
-    fill(options.trust_coefficient, 1e-3);
-  }
-  if (is_muon || options.optimizer == "sgd") {
-    fill(options.momentum, is_muon ? 0.95 : 0.9);
-    fill(options.nesterov, *options.momentum > 0);
-  }
+  if (!options.optimizer) options.optimizer = default_optimizer(options, "");
+  const SpeedrunEntry* const speedrun = speedrun_recipe(options);
+  const std::int64_t default_batch_size = speedrun != nullptr ? speedrun->batch_size : recipe.batch_size;
+  if (speedrun != nullptr) fill_speedrun(options, *speedrun, natural_images);
+  std::visit(
+      [&](auto& chosen) {
+        using T = std::decay_t<decltype(chosen)>;
+        if constexpr (requires { chosen.nesterov; }) fill(chosen.nesterov, chosen.momentum > 0);
+        if constexpr (requires { chosen.sgd_lr; }) fill(options.bias_lr, chosen.sgd_lr);
+        if constexpr (requires { T::kLr; }) recipe.lr = T::kLr;
+        if constexpr (requires { T::kWeightDecay; }) recipe.weight_decay = T::kWeightDecay;
+      },
+      *options.optimizer);
   if (options.overfit_batch) {
     // The same batch in each step: disable everything that keeps the loss above zero.
     recipe.label_smoothing = 0;
@@ -162,17 +169,8 @@ void resolve_recipe(TrainOptions& options) {
   fill(options.label_smoothing, recipe.label_smoothing);
   fill(options.loss_reduction, "mean");
   fill(options.decay_biases, false);
-  fill(options.schedule, "cosine");
+  if (!options.schedule) options.schedule = default_schedule(options, "");
   fill(options.freeze, "none");
-  const bool has_no_warmup = options.schedule == "constant" || options.schedule == "triangle" ||
-                             options.schedule == "one-cycle" || options.schedule == "plateau";
-  fill(options.warmup, has_no_warmup ? 0 : recipe.warmup);
-  if (options.schedule == "step") fill(options.milestones, "0.5,0.75");
-  if (options.schedule == "step" || options.schedule == "plateau") fill(options.gamma, 0.1);
-  if (options.schedule == "plateau") fill(options.plateau_patience, 10);
-  if (options.schedule == "plateau") fill(options.plateau_threshold, 1e-4);
-  if (options.schedule == "exponential") fill(options.gamma, 0.95);
-  if (options.schedule == "polynomial") fill(options.power, 0.9);
   fill(options.eval_every, 1);
   fill(options.tta, false);
   if (options.lookahead > 0) fill(options.lookahead_alpha, 0.5);
@@ -180,20 +178,33 @@ void resolve_recipe(TrainOptions& options) {
   fill(options.out, "runs/" + options.model + "-" + options.data.dataset);
 }
 
+TrainingLength warmup_of(const ScheduleOptions& schedule) {
+  return std::visit(
+      [](const auto& chosen) -> TrainingLength {
+        if constexpr (requires { chosen.warmup; })
+          return chosen.warmup;
+        else
+          return 0;
+      },
+      schedule);
+}
+
+double min_lr_of(const ScheduleOptions& schedule) {
+  return std::visit(
+      [](const auto& chosen) -> double {
+        if constexpr (requires { chosen.min_lr; })
+          return chosen.min_lr;
+        else
+          return 0;
+      },
+      schedule);
+}
+
 double peak_rate(const TrainOptions& options) {
   if (options.lr_rule == "none") return *options.lr;
   const double factor =
       static_cast<double>(*options.batch_size) / static_cast<double>(*options.lr_base_batch);
   return *options.lr * (options.lr_rule == "linear" ? factor : std::sqrt(factor));
-}
-
-std::pair<double, double> adam_betas(const TrainOptions& options) {
-  const std::vector<double> betas = parse_numbers(*options.adam_betas);
-  const bool is_valid = betas.size() == 2 && std::all_of(betas.begin(), betas.end(),
-                                                         [](double beta) { return beta >= 0 && beta < 1; });
-  check(is_valid, "--adam-betas: found '{}', expected two numbers from 0 to less than 1, such as 0.9,0.999",
-        *options.adam_betas);
-  return {betas[0], betas[1]};
 }
 
 }  // namespace convoy

@@ -103,13 +103,21 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
                                                           const Job& job) {
   const TrainOptions& o = setup.options;
   const data::DataSet& data = setup.data;
-  std::string optimizer = *o.optimizer;
-  if (o.momentum)
-    optimizer += fmt::format(", {}momentum {}", o.nesterov.value_or(false) ? "Nesterov " : "", *o.momentum);
-  if (o.trust_coefficient) optimizer += fmt::format(", trust coefficient {}", *o.trust_coefficient);
-  if (o.sgd_lr)
-    optimizer += fmt::format(", SGD with peak {} (biases {}) and momentum {} for other parameters", *o.sgd_lr,
-                             *o.bias_lr, *o.sgd_momentum);
+  std::string optimizer = to_string(*o.optimizer);
+  std::visit(
+      [&](const auto& chosen) {
+        if constexpr (requires { chosen.nesterov; })
+          if (*chosen.nesterov) optimizer += ", Nesterov";
+        if constexpr (requires { chosen.momentum; })
+          optimizer +=
+              fmt::format("{}momentum {}", optimizer.ends_with("Nesterov") ? " " : ", ", chosen.momentum);
+        if constexpr (requires { chosen.trust_coefficient; })
+          optimizer += fmt::format(", trust coefficient {}", chosen.trust_coefficient);
+        if constexpr (requires { chosen.sgd_lr; })
+          optimizer += fmt::format(", SGD with peak {} (biases {}) and momentum {} for other parameters",
+                                   chosen.sgd_lr, *o.bias_lr, chosen.sgd_momentum);
+      },
+      *o.optimizer);
   optimizer += fmt::format(", weight decay {}", *o.weight_decay);
   if (o.loss_reduction == "sum") optimizer += ", sum of the losses";
   if (*o.label_smoothing > 0) optimizer += fmt::format(", label smoothing {}", *o.label_smoothing);
@@ -123,20 +131,21 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
   if (o.hardest < 1)
     batch += fmt::format(", of which the hardest {} are trained", hardest_count(o.hardest, *o.batch_size));
   if (!o.selection.empty()) batch += fmt::format(", samples chosen by {}", o.selection);
-  std::string rate = fmt::format("{} {} {}, {}", *o.schedule, *o.schedule == "constant" ? "at" : "with peak",
+  const std::string schedule = to_string(*o.schedule);
+  std::string rate = fmt::format("{} {} {}, {}", schedule, schedule == "constant" ? "at" : "with peak",
                                  peak_rate(o), counted(total_steps, "step"));
   if (o.lr_rule != "none")
     rate += fmt::format(", --lr {} scaled from a batch of {} ({})", *o.lr, *o.lr_base_batch, o.lr_rule);
-  if (o.warmup->unit != TrainingLength::Unit::fraction)
-    rate += fmt::format(", warmup of {} {}", o.warmup->value,
-                        o.warmup->unit == TrainingLength::Unit::steps ? "steps" : "epochs");
-  else if (o.warmup->value > 0)
-    rate += fmt::format(", {:.0f}% warmup", o.warmup->value * 100);
-  if (o.schedule == "plateau")
-    rate += fmt::format(", times {} after more than {} without a lower {} loss", *o.gamma,
-                        counted(*o.plateau_patience, data.validation.size() > 0 ? "evaluation" : "epoch"),
+  if (const TrainingLength warmup = warmup_of(*o.schedule); warmup.unit != TrainingLength::Unit::fraction)
+    rate += fmt::format(", warmup of {} {}", warmup.value,
+                        warmup.unit == TrainingLength::Unit::steps ? "steps" : "epochs");
+  else if (warmup.value > 0)
+    rate += fmt::format(", {:.0f}% warmup", warmup.value * 100);
+  if (const auto* const plateau = std::get_if<PlateauSchedule>(&*o.schedule))
+    rate += fmt::format(", times {} after more than {} without a lower {} loss", plateau->gamma,
+                        counted(plateau->patience, data.validation.size() > 0 ? "evaluation" : "epoch"),
                         data.validation.size() > 0 ? "validation" : "training");
-  if (o.bias_lr && !o.sgd_lr)
+  if (o.bias_lr && !std::holds_alternative<MuonOptions>(*o.optimizer))
     rate += fmt::format(", biases and norms {:.6g}", *o.bias_lr * peak_rate(o) / *o.lr);
   if (o.lr_for != "none") rate += fmt::format(", {}", o.lr_for);
   std::string model = setup.model.name();

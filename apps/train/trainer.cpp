@@ -61,11 +61,11 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
                                   .resident = resident,
                                   .defer_images = resident});
   rates_ = std::make_unique<LearningRates>(options_, total_steps_, steps_per_epoch);
-  if (options_.schedule == "plateau")
-    plateau_.emplace(peak_rate(options_), training::PlateauOptions{.factor = *options_.gamma,
-                                                                   .patience = *options_.plateau_patience,
-                                                                   .minimum = options_.min_lr,
-                                                                   .threshold = *options_.plateau_threshold});
+  if (const auto* const plateau = std::get_if<PlateauSchedule>(&*options_.schedule))
+    plateau_.emplace(peak_rate(options_), training::PlateauOptions{.factor = plateau->gamma,
+                                                                   .patience = plateau->patience,
+                                                                   .minimum = plateau->min_lr,
+                                                                   .threshold = plateau->threshold});
   if (options_.ema > 0 || options_.lookahead > 0)
     average_ = std::make_unique<optim::WeightAverage>(parts_.model.root());
   if (options_.profile > 0 || options_.memory)

@@ -65,6 +65,7 @@ int run(int argc, char** argv) {
   StepOptions options;
   CommandLine line = step_command_line(options);
   if (!line.parse(argc, argv)) return 0;
+  line.settle();
   resolve(options);
   check_consistency(options, line);
   if (options.count) require_counting();

@@ -24,23 +24,16 @@ CommandLine step_command_line(StepOptions& options) {
       "Measures training steps of convoy-train on generated images: throughput, step time, memory, "
       "and a breakdown of the step.");
   line.group("Step");
-  line.add("model", &o.model, "Network", {.value = "NAME", .choices = models::names()});
-  line.add(
-      "stem", &o.stem,
-      "First layers of resnet18, resnet34 and resnet50; auto selects cifar for images of up to 64 pixels per "
-      "side, else imagenet",
-      {.value = "NAME", .choices = {"auto", "cifar", "imagenet"}, .advanced = true});
+  line.show_defaults([] {
+    std::map<std::string, std::string> texts = default_texts();
+    std::erase_if(texts,
+                  [](const auto& each) { return each.first != "batch-size" && each.first != "optimizer"; });
+    return texts;
+  });
+  add_model_flags(line, o);
   line.add("image-size", &o.data.image_size, "Image size (pixels per side)",
            {.value = "PIXELS", .default_text = "32", .minimum = 8, .maximum = 4096});
-  line.add("batch-size", &o.batch_size, "Global batch size (samples)",
-           {.value = "N", .default_text = "128", .minimum = 1, .maximum = 1 << 20});
-  line.add("micro-batch-size", &o.micro_batch_size,
-           "Micro-batch size (samples) for gradient accumulation; 0: the whole batch at once",
-           {.value = "N", .minimum = 0, .maximum = 1 << 20, .advanced = true});
-  line.add("optimizer", &o.optimizer, "Optimizer",
-           {.value = "NAME",
-            .default_text = "sgd; muon for the speedrun networks",
-            .choices = {"sgd", "adam", "adamw", "muon"}});
+  add_batch_flags(line, o);
   line.add("workers", &o.data.workers, "Data loader threads; 0: main thread",
            {.value = "N", .minimum = 0, .maximum = 256, .advanced = true});
 
@@ -88,9 +81,8 @@ void resolve(StepOptions& options) {
   training.eval_every = 0;
   training.save_every = training.max_steps + 1;
   // The same settings as in bench/python/compare.py step. A learning rate schedule would not change the work of a step.
-  training.schedule = "constant";
+  training.schedule = ConstantSchedule();
   training.lr = 0.01;
-  training.warmup = 0;
   training.augment = "none";
   training.out = "";
   resolve_recipe(training);

@@ -53,7 +53,7 @@ Json about_step(const StepOptions& options, const std::string& hardware, const s
           {"image_size", training.data.image_size},
           {"batch_size", *training.batch_size},
           {"micro_batch_size", training.micro_batch_size},
-          {"optimizer", *training.optimizer},
+          {"optimizer", to_string(*training.optimizer)},
           {"precision", training.precision},
           {"device", training.compute.device},
           {"threads", training.compute.threads},

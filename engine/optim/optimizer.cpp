@@ -310,40 +310,4 @@ std::vector<kernels::AdamGroup> Adam::kernel_groups(const Indices& indices) cons
   return groups;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<ParameterGroup> groups,
-                                          const OptimizerFlags& flags) {
-  const bool is_adam = name == "adam" || name == "adamw";
-  const bool has_momentum = name == "sgd" || name == "muon" || name == "lars";
-  check(is_adam || name == "lamb" || (!flags.beta1 && !flags.beta2 && !flags.epsilon),
-        "optimizer {}: betas or epsilon were given, but only adam, adamw and lamb have them", name);
-  check(is_adam || name == "lamb" || has_momentum,
-        "optimizer \"{}\": expected sgd, adam, adamw, muon, lars or lamb", name);
-  check(has_momentum || !flags.momentum,
-        "optimizer {}: a momentum was given, but only sgd, muon and lars have it", name);
-  check(name == "sgd" || name == "muon" || !flags.nesterov.value_or(false),
-        "optimizer {}: nesterov was given, but only sgd and muon have it", name);
-  check(name == "lars" || !flags.trust_coefficient,
-        "optimizer {}: a trust coefficient was given, but only lars has it", name);
-  if (name == "sgd")
-    return std::make_unique<Sgd>(std::move(groups), SgdSettings{.momentum = flags.momentum.value_or(0.9),
-                                                                .nesterov = flags.nesterov.value_or(false)});
-  if (name == "muon")
-    return std::make_unique<Muon>(
-        muon_groups(groups),
-        MuonSettings{.momentum = flags.momentum.value_or(0.95), .nesterov = flags.nesterov.value_or(true)});
-  if (name == "lars") {
-    LarsSettings settings{.momentum = flags.momentum.value_or(0.9)};
-    settings.trust_coefficient = flags.trust_coefficient.value_or(settings.trust_coefficient);
-    return std::make_unique<Lars>(std::move(groups), settings);
-  }
-  const auto with_flags = [&flags](auto settings) {
-    settings.beta1 = flags.beta1.value_or(settings.beta1);
-    settings.beta2 = flags.beta2.value_or(settings.beta2);
-    settings.epsilon = flags.epsilon.value_or(settings.epsilon);
-    return settings;
-  };
-  if (name == "lamb") return std::make_unique<Lamb>(std::move(groups), with_flags(LambSettings{}));
-  return std::make_unique<Adam>(std::move(groups), with_flags(AdamSettings{.decoupled = name == "adamw"}));
-}
-
 }  // namespace convoy::optim

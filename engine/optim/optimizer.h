@@ -215,20 +215,4 @@ class Adam : public Optimizer {
   std::vector<std::vector<Tensor>> first_, second_;  // moments, by group and parameter
 };
 
-/// Settings that a command line may give an optimizer. Weight decay belongs to the groups.
-struct OptimizerFlags {
-  std::optional<double> momentum;           // sgd and lars: 0.9 if not given; muon: 0.95, of matrices
-  std::optional<bool> nesterov;             // sgd: false if not given; muon: true, of matrices
-  std::optional<double> beta1;              // adam, adamw and lamb: as in their settings if not given
-  std::optional<double> beta2;              // likewise
-  std::optional<double> epsilon;            // likewise
-  std::optional<double> trust_coefficient;  // lars: as in LarsSettings if not given
-};
-
-/// Makes the optimizer named "sgd", "adam", "adamw", "muon", "lars" or "lamb" with default settings, except for the flags. Muon
-/// divides the groups by muon_groups(). Throws
-/// UsageError for any other name, and for a setting that the optimizer does not have.
-std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<ParameterGroup> groups,
-                                          const OptimizerFlags& flags = {});
-
 }  // namespace convoy::optim

@@ -131,18 +131,4 @@ Schedule one_cycle(ScheduleOptions options) {
   };
 }
 
-Schedule make_schedule(std::string_view name, ScheduleOptions options, const ScheduleShape& shape) {
-  if (name == "constant") return constant(options);
-  if (name == "linear") return linear(options);
-  if (name == "cosine") return cosine(options);
-  if (name == "step") return step_decay(options, shape.milestones, shape.factor);
-  if (name == "triangle") return triangle(options);
-  if (name == "exponential") return exponential(options, shape.factor, shape.period);
-  if (name == "polynomial") return polynomial(options, shape.power);
-  if (name == "one-cycle") return one_cycle(options);
-  fail<UsageError>(
-      "schedule \"{}\": expected constant, linear, cosine, step, triangle, exponential, polynomial or one-cycle",
-      name);
-}
-
 }  // namespace convoy::optim

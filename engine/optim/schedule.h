@@ -54,16 +54,4 @@ Schedule polynomial(ScheduleOptions options, double power = 0.9);
 /// cosine each. options.warmup must be 0.
 Schedule one_cycle(ScheduleOptions options);
 
-/// What the shapes have apart from ScheduleOptions.
-struct ScheduleShape {
-  std::vector<double> milestones = {0.5, 0.75};  // of step
-  double factor = 0.1;                           // of step and exponential
-  std::int64_t period = 1;                       // steps; of exponential
-  double power = 0.9;                            // of polynomial
-};
-
-/// Makes the schedule named "constant", "linear", "cosine", "step", "triangle", "exponential", "polynomial" or
-/// "one-cycle". Throws UsageError for any other name.
-Schedule make_schedule(std::string_view name, ScheduleOptions options, const ScheduleShape& shape = {});
-
 }  // namespace convoy::optim

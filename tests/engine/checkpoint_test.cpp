@@ -127,7 +127,7 @@ TEST(Checkpoint, MismatchedStateLeavesTheModelUnchanged) {
   const TempDirectory directory(TempDirectory::in_memory());
   TinyTraining plain, training("sgd", DType::f32, 5);
   plain.optimizer =
-      optim::make_optimizer("sgd", optim::decay_groups(plain.net->parameters(), 0), {.momentum = 0});
+      std::make_unique<optim::Sgd>(optim::decay_groups(plain.net->parameters(), 0), optim::SgdSettings());
   const fs::path path =
       io::CheckpointDirectory(directory.path()).save(*plain.net, *plain.optimizer, at_step(1), false);
   const std::string before = io::parameters_hash(*training.net);

@@ -8,6 +8,7 @@
 #include "convoy/engine/optim/optimizer.h"
 #include "convoy/models/models.h"
 #include "tests/testing/support/gpu.h"
+#include "tests/testing/support/make_optimizer.h"
 
 namespace convoy::testing {
 namespace {
@@ -31,7 +32,7 @@ Steps train(const Scene& scene, DType dtype, const DeviceContext& device, int st
   const models::Model model =
       models::make(scene.model, {.input = scene.input, .classes = 10, .seed = 3, .device = device}).to(dtype);
   const auto optimizer =
-      optim::make_optimizer(scene.optimizer, optim::decay_groups(model.parameters(), 1e-3));
+      make_optimizer(scene.optimizer, optim::decay_groups(model.parameters(), 1e-3));
   const Random random{.seed = 5, .purpose = RandomPurpose::test};
   const Shape images{scene.batch, scene.input[0], scene.input[1], scene.input[2]};
   Steps result;

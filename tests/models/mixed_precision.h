@@ -15,6 +15,7 @@
 #include "convoy/engine/ops/ops.h"
 #include "convoy/engine/optim/optimizer.h"
 #include "convoy/models/models.h"
+#include "tests/testing/support/make_optimizer.h"
 
 namespace convoy::testing {
 
@@ -99,7 +100,7 @@ class Training {
            const optim::LossScaleSettings& scale = {})
       : device(on_device),
         model(make_model(scene, device)),
-        optimizer(optim::make_optimizer(scene.optimizer, optim::decay_groups(model.parameters(), 1e-3))),
+        optimizer(make_optimizer(scene.optimizer, optim::decay_groups(model.parameters(), 1e-3))),
         scaler(device, DType::f32, scale),
         batch_(scene.batch),
         compute_(compute) {

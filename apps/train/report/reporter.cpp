@@ -52,6 +52,7 @@ template <class T>
 Json to_json(const T& value) {
   return value;
 }
+Json to_json(const std::array<double, 2>& pair) { return fmt::format("{},{}", pair[0], pair[1]); }
 /// Returns a fraction as a number, and other lengths as a text such as "500steps".
 Json to_json(const TrainingLength& length) {
   if (length.unit == TrainingLength::Unit::fraction) return length.value;
@@ -60,6 +61,9 @@ Json to_json(const TrainingLength& length) {
 
 /// Returns the value of a flag; null for an optional flag without a value.
 Json setting_to_json(const CommandLine::Flag& flag) {
+  if (flag.target.chosen) return flag.target.chosen();
+  const std::optional<FlagVariable> variable = flag.target.variable();
+  if (!variable) return {};
   return std::visit(
       [&](const auto* target) -> Json {
         if constexpr (requires { target->has_value(); })
@@ -67,7 +71,7 @@ Json setting_to_json(const CommandLine::Flag& flag) {
         else
           return to_json(*target);
       },
-      flag.target);
+      *variable);
 }
 
 /// Returns the settings of config.toml by their names, as JSON values of their types. The settings of flags that

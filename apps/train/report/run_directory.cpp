@@ -70,6 +70,7 @@ const std::map<std::string, std::string> kEarlierValues = {{"decay-biases", "fal
                                                            {"ema", "0"},
                                                            {"lookahead", "0"},
                                                            {"min-lr", "0"},
+                                                           {"warmup", "0"},
                                                            {"milestones", "0.5,0.75"},
                                                            {"gamma", "0.1"},
                                                            {"adam-betas", "0.9,0.999"},

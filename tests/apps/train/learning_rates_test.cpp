@@ -64,7 +64,7 @@ TEST(FreezeRules, PrefixesEndAtADot) {
 
 TEST(LearningRates, ARuleEndsItsScheduleEarly) {
   const TrainOptions options =
-      resolved({.lr = 0.5, .schedule = "linear", .warmup = 0, .freeze = "a=2,b=0.5,c=100"});
+      resolved({.lr = 0.5, .schedule = LinearSchedule{.warmup = 0}, .freeze = "a=2,b=0.5,c=100"});
   const LearningRates rates(options, /*total_steps=*/40, /*steps_per_epoch=*/4);
   EXPECT_THAT(rates.at(0), ElementsAre(0.5, 0.5, 0.5, 0.5));
   EXPECT_THAT(rates.at(1), ElementsAre(0.5 * 39 / 40, 0.5 * 7 / 8, 0.25, 0.5 * 39 / 40));
@@ -79,28 +79,32 @@ TEST(LearningRates, AreThoseOfPyTorchsSchedulers) {
   const Reference reference("schedules.safetensors");
   const auto expect = [&](const TrainOptions& options) {
     const LearningRates rates(resolved(options), 60, 10);
-    const std::vector<double> expected = reference.at(*options.schedule).to_vector<double>();
+    const std::string name = to_string(*options.schedule);
+    const std::vector<double> expected = reference.at(name).to_vector<double>();
     ASSERT_EQ(expected.size(), 60u);
     for (std::int64_t step = 0; step < 60; ++step)
       EXPECT_NEAR(rates.at(step)[0], expected[static_cast<std::size_t>(step)],
                   1e-14)  // PyTorch's rates are products
-          << *options.schedule << " at step " << step;
+          << name << " at step " << step;
   };
-  expect({.lr = 0.4, .schedule = "cosine", .warmup = TrainingLength::parse("6steps"), .min_lr = 0.01});
-  expect({.lr = 0.4, .schedule = "cosine", .warmup = TrainingLength::parse("0.6epochs"), .min_lr = 0.01});
-  expect({.lr = 0.4, .schedule = "linear", .warmup = 0, .min_lr = 0.04});
-  expect({.lr = 0.4, .schedule = "triangle", .min_lr = 0.04});
-  expect({.lr = 0.4, .schedule = "step", .warmup = 0, .milestones = "0.25,4.5,99", .gamma = 0.3});
-  expect({.lr = 0.4, .schedule = "exponential", .warmup = 0, .gamma = 0.8});
-  expect({.lr = 0.4, .schedule = "polynomial", .warmup = 0, .power = 0.9});
-  expect({.lr = 0.4, .schedule = "one-cycle"});
-  expect({.batch_size = 512, .lr = 0.1, .schedule = "polynomial", .warmup = 0, .lr_rule = "linear"});
-  expect({.batch_size = 64, .lr = 0.2, .schedule = "one-cycle", .lr_rule = "sqrt", .lr_base_batch = 16});
+  const TrainingLength steps = *TrainingLength::parse("6steps"), epochs = *TrainingLength::parse("0.6epochs");
+  expect({.lr = 0.4, .schedule = CosineSchedule{.warmup = steps, .min_lr = 0.01}});
+  expect({.lr = 0.4, .schedule = CosineSchedule{.warmup = epochs, .min_lr = 0.01}});
+  expect({.lr = 0.4, .schedule = LinearSchedule{.warmup = 0, .min_lr = 0.04}});
+  expect({.lr = 0.4, .schedule = TriangleSchedule{.min_lr = 0.04}});
+  expect({.lr = 0.4, .schedule = StepSchedule{.warmup = 0, .milestones = "0.25,4.5,99", .gamma = 0.3}});
+  expect({.lr = 0.4, .schedule = ExponentialSchedule{.warmup = 0, .gamma = 0.8}});
+  const PolynomialSchedule polynomial{.warmup = 0, .power = 0.9};
+  expect({.lr = 0.4, .schedule = polynomial});
+  expect({.lr = 0.4, .schedule = OneCycleSchedule()});
+  expect({.batch_size = 512, .lr = 0.1, .schedule = polynomial, .lr_rule = "linear"});
+  expect(
+      {.batch_size = 64, .lr = 0.2, .schedule = OneCycleSchedule(), .lr_rule = "sqrt", .lr_base_batch = 16});
 }
 
 TEST(LearningRates, AreAtMostTheLimitOfAPlateau) {
   const TrainOptions options = resolved(
-      {.lr = 0.5, .schedule = "plateau", .warmup = TrainingLength::parse("3steps"), .freeze = "a=1"});
+      {.lr = 0.5, .schedule = PlateauSchedule{.warmup = *TrainingLength::parse("3steps")}, .freeze = "a=1"});
   const LearningRates rates(options, 30, 10);
   EXPECT_THAT(rates.at(0, 0.25), ElementsAre(0.125, 0.125)) << "the warmup is below the limit";
   EXPECT_THAT(rates.at(3, 0.5), ElementsAre(0.5, 0.5));
@@ -108,16 +112,18 @@ TEST(LearningRates, AreAtMostTheLimitOfAPlateau) {
 }
 
 TEST(LearningRates, RefuseAWarmupLongerThanTheTraining) {
-  const TrainOptions options = resolved({.lr = 0.4, .warmup = TrainingLength::parse("6epochs")});
+  const TrainOptions options =
+      resolved({.lr = 0.4, .schedule = CosineSchedule{.warmup = *TrainingLength::parse("6epochs")}});
   EXPECT_THAT(message_of<UsageError>([&] { LearningRates(options, 60, 10); }),
               HasSubstr("--warmup 6epochs: found a training of 60 steps"));
   EXPECT_GT(LearningRates(options, 61, 10).at(0)[0], 0);
 }
 
 TEST(LearningRates, AFrozenRateIsZeroWithEverySchedule) {
-  for (const char* schedule : {"constant", "linear", "cosine", "step", "triangle", "exponential",
-                               "polynomial", "one-cycle", "plateau"}) {
-    const TrainOptions options = resolved({.lr = 0.5, .schedule = schedule, .freeze = "a=1"});
+  for (const std::string& schedule : names_of(std::optional<ScheduleOptions>())) {
+    TrainOptions options{.lr = 0.5, .freeze = "a=1"};
+    resolve_recipe(options);
+    options.schedule = default_schedule(options, schedule);
     const LearningRates rates(options, 30, 3);
     EXPECT_GT(rates.at(2)[1], 0) << schedule;
     EXPECT_EQ(rates.at(3)[1], 0) << schedule;
@@ -150,7 +156,7 @@ TEST(LearningRates, ParametersRequireNoGradientOnceTheirRateHasEnded) {
 
 TEST(Recipe, SpeedrunNetworksHaveTheFlagsOfTheRecord) {
   const TrainOptions options = resolved({.model = "speedrun"});
-  EXPECT_EQ(options.optimizer, "muon");
+  EXPECT_EQ(to_string(*options.optimizer), "muon");
   EXPECT_EQ(options.epochs, 8);
   EXPECT_EQ(options.batch_size, 2000);
   EXPECT_EQ(options.loss_reduction, "sum");
@@ -163,18 +169,19 @@ TEST(Recipe, SpeedrunNetworksHaveTheFlagsOfTheRecord) {
 
 TEST(Recipe, Speedrun96HasTheFlagsOfItsRecord) {
   const TrainOptions options = resolved({.model = "speedrun-96"});
-  EXPECT_EQ(options.optimizer, "muon");
+  EXPECT_EQ(to_string(*options.optimizer), "muon");
   EXPECT_EQ(options.epochs, 37);
   EXPECT_EQ(options.batch_size, 512);
   EXPECT_EQ(options.augment, "crop=4,reflect,alternating-flip,cutout=12");
   // Of the script: rates for sums of losses, as sums over steps with Nesterov's momentum.
-  const double rate = 9 / (1024 * (1 + 1 / (1 - *options.sgd_momentum)));
-  EXPECT_NEAR(*options.sgd_lr, rate, 0.005 * rate);
+  const double rate = 9 / (1024 * (1 + 1 / (1 - std::get<MuonOptions>(*options.optimizer).sgd_momentum)));
+  EXPECT_NEAR(std::get<MuonOptions>(*options.optimizer).sgd_lr, rate, 0.005 * rate);
   EXPECT_NEAR(*options.bias_lr, 64 * rate, 0.01 * 64 * rate);
   // The logits of speedrun are divided by 256, and those of speedrun-96 by 9. The rates have nearly the same effect on
   // them.
-  const double effect = *resolved({.model = "speedrun"}).sgd_lr / (256.0 * 256);
-  EXPECT_NEAR(*options.sgd_lr / (9.0 * 9), effect, 0.5 * effect);
+  const double effect =
+      std::get<MuonOptions>(*resolved({.model = "speedrun"}).optimizer).sgd_lr / (256.0 * 256);
+  EXPECT_NEAR(std::get<MuonOptions>(*options.optimizer).sgd_lr / (9.0 * 9), effect, 0.5 * effect);
   EXPECT_DOUBLE_EQ(*options.weight_decay * *options.lr, 2e-6 * 512);
   EXPECT_EQ(resolved({.model = "speedrun-96", .lr_rule = "sqrt"}).lr_base_batch, 512);
   EXPECT_EQ(resolved({.model = "speedrun-96", .max_steps = 9}).epochs, 0);
@@ -184,14 +191,14 @@ TEST(Recipe, FlagsAndOtherOptimizersReplaceIt) {
   const TrainOptions given = resolved({.model = "speedrun", .batch_size = 500, .lr = 0.1, .tta = false});
   EXPECT_DOUBLE_EQ(*given.weight_decay * *given.lr, 0.001);
   EXPECT_FALSE(*given.tta);
-  const TrainOptions sgd = resolved({.model = "speedrun", .optimizer = "sgd"});
+  const TrainOptions sgd = resolved({.model = "speedrun", .optimizer = SgdOptions()});
   EXPECT_EQ(sgd.lr, 0.2);
   EXPECT_EQ(sgd.loss_reduction, "mean");
   EXPECT_EQ(sgd.freeze, "none");
   EXPECT_EQ(sgd.bias_lr, std::nullopt) << "that of --lr";
-  EXPECT_EQ(resolved({}).optimizer, "sgd");
-  EXPECT_EQ(resolved({.optimizer = "muon"}).bias_lr, 0.2) << "that of --sgd-lr";
-  EXPECT_EQ(resolved({.model = "speedrun", .overfit_batch = true}).optimizer, "sgd");
+  EXPECT_EQ(to_string(*resolved({}).optimizer), "sgd");
+  EXPECT_EQ(resolved({.optimizer = MuonOptions()}).bias_lr, 0.2) << "that of --sgd-lr";
+  EXPECT_EQ(to_string(*resolved({.model = "speedrun", .overfit_batch = true}).optimizer), "sgd");
 }
 
 }  // namespace

@@ -97,16 +97,14 @@ TEST(RecipeStep, Speedrun96MatchesPyTorch) {
 
 TEST(RecipeStep, SgdWithRatesOfItsGroupsMatchesPyTorch) {
   expect_steps("speedrun-small-sgd", models::speedrun_small(), 16, 4, 1e-10,
-               {.optimizer = "sgd",
+               {.optimizer = SgdOptions{.momentum = 0.85},
                 .lr = 0.002,
                 .bias_lr = 0.02,
-                .momentum = 0.85,
                 .weight_decay = 2e-6 * 16 / 0.002,
                 .decay_biases = true,
                 .label_smoothing = 0.2,
                 .loss_reduction = "sum",
-                .schedule = "linear",
-                .warmup = 0,
+                .schedule = LinearSchedule{.warmup = 0},
                 .freeze = "whiten=3",
                 .lr_for = "head=0.05"});
 }

@@ -20,6 +20,7 @@
 #include "convoy/models/models.h"
 #include "tests/comm/rank_threads.h"
 #include "tests/testing/support/errors.h"
+#include "tests/testing/support/make_optimizer.h"
 
 namespace convoy::testing {
 namespace {
@@ -58,7 +59,7 @@ class Training {
       groups = shards_->pieces_of(groups_);
     }
     before_optimizer_ = in_use();
-    optimizer_ = optim::make_optimizer(plan.optimizer, groups);
+    optimizer_ = make_optimizer(plan.optimizer, groups);
     optimizer_memory_ = in_use() - before_optimizer_;
     if (plan_.zero > 0) {
       sharded_ = std::make_unique<dist::ShardedOptimizer>(*optimizer_, groups_, *shards_, comm);

@@ -15,6 +15,7 @@
 #include "convoy/engine/optim/optimizer.h"
 #include "convoy/kernels/base/random.h"
 #include "tests/comm/rank_threads.h"
+#include "tests/testing/support/make_optimizer.h"
 
 namespace convoy::testing {
 namespace {
@@ -50,8 +51,7 @@ class Net {
                                            {"fc", std::make_shared<nn::Linear>(4, kClasses)}});
     root_->initialize(seed);
     root_->to(DType::f64);
-    optimizer_ =
-        optim::make_optimizer("sgd", optim::decay_groups(root_->parameters(), 1e-3), {.momentum = 0.9});
+    optimizer_ = make_optimizer("sgd", optim::decay_groups(root_->parameters(), 1e-3));
   }
 
   nn::Module& root() { return *root_; }

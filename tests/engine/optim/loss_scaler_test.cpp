@@ -9,6 +9,7 @@
 #include "convoy/engine/ops/ops.h"
 #include "convoy/engine/optim/optimizer.h"
 #include "convoy/kernels/base/check.h"
+#include "tests/testing/support/make_optimizer.h"
 
 namespace convoy {
 namespace {
@@ -37,7 +38,7 @@ optim::LossScaler make_scaler(const optim::LossScaleSettings& settings = {}) {
 
 std::unique_ptr<optim::Optimizer> make(const std::string& name,
                                        const std::vector<nn::NamedParameter>& parameters) {
-  return optim::make_optimizer(name, optim::decay_groups(parameters, 0.01));
+  return testing::make_optimizer(name, optim::decay_groups(parameters, 0.01));
 }
 
 class ScaledStep : public ::testing::TestWithParam<const char*> {};

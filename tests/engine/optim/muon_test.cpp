@@ -13,6 +13,7 @@
 #include "convoy/kernels/base/check.h"
 #include "tests/engine/optim/random_values.h"
 #include "tests/testing/support/errors.h"
+#include "tests/testing/support/make_optimizer.h"
 
 namespace convoy {
 namespace {
@@ -371,7 +372,7 @@ TEST(Muon, RejectsInvalidSettings) {
   const nn::NamedParameter vector = parameter("v", {4}, nn::ParameterKind::weight);
   EXPECT_THAT(message_of<UsageError>([&] { optim::Muon{one_matrix(vector)}; }),
               HasSubstr("v has the shape [4], expected a matrix: at least two axes"));
-  EXPECT_THAT(message_of<UsageError>([&] { optim::make_optimizer("muon", {{.parameters = {p}}}); }),
+  EXPECT_THAT(message_of<UsageError>([&] { testing::make_optimizer("muon", {{.parameters = {p}}}); }),
               HasSubstr("muon: found no matrix, expected a filter or a weight other than the head"));
 }
 

@@ -12,6 +12,7 @@
 #include "convoy/engine/nn/layers.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/engine/optim/optimizer.h"
+#include "tests/testing/support/make_optimizer.h"
 
 namespace convoy::testing {
 
@@ -27,7 +28,7 @@ class TinyTraining {
       : net(make_net(classes)), classes_(classes) {
     net->initialize(seed);
     net->to(dtype);
-    optimizer = optim::make_optimizer(optimizer_name, optim::decay_groups(net->parameters(), 1e-3));
+    optimizer = make_optimizer(optimizer_name, optim::decay_groups(net->parameters(), 1e-3));
   }
 
   /// Runs the training step `number`. With `compute`, the images have this type, and so the layers compute in
