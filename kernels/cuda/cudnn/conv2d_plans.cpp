@@ -20,9 +20,6 @@
 namespace convoy::kernels {
 namespace {
 
-constexpr std::string_view kImplicitGemm = "implicit_gemm";
-constexpr std::string_view kSeparate = "separate";
-constexpr std::string_view kPadded = "padded";
 constexpr std::int64_t kTensorCoreDepth = 16;  // channels that a tensor core multiplies at a time
 constexpr std::int64_t kChannelUnit = 32;      // multiples of it have kernels for Hopper GPUs
 constexpr std::size_t kAnyWorkspace = std::numeric_limits<std::size_t>::max();
@@ -108,18 +105,34 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::choose(CudaStream& stream, const 
     if (const auto own = own_kernel(stream, problem)) return own;
   if (options.deterministic) return std::nullopt;
   if (const auto stored = stream.algorithm_cache().find(key_of(stream, problem))) {
-    if (problem.has_epilogue() && *stored == kSeparate)
-      return Entry{.method = Method::separate, .is_final = true};
-    if (*stored == kPadded && padded_problem(problem))
-      return Entry{.method = Method::padded, .is_final = true};
-    if (*stored == kImplicitGemm && options.convolutions != Convolutions::cudnn &&
-        implicit_gemm::supports(stream, problem))
-      return Entry{.method = Method::implicit_gemm, .is_final = true};
+    for (const Entry& entry : alternatives(stream, problem))
+      if (entry.to_text() == *stored) return entry;
     auto plan = restored(stream, problem, *stored);
     if (plan && !has_failed(problem, *plan))
       return Entry{.plan = std::make_shared<const CudnnPlan>(*std::move(plan)), .is_final = true};
   }
   return stream.autotune() ? fastest(stream, problem, arrays) : std::nullopt;
+}
+
+std::string Conv2dPlans::Entry::to_text() const {
+  switch (method) {
+    case Method::plan: return plan->to_text();
+    case Method::implicit_gemm: return "implicit_gemm";
+    case Method::separate: return "separate";
+    case Method::padded: return "padded";
+    case Method::loops: return "loops";
+  }
+  return "";
+}
+
+std::vector<Conv2dPlans::Entry> Conv2dPlans::alternatives(const CudaStream& stream,
+                                                          const Conv2dProblem& problem) {
+  std::vector<Entry> all;
+  if (problem.has_epilogue()) all.push_back({.method = Method::separate, .is_final = true});
+  if (stream.cuda_options().convolutions != Convolutions::cudnn && implicit_gemm::supports(stream, problem))
+    all.push_back({.method = Method::implicit_gemm, .is_final = true});
+  if (padded_problem(problem)) all.push_back({.method = Method::padded, .is_final = true});
+  return all;
 }
 
 std::optional<Conv2dPlans::Entry> Conv2dPlans::own_kernel(const CudaStream& stream,
@@ -177,12 +190,9 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::fastest(CudaStream& stream, const
         entries.push_back({.plan = std::make_shared<const CudnnPlan>(std::move(plan)), .is_final = true});
     if (!entries.empty()) break;
   }
-  if (problem.has_epilogue()) entries.push_back({.method = Method::separate, .is_final = true});
-  if (flops_of(problem) >= stream.local<implicit_gemm::MinimumFlops>().value) {
-    if (stream.cuda_options().convolutions != Convolutions::cudnn && implicit_gemm::supports(stream, problem))
-      entries.push_back({.method = Method::implicit_gemm, .is_final = true});
-    if (padded_problem(problem)) entries.push_back({.method = Method::padded, .is_final = true});
-  }
+  const bool is_large = flops_of(problem) >= stream.local<implicit_gemm::MinimumFlops>().value;
+  for (const Entry& entry : alternatives(stream, problem))
+    if (is_large || entry.method == Method::separate) entries.push_back(entry);
 
   std::vector<cuda::Candidate> candidates;
   for (const Entry& entry : entries)
@@ -198,13 +208,8 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::fastest(CudaStream& stream, const
   const auto best = std::min_element(ms.begin(), ms.end());
   if (best == ms.end() || std::isinf(*best)) return std::nullopt;
   const Entry& fastest = entries[static_cast<std::size_t>(best - ms.begin())];
-  const std::string key = key_of(stream, problem);
-  switch (fastest.method) {
-    case Method::implicit_gemm: stream.algorithm_cache().insert(key, std::string(kImplicitGemm)); break;
-    case Method::separate: stream.algorithm_cache().insert(key, std::string(kSeparate)); break;
-    case Method::padded: stream.algorithm_cache().insert(key, std::string(kPadded)); break;
-    default: stream.algorithm_cache().insert(key, fastest.plan->to_text(), fastest.plan->code());
-  }
+  stream.algorithm_cache().insert(key_of(stream, problem), fastest.to_text(),
+                                  fastest.plan != nullptr ? fastest.plan->code() : "");
   return fastest;
 }
 
@@ -323,12 +328,11 @@ void Conv2dPlans::report(CudaStream& stream, const Conv2dProblem& problem, const
     failures.first =
         fmt::format("no engine of {} computes {} on cuda:{}{}{}", cudnn_version_text(),
                     key_of(stream, problem), stream.device(), reason.empty() ? "" : ": ", reason);
-  stream.warn(fmt::format("{}; {}", failures.first,
-                          entry.method == Method::plan            ? entry.plan->to_text() + " replaces it"
-                          : entry.method == Method::implicit_gemm ? "implicit_gemm replaces it"
-                          : entry.method == Method::separate      ? "bias and ReLU run after the convolution"
-                          : entry.method == Method::padded ? "a convolution of padded copies replaces it"
-                                                           : "plain loops compute it, which are slow"));
+  const std::string instead = entry.method == Method::separate ? "bias and ReLU run after the convolution"
+                              : entry.method == Method::padded ? "a convolution of padded copies replaces it"
+                              : entry.method == Method::loops  ? "plain loops compute it, which are slow"
+                                                               : entry.to_text() + " replaces it";
+  stream.warn(fmt::format("{}; {}", failures.first, instead));
 }
 
 }  // namespace convoy::kernels

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "convoy/kernels/base/lru_cache.h"
 #include "convoy/kernels/cuda/cudnn/conv2d_graph.h"
@@ -56,6 +57,9 @@ class Conv2dPlans {
     Plan plan = nullptr;         // of Method::plan
     bool is_final = false;       // false: a first guess, which an autotuned plan may replace
     std::uint64_t revision = 0;  // revision of stream.algorithm_cache() at the last lookup
+
+    /// Returns the value for the algorithm cache.
+    std::string to_text() const;
   };
   enum class Outcome : std::uint8_t { enqueued, no_memory, failed };
   /// The plans of a problem that could not run.
@@ -72,6 +76,8 @@ class Conv2dPlans {
   /// Return an entry by rule 1 or 2, and by rule 2. Return nullopt if there is none.
   std::optional<Entry> choose(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays);
   std::optional<Entry> fastest(CudaStream& stream, const Conv2dProblem& problem, Conv2dArrays arrays);
+  /// Returns the entries of the methods other than a plan that may compute the problem.
+  static std::vector<Entry> alternatives(const CudaStream& stream, const Conv2dProblem& problem);
   /// Returns the entry of this project's kernel, for the problem or for padded copies. Returns nullopt if
   /// there is none.
   static std::optional<Entry> own_kernel(const CudaStream& stream, const Conv2dProblem& problem);

@@ -426,15 +426,14 @@ void batch_norm_backward(CudaStream& stream, const BatchNorm& norm, const Backwa
 
 void sync_batch_norm_sums(CudaStream& stream, const BatchNorm& norm, const BackwardArrays& arrays,
                           const SavedStatistics& saved, View sums, const BatchNormGradients& gradients) {
-  with_backward(stream,
-                {norm, arrays, &saved, {.gamma = gradients.gamma, .beta = gradients.beta}, sums.as<double>()},
+  with_backward(stream, {norm, arrays, &saved, {{}, {}, gradients.gamma, gradients.beta}, sums.as<double>()},
                 [](const auto& backward) { backward.put_channel_gradients(); });
 }
 
 void sync_batch_norm_backward(CudaStream& stream, const BatchNorm& norm, const BackwardArrays& arrays,
                               const SavedStatistics& saved, ConstView sums,
                               const BatchNormGradients& gradients) {
-  with_backward(stream, {norm, arrays, &saved, {.x = gradients.x, .residual = gradients.residual}},
+  with_backward(stream, {norm, arrays, &saved, {gradients.x, gradients.residual, {}, {}}},
                 [&](const auto& backward) {
                   if (gradients.x.wanted()) backward.put_factors(sums.as<double>());
                   backward.put_data_gradients();

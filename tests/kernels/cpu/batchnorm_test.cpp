@@ -194,28 +194,6 @@ TEST(BatchNorm, BackwardEqualsItsFormula) {
       }
 }
 
-// Checks the formula with central differences of <y, dy> along each x with step h. Their error is of the
-// order h^2 = 1e-8.
-TEST(BatchNorm, BackwardMatchesCentralDifferences) {
-  CpuStream stream({.threads = 1});
-  Norm<double> norm(7, 3);
-  norm.forward(stream);
-  norm.backward(stream, GradMode::overwrite);
-  const Array<double> dx = norm.dx;
-  constexpr double kStep = 1e-4;
-  for (std::size_t e = 0; e < norm.x.size(); ++e) {
-    const double x = norm.x[e];
-    norm.x[e] = x + kStep;
-    norm.forward(stream);
-    const double above = testing::dot(norm.y, norm.dy);
-    norm.x[e] = x - kStep;
-    norm.forward(stream);
-    const double below = testing::dot(norm.y, norm.dy);
-    norm.x[e] = x;
-    EXPECT_NEAR(dx[e], (above - below) / (2 * kStep), 1e-6) << e;
-  }
-}
-
 TEST(BatchNorm, DoesNotWriteUnwantedGradients) {
   CpuStream stream({.threads = 2});
   Norm<float> norm(40, 18);
