@@ -44,20 +44,26 @@ Failure to_failure(const std::exception_ptr& exception) {
   }
 }
 
-int run_main(const char* program, const std::function<int()>& body) {
+void prepare_program() {
   // With SIGXFSZ ignored, exceeding the file size limit (`ulimit -f`) is an error of write(), like a full
   // disk.
   std::signal(SIGXFSZ, SIG_IGN);
-  try {
-    use_cpu_level_of_environment();
-    return body();
-  } catch (const ReportedError& error) {
-    return static_cast<int>(error.code());
-  } catch (const std::exception&) {
-    const Failure failure = to_failure(std::current_exception());
-    print_error(program, failure.what, launched_rank());
-    return static_cast<int>(failure.code);
-  }
+  use_cpu_level_of_environment();
+}
+
+int report_failure(const char* program) try { throw; } catch (const ReportedError& error) {
+  return static_cast<int>(error.code());
+} catch (const std::exception&) {
+  const Failure failure = to_failure(std::current_exception());
+  print_error(program, failure.what, launched_rank());
+  return static_cast<int>(failure.code);
+}
+
+int run_main(const char* program, const std::function<int()>& body) try {
+  prepare_program();
+  return body();
+} catch (const std::exception&) {
+  return report_failure(program);
 }
 
 }  // namespace convoy

@@ -72,14 +72,19 @@ data::DataSet read_stripes(const std::filesystem::path&, const data::ReadOptions
           .warnings = {}};
 }
 
+/// Prints the accuracy of each evaluation that is better than all before.
+class BestPrinter final : public training::Callback {
+  void on_evaluation(const training::EvaluationResult& result) override {
+    if (result.is_best)
+      fmt::print("best so far after step {}: {:.1f}%\n", result.step, 100 * result.accuracy);
+  }
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
   models::add({.name = "gated", .make = make_gated});
   data::add({.name = "stripes", .read = read_stripes, .image_shape = {16, 16, 1}, .classes = 3});
-  TrainerCallbacks callbacks;
-  callbacks.on_evaluation = [](std::int64_t step, const Evaluation& evaluation, bool is_best) {
-    if (is_best) fmt::print("best so far after step {}: {:.1f}%\n", step, 100 * evaluation.accuracy);
-  };
-  return run_program(argc, argv, callbacks);
+  BestPrinter printer;
+  return run_program(argc, argv, {&printer});
 }

@@ -12,9 +12,9 @@
 #include <numeric>
 
 #include "convoy/apps/common/compute.h"
-#include "convoy/apps/common/counted.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/run_main.h"
+#include "convoy/apps/common/text.h"
 #include "convoy/apps/programs/npy.h"
 #include "convoy/apps/programs/predictions.h"
 #include "convoy/apps/programs/programs.h"

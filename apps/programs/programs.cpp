@@ -5,7 +5,7 @@
 
 namespace convoy {
 
-int run_program(int argc, char** argv, const TrainerCallbacks& callbacks) {
+int run_program(int argc, char** argv, const std::vector<training::Callback*>& callbacks) {
   const std::string name = std::filesystem::path(argv[0]).filename().string();
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "evaluate") return run_evaluate_program(name + " evaluate", argc - 1, argv + 1);

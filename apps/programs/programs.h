@@ -10,8 +10,11 @@
 // thread.
 #pragma once
 
-#include "convoy/apps/train/callbacks.h"
+#include <string>
+#include <vector>
+
 #include "convoy/datasets/formats/registry.h"
+#include "convoy/engine/training/callback.h"
 #include "convoy/models/models.h"
 
 namespace convoy {
@@ -19,11 +22,12 @@ namespace convoy {
 /// Runs convoy-train and returns its exit code. If the first argument is "evaluate", "predict" or "export",
 /// runs convoy-evaluate, convoy-predict or convoy-export with the others, so that they know the models that
 /// were added. Prints errors, as one line on stderr. Calls `callbacks` on rank 0, after the program's own.
-int run_program(int argc, char** argv, const TrainerCallbacks& callbacks = {});
+int run_program(int argc, char** argv, const std::vector<training::Callback*>& callbacks = {});
 
 /// Runs convoy-train and returns its exit code. Errors and help begin with `name`. Calls `callbacks` as
 /// run_program() does.
-int run_train_program(const std::string& name, int argc, char** argv, const TrainerCallbacks& callbacks = {});
+int run_train_program(const std::string& name, int argc, char** argv,
+                      const std::vector<training::Callback*>& callbacks = {});
 /// Runs convoy-evaluate and returns its exit code. Errors and help begin with `name`.
 int run_evaluate_program(const std::string& name, int argc, char** argv);
 /// Runs convoy-predict and returns its exit code. Errors and help begin with `name`.

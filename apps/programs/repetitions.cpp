@@ -6,8 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "convoy/apps/train/report/reporter.h"
 #include "convoy/apps/train/report/run_directory.h"
-#include "convoy/apps/train/report/run_log.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 

@@ -3,26 +3,27 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "convoy/apps/common/counted.h"
 #include "convoy/apps/common/cpu_level/cpu_level.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/common/signals.h"
+#include "convoy/apps/common/text.h"
 #include "convoy/apps/programs/library_loading.h"
 #include "convoy/apps/programs/programs.h"
 #include "convoy/apps/programs/repetitions.h"
 #include "convoy/apps/ranks/cluster.h"
 #include "convoy/apps/ranks/job.h"
 #include "convoy/apps/ranks/local_ranks.h"
+#include "convoy/apps/train/continuation/continuation.h"
 #include "convoy/apps/train/deepspeed_config.h"
 #include "convoy/apps/train/report/reporter.h"
 #include "convoy/apps/train/report/run_directory.h"
+#include "convoy/apps/train/report/run_summary.h"
 #include "convoy/apps/train/report/samples.h"
 #include "convoy/apps/train/trace.h"
 #include "convoy/comm/core/corruption_error.h"
 #include "convoy/comm/parallel/broadcast.h"
-#include "convoy/datasets/loader/sampler.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/printable.h"
 #include "convoy/kernels/runtime/library_versions.h"
@@ -110,32 +111,6 @@ std::optional<std::string> cpu_level_warning(const Setup& setup, const io::Check
       checkpoint.path.string(), trained->second, cpu_level());
 }
 
-enum class StartMode { new_run, resumed, complete };
-
-/// Loads the checkpoint to resume from on rank 0, or the training that it has `kept`, and broadcasts the state
-/// to all ranks. `directory` is null on other ranks. Appends to `warnings`. Collective.
-StartMode begin(Trainer& trainer, const Setup& setup, const RunDirectory* directory, Job& job,
-                const std::optional<KeptTraining>& kept, std::vector<std::string>& warnings) {
-  std::string mode = "new_run";
-  if (kept) {
-    trainer.adopt(*kept);
-    mode = "resumed";
-  } else if (directory != nullptr && directory->checkpoint()) {
-    const auto add = [&](const std::vector<std::string>& more) {
-      warnings.insert(warnings.end(), more.begin(), more.end());
-    };
-    const io::Checkpoint& checkpoint = *directory->checkpoint();
-    add(compare_flags(stored_flags_for(setup, checkpoint), flags_by_name(setup.config), checkpoint.path));
-    if (auto warning = trainer.resume(checkpoint)) warnings.push_back(std::move(*warning));
-    if (auto warning = cpu_level_warning(setup, checkpoint)) warnings.push_back(std::move(*warning));
-    mode = trainer.finished() && read_result(directory->path("log.jsonl")) ? "complete" : "resumed";
-  }
-  if (dist::Communicator* comm = job.control()) mode = dist::broadcast_text(*comm, mode);
-  if (mode == "complete") return StartMode::complete;
-  trainer.broadcast_state();
-  return mode == "resumed" ? StartMode::resumed : StartMode::new_run;
-}
-
 /// Returns this rank's warnings and, on rank 0, also those that only other ranks have. Collective.
 std::vector<std::string> with_other_ranks(std::vector<std::string> warnings, Job& job) {
   using Json = nlohmann::json;
@@ -149,168 +124,207 @@ std::vector<std::string> with_other_ranks(std::vector<std::string> warnings, Job
   return warnings;
 }
 
-/// Returns a warning if the batch norms of a rank see few samples at a time.
-std::optional<std::string> batch_norm_warning(const Setup& setup, int world_size) {
-  constexpr std::int64_t kMinSamples = 16;
-  const TrainOptions& options = setup.options;
-  if (world_size == 1 || options.sync_bn || !models::find(options.model).has_batch_norm) return std::nullopt;
-  const std::int64_t batch = std::min(*options.batch_size, setup.data.train.size());
-  const data::BatchPlan plan{.samples = batch,
-                             .global_batch = batch,
-                             .micro_batch = options.micro_batch_size,
-                             .rank = world_size - 1,
-                             .world_size = world_size};
-  const std::int64_t samples = plan.positions(0, plan.micro_batches(0) - 1).size();
-  if (samples >= kMinSamples) return std::nullopt;
-  return fmt::format(
-      "each batch norm computes its statistics over {} samples, one rank's shard of --batch-size {}; "
-      "--sync-bn uses the samples of all ranks",
-      samples, *options.batch_size);
+/// One training of a rank in its present group.
+class Training {
+ public:
+  /// `directory` is null on ranks other than 0, `continuation` if the training cannot continue in another group.
+  /// Appends the warnings of the setup. All references must outlive this object. Collective.
+  Training(const std::string& program, const Setup& setup, const RunDirectory* directory, Job& job,
+           Continuation* continuation);
+
+  /// Loads the checkpoint to resume from on rank 0, or the state of `continuation` if the training `continues`, and
+  /// prints what begins. Returns an exit code if there is nothing to train. Collective.
+  std::optional<int> start(bool continues, const std::vector<training::Callback*>& callbacks);
+  Trainer& trainer() { return trainer_; }
+  /// Makes the evaluations at the end, unless a signal has stopped the training. Returns the signal, also if it comes
+  /// now; 0: none. Collective.
+  int evaluate(int signal);
+  /// Writes and prints the result. Returns the exit code: 0, or 128 + the number of the signal that stopped the training.
+  int finish(int signal);
+
+ private:
+  enum class StartMode { new_run, resumed, complete };
+
+  TrainContext make_context(Continuation* continuation);
+  StartMode load(bool continues);
+
+  const std::string& program_;
+  const Setup& setup_;
+  const TrainOptions& options_;
+  const RunDirectory* directory_;
+  Job& job_;
+  Continuation* continuation_;
+  io::CheckpointDirectory checkpoints_;
+  Profiler profiler_;
+  Trainer trainer_;
+  PlanCache plans_;
+  std::vector<std::string> warnings_;
+  std::optional<Reporter> reporter_;              // on rank 0
+  std::optional<Evaluation> of_test_, of_views_;  // at the end, besides the evaluations of the training
+  std::chrono::duration<double> views_time_{};
+};
+
+Training::Training(const std::string& program, const Setup& setup, const RunDirectory* directory, Job& job,
+                   Continuation* continuation)
+    : program_(program),
+      setup_(setup),
+      options_(setup.options),
+      directory_(directory),
+      job_(job),
+      continuation_(continuation),
+      checkpoints_(std::filesystem::path(*options_.out) / "checkpoints"),
+      trainer_(make_context(continuation)),
+      plans_(options_.compute.deterministic ? "none" : options_.compute.plan_cache, setup.device),
+      warnings_(setup.warnings) {
+  const auto add = [&](std::optional<std::string> warning) {
+    if (warning) warnings_.push_back(std::move(*warning));
+  };
+  add(plans_.load());
+  add(batch_size_warning(setup));
+  add(batch_norm_warning(setup, job.info().world_size));
+  add(oversubscription_warning(job, setup.device));
 }
 
-/// Returns a warning if a batch has more samples than the training set.
-std::optional<std::string> batch_size_warning(const Setup& setup) {
-  const std::int64_t images = setup.data.train.size();
-  if (setup.options.overfit_batch || *setup.options.batch_size <= images) return std::nullopt;
-  return fmt::format(
-      "--batch-size {} is more than the {}, so each step is an epoch, which ends with an evaluation "
-      "and a checkpoint; lower --batch-size",
-      *setup.options.batch_size, counted(images, "training image"));
-}
-
-/// Runs the training. Returns 0, or 128 + the number of the signal that stopped it. `directory` is null on
-/// ranks other than 0. `kept` is the training to continue, if there is one. If a peer fails and the training
-/// can continue on the other ranks, stores it in `kept` and returns nullopt.
-std::optional<int> train(const std::string& program, const Setup& setup, const RunDirectory* directory,
-                         Job& job, const TrainerCallbacks& callbacks, std::optional<KeptTraining>& kept) {
-  const TrainOptions& options = setup.options;
-  const bool first = job.is_first();
-  io::CheckpointDirectory checkpoints(std::filesystem::path(*options.out) / "checkpoints");
-  checkpoints.set_keep_last(static_cast<int>(options.keep_last));
-  checkpoints.set_keep_best(options.keep_best);
-  Profiler profiler;
-  profiler.enable(!options.trace.empty());
-  TrainerParts parts{.model = setup.model,
-                     .device = setup.device,
-                     .data = setup.data,
-                     .transform = setup.transform,
-                     .checkpoints = checkpoints,
-                     .extra = {{"config", setup.config}, {"version", kVersion}, {"cpu_level", cpu_level()}},
-                     .profiler = &profiler,
-                     .stop_signal = StopSignals::received,
-                     .gradients = job.gradients(),
-                     .control = job.control(),
-                     .statistics = options.sync_bn ? job.statistics() : nullptr,
-                     .plane = &job.control_plane(),
-                     .may_regroup = job.can_regroup()};
-  const bool may_regroup = parts.may_regroup;
+TrainContext Training::make_context(Continuation* continuation) {
+  profiler_.enable(!options_.trace.empty());
+  checkpoints_.set_keep_last(static_cast<int>(options_.keep_last));
+  checkpoints_.set_keep_best(options_.keep_best);
+  TrainContext context{
+      .options = options_,
+      .model = setup_.model,
+      .device = setup_.device,
+      .data = setup_.data,
+      .transform = setup_.transform,
+      .checkpoints = checkpoints_,
+      .extra = {{"config", setup_.config}, {"version", kVersion}, {"cpu_level", cpu_level()}},
+      .profiler = &profiler_,
+      .stop_signal = StopSignals::received,
+      .gradients = job_.gradients(),
+      .control = job_.control(),
+      .statistics = options_.sync_bn ? job_.statistics() : nullptr,
+      .observer = &job_.control_plane(),
+      .continuation = continuation};
   write_input_spec(
-      {setup.data.name, setup.data.classes, setup.data.image_shape(), setup.transform.evaluation()},
-      parts.extra);
-  Trainer trainer(options, std::move(parts));
+      {setup_.data.name, setup_.data.classes, setup_.data.image_shape(), setup_.transform.evaluation()},
+      context.extra);
+  return context;
+}
 
-  PlanCache plans(options.compute.deterministic ? "none" : options.compute.plan_cache, setup.device);
-  std::vector<std::string> warnings = setup.warnings;
-  if (auto warning = plans.load()) warnings.push_back(std::move(*warning));
-  if (auto warning = batch_size_warning(setup)) warnings.push_back(std::move(*warning));
-  if (auto warning = batch_norm_warning(setup, job.info().world_size))
-    warnings.push_back(std::move(*warning));
-  if (auto warning = oversubscription_warning(job, setup.device)) warnings.push_back(std::move(*warning));
+Training::StartMode Training::load(bool continues) {
+  std::string mode = "new_run";
+  if (continues) {
+    continuation_->adopt(trainer_);
+    mode = "resumed";
+  } else if (directory_ != nullptr && directory_->checkpoint()) {
+    const auto add = [&](const std::vector<std::string>& more) {
+      warnings_.insert(warnings_.end(), more.begin(), more.end());
+    };
+    const io::Checkpoint& checkpoint = *directory_->checkpoint();
+    add(compare_flags(stored_flags_for(setup_, checkpoint), flags_by_name(setup_.config), checkpoint.path));
+    if (auto warning = trainer_.resume(checkpoint)) warnings_.push_back(std::move(*warning));
+    if (auto warning = cpu_level_warning(setup_, checkpoint)) warnings_.push_back(std::move(*warning));
+    mode = trainer_.finished() && read_result(directory_->path("log.jsonl")) ? "complete" : "resumed";
+  }
+  if (dist::Communicator* comm = job_.control()) mode = dist::broadcast_text(*comm, mode);
+  if (mode == "complete") return StartMode::complete;
+  trainer_.broadcast_state();
+  return mode == "resumed" ? StartMode::resumed : StartMode::new_run;
+}
 
-  if (first && !kept && !options.quiet) print_table(describe(setup, trainer.total_steps(), job));
-  if (options.dry_run) {
-    const double loss = trainer.try_batch();
+std::optional<int> Training::start(bool continues, const std::vector<training::Callback*>& callbacks) {
+  const bool first = job_.is_first(), prints = first && !options_.quiet;
+  if (prints && !continues) print_table(describe(setup_, trainer_.total_steps(), job_));
+  if (options_.dry_run) {
+    const double loss = trainer_.try_batch();
     if (first) fmt::print("dry run: the loss of one batch is {:.4f}; nothing was written\n", loss);
     return 0;
   }
-  if (directory != nullptr)
-    warnings.insert(warnings.end(), directory->warnings().begin(), directory->warnings().end());
-  const StartMode mode = begin(trainer, setup, directory, job, kept, warnings);
-  warnings = with_other_ranks(std::move(warnings), job);
+  if (directory_ != nullptr)
+    warnings_.insert(warnings_.end(), directory_->warnings().begin(), directory_->warnings().end());
+  const StartMode mode = load(continues);
+  warnings_ = with_other_ranks(std::move(warnings_), job_);
   if (mode == StartMode::complete) {
     if (!first) return 0;
     fmt::print("this training is complete, nothing to do\n");
-    print_result(*read_result(directory->path("log.jsonl")), directory->out().string(), program);
+    print_result(*read_result(directory_->path("log.jsonl")), directory_->out().string(), program_);
     return 0;
   }
-  if (first && !options.quiet && kept)
-    fmt::print("continuing after step {} with {} {}\n", trainer.state().step, job.info().world_size,
-               job.is_alone() ? "rank" : "ranks");
-  else if (first && !options.quiet && mode == StartMode::resumed)
-    fmt::print("resuming from {}\n", directory->checkpoint()->path.string());
+  const std::int64_t step = trainer_.step();
+  if (prints && continues)
+    fmt::print("continuing after step {} with {} {}\n", step, job_.info().world_size,
+               job_.is_alone() ? "rank" : "ranks");
+  else if (prints && mode == StartMode::resumed)
+    fmt::print("resuming from {}\n", directory_->checkpoint()->path.string());
 
   // Before the training, to fail early if the file cannot be written.
-  write_trace(profiler, job.control(), options.trace);
-  start_trace(profiler, job.control());
-  std::optional<Reporter> reporter;
+  write_trace(profiler_, job_.control(), options_.trace);
+  start_trace(profiler_, job_.control());
   if (first) {
-    directory->create();
-    const auto resume_step = mode == StartMode::resumed ? std::optional(trainer.state().step) : std::nullopt;
-    reporter.emplace(directory->path("log.jsonl"), resume_step, setup, trainer, job);
-    if (!kept) write_start_files(setup, *directory);
-    reporter->start(setup, trainer, job);
-    for (const std::string& warning : warnings) reporter->warn(warning, trainer.state().step);
+    directory_->create();
+    reporter_.emplace(directory_->path("log.jsonl"),
+                      mode == StartMode::resumed ? std::optional(step) : std::nullopt, setup_, trainer_,
+                      job_);
+    if (!continues) write_start_files(setup_, *directory_);
+    reporter_->log().write("start", start_event(setup_, trainer_, job_));
+    if (!reporter_->log().is_locked())
+      reporter_->on_warning(
+          step,
+          "the file system of --out has no locks: nothing prevents a second training into this directory");
+    for (const std::string& warning : warnings_) reporter_->on_warning(step, warning);
+    trainer_.add(*reporter_);
+    for (training::Callback* callback : callbacks) trainer_.add(*callback);
   }
-
-  if (first) {
-    trainer.add(reporter->callbacks());
-    trainer.add(callbacks);
-  }
-  job.control_plane().set_dump_directory(std::filesystem::path(*options.out) / "post-mortem");
-  const StopSignals signals(/*announces=*/first);
-  int signal = 0;
-  std::optional<Evaluation> of_test, of_views;  // at the end, besides the evaluations of the training
-  std::chrono::duration<double> views_time{};
-  try {
-    signal = trainer.run();
-    if (signal == 0 && setup.data.validation.size() > 0) {
-      of_test = trainer.evaluate_test(/*views=*/false);
-      if (!of_test) signal = trainer.agree_on_stop();
-    }
-    if (signal == 0 && *options.tta) {
-      const auto begin = std::chrono::steady_clock::now();
-      of_views = trainer.evaluate_test(/*views=*/true);
-      views_time = std::chrono::steady_clock::now() - begin;
-      if (!of_views) signal = trainer.agree_on_stop();
-    }
-    job.control_plane().enter(dist::Phase::finish);
-  } catch (const dist::CorruptionError&) {
-    job.report_and_abort();  // it may be this rank's memory that changes bits, so the others continue without it
-  } catch (const PeerError&) {
-    if (!may_regroup || !trainer.can_continue()) job.report_and_abort();
-    job.abandon_group();
-    kept = trainer.abandon();
-    return std::nullopt;
-  } catch (const std::exception&) {
-    job.report_and_abort();  // before the trainer is destroyed, possibly in the middle of a step
-  }
-  write_trace(profiler, job.control(), options.trace);
-  if (!first) return signal == 0 ? 0 : 128 + signal;
-  if (const auto warning = plans.store()) reporter->warn(*warning, trainer.state().step);
-  if (signal != 0) {
-    reporter->stopped(signal, trainer.state().step);
-    return 128 + signal;
-  }
-  nlohmann::ordered_json result = result_of(setup, trainer, job);
-  if (of_test) {
-    result["test_accuracy"] = of_test->accuracy;
-    result["test_loss"] = of_test->loss;
-  }
-  if (of_views) {
-    result["tta_accuracy"] = of_views->accuracy;
-    result["tta_loss"] = of_views->loss;
-    result["tta_seconds"] = views_time.count();
-  }
-  reporter->result(result);
-  print_result(result, directory->out().string(), program);
-  return 0;
+  job_.control_plane().set_dump_directory(std::filesystem::path(*options_.out) / "post-mortem");
+  return std::nullopt;
 }
 
-/// Runs one rank of a training on the data at `location`. `options` must be resolved, and the job connected.
+int Training::evaluate(int signal) {
+  if (signal == 0 && setup_.data.validation.size() > 0) {
+    of_test_ = trainer_.evaluate_test(/*views=*/false);
+    if (!of_test_) signal = trainer_.agree_on_stop();
+  }
+  if (signal == 0 && *options_.tta) {
+    const auto begin = std::chrono::steady_clock::now();
+    of_views_ = trainer_.evaluate_test(/*views=*/true);
+    views_time_ = std::chrono::steady_clock::now() - begin;
+    if (!of_views_) signal = trainer_.agree_on_stop();
+  }
+  job_.control_plane().enter(dist::Phase::finish);
+  return signal;
+}
+
+int Training::finish(int signal) {
+  write_trace(profiler_, job_.control(), options_.trace);
+  const int code = signal == 0 ? 0 : 128 + signal;
+  if (!job_.is_first()) return code;
+  if (const auto warning = plans_.store()) reporter_->on_warning(trainer_.step(), *warning);
+  if (signal != 0) {
+    reporter_->line(
+        fmt::format("stopped by signal {} after step {}; checkpoint saved, continue with --resume auto",
+                    signal, trainer_.step()));
+    return code;
+  }
+  nlohmann::ordered_json result = result_event(setup_, trainer_, job_);
+  if (of_test_) {
+    result["test_accuracy"] = of_test_->accuracy;
+    result["test_loss"] = of_test_->loss;
+  }
+  if (of_views_) {
+    result["tta_accuracy"] = of_views_->accuracy;
+    result["tta_loss"] = of_views_->loss;
+    result["tta_seconds"] = views_time_.count();
+  }
+  reporter_->log().write("result", result);
+  print_result(result, directory_->out().string(), program_);
+  return code;
+}
+
+/// Runs one training of a rank on the data at `location`. If a peer fails and the training can continue on the other
+/// ranks, goes on in their group. Returns the exit code. `options` must be resolved, and the job connected.
 int run_training(const std::string& program, TrainOptions& options, const CommandLine& line,
                  const DeviceContext& device, const DataLocation& location, Job& job,
-                 const TrainerCallbacks& callbacks) {
-  std::optional<RunDirectory> directory;
+                 const std::vector<training::Callback*>& callbacks) {
+  std::optional<RunDirectory> directory;  // on rank 0
   job.control_plane().enter(dist::Phase::load);
   if (job.is_first()) directory.emplace(options);
   const bool resumes = take_from_checkpoint(options, directory ? &*directory : nullptr, job);
@@ -319,36 +333,39 @@ int run_training(const std::string& program, TrainOptions& options, const Comman
   loading.reset();
   job.verify_consistency(consistency_entries_of(setup));
   if (directory && !directory->checkpoint()) initialize_from_data(setup);
-  std::optional<KeptTraining> kept;
-  while (true) {
-    const RunDirectory* const own = directory ? &*directory : nullptr;
-    if (const auto code = train(program, setup, own, job, callbacks, kept)) return *code;
-    job.regroup(kept->points.front().state.step, setup.device);
-    options.resume = "auto";
-    directory.reset();
-    if (job.is_first()) directory.emplace(options);
+  const std::unique_ptr<Continuation> continuation = job.can_regroup() ? make_continuation() : nullptr;
+  std::int64_t kept_step = 0;
+  for (bool continues = false;; continues = true) {
+    if (continues) {
+      job.regroup(kept_step, setup.device);
+      options.resume = "auto";
+      directory.reset();
+      if (job.is_first()) directory.emplace(options);
+    }
+    Training training(program, setup, directory ? &*directory : nullptr, job, continuation.get());
+    if (const std::optional<int> code = training.start(continues, callbacks)) return *code;
+    const StopSignals signals(/*announces=*/job.is_first());
+    int signal = 0;
+    try {
+      signal = training.evaluate(training.trainer().run());
+    } catch (const dist::CorruptionError&) {
+      job.report_and_abort();  // it may be this rank's memory that changes bits, so the others continue without it
+    } catch (const PeerError&) {
+      if (!continuation || !continuation->is_possible(training.trainer())) job.report_and_abort();
+      job.abandon_group();
+      kept_step = continuation->abandon(training.trainer());
+      continue;
+    } catch (const std::exception&) {
+      job.report_and_abort();  // before the trainer is destroyed, possibly in the middle of a step
+    }
+    return training.finish(signal);
   }
 }
 
-/// Runs the trainings of --repeat one after the other. Returns 0, or the code of the training that a signal stopped.
-int run_repetitions(const std::string& program, const TrainOptions& options, const DeviceContext& device,
-                    const DataLocation& location, Job& job, const TrainerCallbacks& callbacks) {
-  const std::vector<TrainOptions> repetitions = repetitions_of(options);
-  if (job.is_first()) check_repetitions(options, repetitions);
-  for (std::size_t i = 0; i < repetitions.size(); ++i) {
-    TrainOptions own = repetitions[i];
-    if (job.is_first() && !own.quiet)
-      fmt::print("{}training {} of {}, --seed {}\n", i == 0 ? "" : "\n", i + 1, repetitions.size(), own.seed);
-    const CommandLine line = train_command_line(own, program);
-    if (const int code = run_training(program, own, line, device, location, job, callbacks)) return code;
-  }
-  if (job.is_first()) report_repetitions(options, repetitions);
-  return 0;
-}
-
-/// Runs one rank of the program, after the rendezvous.
+/// Runs one rank of the program, after the rendezvous: the training, or those of --repeat one after the other. Returns 0,
+/// or the code of the training that a signal stopped.
 int run_rank(const std::string& program, TrainOptions& options, const CommandLine& line, Job& job,
-             const TrainerCallbacks& callbacks) {
+             const std::vector<training::Callback*>& callbacks) {
   // Rank 0 reads the checkpoint, so its --resume counts for ranks without the flag.
   if (dist::Communicator* comm = job.control()) {
     const std::string resume = dist::broadcast_text(*comm, options.resume);
@@ -379,8 +396,18 @@ int run_rank(const std::string& program, TrainOptions& options, const CommandLin
   job.run_on_rank_zero_first([&] { location = locate_data(options.data); });
   options.data.dataset = location.dataset;
   resolve_recipe(options);
-  if (options.repeat > 1) return run_repetitions(program, options, device, location, job, callbacks);
-  return run_training(program, options, line, device, location, job, callbacks);
+  if (options.repeat == 1) return run_training(program, options, line, device, location, job, callbacks);
+  const std::vector<TrainOptions> repetitions = repetitions_of(options);
+  if (job.is_first()) check_repetitions(options, repetitions);
+  for (std::size_t i = 0; i < repetitions.size(); ++i) {
+    TrainOptions own = repetitions[i];
+    if (job.is_first() && !own.quiet)
+      fmt::print("{}training {} of {}, --seed {}\n", i == 0 ? "" : "\n", i + 1, repetitions.size(), own.seed);
+    const CommandLine flags = train_command_line(own, program);
+    if (const int code = run_training(program, own, flags, device, location, job, callbacks)) return code;
+  }
+  if (job.is_first()) report_repetitions(options, repetitions);
+  return 0;
 }
 
 /// Sets the flags of --deepspeed-config. Prints on rank 0 what was taken, and what was not.
@@ -392,7 +419,11 @@ void take_deepspeed_config(const std::string& program, const TrainOptions& optio
     fmt::print(stderr, "{}: warning: {}\n", program, without_control_characters(report.ignored));
 }
 
-int run(const std::string& name, int argc, char** argv, const TrainerCallbacks& callbacks) {
+}  // namespace
+
+int run_train_program(const std::string& name, int argc, char** argv,
+                      const std::vector<training::Callback*>& callbacks) try {
+  prepare_program();
   TrainOptions options;
   CommandLine line = train_command_line(options, name);
   if (!line.parse(argc, argv)) return 0;
@@ -414,12 +445,8 @@ int run(const std::string& name, int argc, char** argv, const TrainerCallbacks& 
     const CommandLine flags = train_command_line(own, name);
     return run_rank(name, own, flags, job, callbacks);
   });
-}
-
-}  // namespace
-
-int run_train_program(const std::string& name, int argc, char** argv, const TrainerCallbacks& callbacks) {
-  return run_main(name.c_str(), [&] { return run(name, argc, argv, callbacks); });
+} catch (const std::exception&) {
+  return report_failure(name.c_str());
 }
 
 }  // namespace convoy

@@ -200,17 +200,10 @@ dist::Communicator* Job::host() {
   return host_.get();
 }
 
-int Job::run(const char* program, const std::function<int()>& body) {
+void Job::start(const char* program) {
   program_ = program;
-  try {
-    run_consistent_check(
-        [&] { wait_for_debugger(program, options_.wait_debugger, *rendezvous_, options_.comm); });
-    return body();
-  } catch (const ReportedError&) {
-    throw;
-  } catch (const std::exception&) {
-    report_and_abort();
-  }
+  run_consistent_check(
+      [&] { wait_for_debugger(program, options_.wait_debugger, *rendezvous_, options_.comm); });
 }
 
 void Job::report(const Failure& failure) const {

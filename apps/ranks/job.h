@@ -48,7 +48,7 @@ std::unique_ptr<dist::Communicator> make_cpu_communicator(const std::string& kin
 class Job {
  public:
   /// Runs the rendezvous with the other ranks. Blocks until all ranks are present. From then on, a failure of
-  /// one rank ends all of them (run()). Throws UsageError for contradictory flags and PeerError if a rank is
+  /// one rank ends all of them (report_and_abort()). Throws UsageError for contradictory flags and PeerError if a rank is
   /// missing at the timeout.
   explicit Job(const JobOptions& options);
   /// Creates the job of a rank from its `rendezvous`. If this rank fails, the job calls `on_failure`, unless
@@ -71,14 +71,13 @@ class Job {
   /// Returns the number of ranks of this host, including this one, that have the same CPU affinity mask.
   int ranks_on_my_cores() const { return ranks_on_my_cores_; }
 
-  /// Waits for the debugger of --wait-debugger, then calls `body` and returns its result. If `body` throws,
-  /// calls report_and_abort().
-  int run(const char* program, const std::function<int()>& body);
+  /// Begins the work of `program`, whose name errors have. Waits for the debugger of --wait-debugger.
+  void start(const char* program);
 
   /// Prints the exception that is being handled with this rank's number, aborts all communicators with it, so
   /// that peers stop waiting for this rank, and throws ReportedError. A rank without peers rethrows the
-  /// exception. run() calls it for exceptions that reach it; a handler inside run() calls it earlier if
-  /// unwinding could block peers.
+  /// exception. LocalRanks::run() calls it for exceptions that reach it; a handler of its function calls it
+  /// earlier if unwinding could block peers.
   [[noreturn]] void report_and_abort();
 
   /// Returns whether the rank can leave a group that has lost a rank, and continue in a new one: it is a process

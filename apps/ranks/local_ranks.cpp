@@ -54,14 +54,6 @@ void check_devices(const JobOptions& options, const ComputeOptions& compute) {
         gpus.count, gpus.count == 1 ? "GPU" : "GPUs", devices);
 }
 
-int run_job(const char* program, Job& job, const std::function<int(Job&)>& body) {
-  return job.run(program, [&] {
-    const int result = body(job);
-    job.finish();
-    return result;
-  });
-}
-
 /// The state that the threads of the ranks share with the thread that waits for them. Thread-safe.
 class RankThreads {
  public:
@@ -111,7 +103,17 @@ LocalRanks::LocalRanks(const JobOptions& options, const ComputeOptions& compute)
 }
 
 int LocalRanks::run(const char* program, const std::function<int(Job&)>& body) {
-  return job_ ? run_job(program, *job_, body) : run_threads(program, body);
+  if (!job_) return run_threads(program, body);
+  try {
+    job_->start(program);
+    const int result = body(*job_);
+    job_->finish();
+    return result;
+  } catch (const ReportedError&) {
+    throw;
+  } catch (const std::exception&) {
+    job_->report_and_abort();
+  }
 }
 
 int LocalRanks::run_threads(const char* program, const std::function<int(Job&)>& body) {
@@ -120,10 +122,11 @@ int LocalRanks::run_threads(const char* program, const std::function<int(Job&)>&
   int result = 0;
   const auto run_rank = [&](std::unique_ptr<dist::Rendezvous> rendezvous) {
     const int rank = rendezvous->info().rank;
-    std::optional<Job> job;  // outlives the handlers: destroying it may block
+    std::unique_ptr<LocalRanks> own;  // outlives the handlers: destroying its job may block
     try {
-      job.emplace(options_, std::move(rendezvous), [&](ExitCode code) { states.add_failure(code); });
-      const int code = run_job(program, *job, body);
+      own.reset(
+          new LocalRanks(options_, std::move(rendezvous), [&](ExitCode code) { states.add_failure(code); }));
+      const int code = own->run(program, body);
       if (rank == 0) result = code;
     } catch (const ReportedError&) {   // by the job
     } catch (const std::exception&) {  // of the job's constructor
@@ -131,7 +134,7 @@ int LocalRanks::run_threads(const char* program, const std::function<int(Job&)>&
       print_error(program, failure.what, rank);
       states.add_failure(failure.code);
     }
-    job.reset();
+    own.reset();
     states.add_end();
   };
   // Declared before `rendezvous`: if a thread cannot be started, destroying the unused rendezvous ends the

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "convoy/apps/common/compute.h"
 #include "convoy/apps/ranks/job.h"
@@ -29,6 +31,12 @@ class LocalRanks {
   int run(const char* program, const std::function<int(Job&)>& body);
 
  private:
+  /// The rank of one thread.
+  LocalRanks(const JobOptions& options, std::unique_ptr<dist::Rendezvous> rendezvous,
+             std::function<void(ExitCode)> on_failure)
+      : options_(options) {
+    job_.emplace(options, std::move(rendezvous), std::move(on_failure));
+  }
   int run_threads(const char* program, const std::function<int(Job&)>& body);
 
   JobOptions options_;

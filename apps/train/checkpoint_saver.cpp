@@ -76,7 +76,8 @@ void CheckpointSaver::start(const io::Snapshot& state, const io::Manifest& manif
 void CheckpointSaver::start_commit(std::vector<io::FileRecord> shards) {
   checkpoint_ = std::async(std::launch::async, [this, shards = std::move(shards)] {
     const fs::path path = checkpoints_.commit(directory_, snapshot_, manifest_, shards, best_);
-    return SaveReport{.step = manifest_.step, .path = path, .stall_ms = 0, .write_ms = ms_since(begin_)};
+    return training::SavedCheckpoint{
+        .step = manifest_.step, .path = path, .stall_ms = 0, .write_ms = ms_since(begin_)};
   });
 }
 
@@ -108,20 +109,20 @@ void CheckpointSaver::exchange_records() {
   start_commit(std::move(records));
 }
 
-SaveReport CheckpointSaver::take_report() {
-  SaveReport report = checkpoint_.get();
+training::SavedCheckpoint CheckpointSaver::take_report() {
+  training::SavedCheckpoint report = checkpoint_.get();
   report.stall_ms = stall_ms_;
   return report;
 }
 
-std::optional<SaveReport> CheckpointSaver::poll() {
+std::optional<training::SavedCheckpoint> CheckpointSaver::poll() {
   // Rarely while it takes long, since the exchange waits for the slowest rank: after 1, 2, 4, 8 … steps.
   if (shards_pending_ && std::has_single_bit(static_cast<std::uint64_t>(++polls_))) exchange_records();
   if (!checkpoint_.valid() || !is_ready(checkpoint_)) return std::nullopt;
   return take_report();
 }
 
-std::optional<SaveReport> CheckpointSaver::finish() {
+std::optional<training::SavedCheckpoint> CheckpointSaver::finish() {
   const Clock::time_point begin = Clock::now();
   while (shards_pending_) {
     if (shard_.valid()) shard_.wait();
@@ -133,7 +134,7 @@ std::optional<SaveReport> CheckpointSaver::finish() {
   return take_report();
 }
 
-std::optional<SaveReport> CheckpointSaver::finish_alone() {
+std::optional<training::SavedCheckpoint> CheckpointSaver::finish_alone() {
   if (shard_.valid()) shard_.wait();
   shards_pending_ = false;
   if (!checkpoint_.valid()) return std::nullopt;

@@ -6,9 +6,9 @@
 #include <future>
 #include <optional>
 
-#include "convoy/apps/train/callbacks.h"
 #include "convoy/comm/core/communicator.h"
 #include "convoy/engine/io/checkpoint.h"
+#include "convoy/engine/training/callback.h"
 
 namespace convoy {
 
@@ -38,13 +38,13 @@ class CheckpointSaver {
 
   /// Returns the report of a checkpoint that has been completed since the last call, on rank 0. Does not wait for
   /// the disk. Throws the error of a write that has failed: OutputError. Collective while shards are written.
-  std::optional<SaveReport> poll();
+  std::optional<training::SavedCheckpoint> poll();
   /// Does the same, and waits until the save in progress is complete. Collective while shards are written.
-  std::optional<SaveReport> finish();
+  std::optional<training::SavedCheckpoint> finish();
   /// Returns whether a save is in progress whose shards are not all written.
   bool shards_pending() const { return shards_pending_; }
   /// Does the same after the other ranks have failed: a checkpoint with shards is given up.
-  std::optional<SaveReport> finish_alone();
+  std::optional<training::SavedCheckpoint> finish_alone();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -53,7 +53,7 @@ class CheckpointSaver {
   std::filesystem::path begin_for_all(std::int64_t step);
   void start_commit(std::vector<io::FileRecord> shards);
   void exchange_records();
-  SaveReport take_report();
+  training::SavedCheckpoint take_report();
 
   io::CheckpointDirectory& checkpoints_;
   dist::Communicator* control_;
@@ -71,7 +71,7 @@ class CheckpointSaver {
   bool shards_pending_ = false;           // not all ranks have written theirs, as of the last exchange
   std::optional<io::FileRecord> record_;  // of this rank's shard, once it is written
   std::future<io::FileRecord> shard_;     // this rank's shard
-  std::future<SaveReport> checkpoint_;    // declared last: destroyed before what its thread uses
+  std::future<training::SavedCheckpoint> checkpoint_;  // declared last: destroyed before what its thread uses
 };
 
 }  // namespace convoy

@@ -1,4 +1,4 @@
-// DataParallel: the optimizer of a rank, and what the ranks exchange: gradients, parameters, state, signals.
+// DataParallel: what the ranks exchange: gradients, parameters, state, signals.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "convoy/apps/train/options.h"
-#include "convoy/apps/train/train_step.h"
-#include "convoy/apps/train/trainer_parts.h"
+#include "convoy/apps/train/train_context.h"
 #include "convoy/comm/parallel/communicator_group.h"
 #include "convoy/comm/parallel/gradient_reducer.h"
 #include "convoy/comm/parallel/zero/sharded_optimizer.h"
@@ -24,36 +22,32 @@ namespace convoy {
 /// nothing is exchanged.
 class DataParallel {
  public:
-  /// Sets up synchronized batch norm and makes the optimizer. `dtype` is the type of images. Collective.
-  /// Throws UsageError if --sync-bn and the communicators contradict each other. Both references must
-  /// outlive this object.
-  DataParallel(const TrainOptions& options, const TrainerParts& parts, DType dtype);
+  /// Sets up synchronized batch norm and makes the optimizer. Collective. Throws UsageError if --sync-bn and the
+  /// communicators contradict each other. `context` must outlive this object.
+  explicit DataParallel(const TrainContext& context);
 
   /// Returns this rank's optimizer: of its shard with --zero, else of all parameters.
   optim::Optimizer& optimizer() { return *optimizer_; }
-  /// Makes the gradient reducer of `step`, before the first step. Does nothing if there is one already.
-  void connect(TrainStep& step);
+  /// Returns this rank's shard of the optimizer; null without --zero.
+  dist::ShardedOptimizer* sharded() { return sharded_.get(); }
+  /// Returns the process group of the sharded optimizer; null without --zero.
+  ProcessGroup* shard_group() { return shard_group_.get(); }
+  /// Makes the gradient reducer, before the first step. Does nothing if there is one already.
+  void connect();
   /// Replaces the gradient reducer by one of the parameters that require a gradient now, between two steps. Not
   /// supported with --zero. Collective.
-  void reconnect(TrainStep& step);
-  /// Returns the gradient reducer; null with one rank and before connect().
-  const dist::GradientReducer* reducer() const { return reducer_.get(); }
+  void reconnect();
+  /// Returns the gradient reducer: one that sums nothing with one rank and before connect().
+  dist::GradientReducer& reducer() const { return *reducer_; }
 
   /// Loads the model, the optimizer, the bucket plan and other weights, if there are any, from a checkpoint. Only
   /// rank 0 calls this; broadcast() must follow.
   void load(const io::Checkpoint& checkpoint, const std::vector<optim::NamedState>& other_weights);
-  /// Sets the state of the optimizer, which has no shards. Only rank 0 calls this; broadcast() must follow.
-  void restore(const optim::OptimizerState& state);
-  /// Sets the state of the optimizer from the shards that the ranks hold in memory: `held` are those of this
-  /// rank. Throws PeerError if no rank holds one of them. Collective.
-  void restore(const std::vector<const optim::OptimizerShard*>& held);
   /// Copies parameters, buffers, other weights, optimizer state, bucket plan and algorithm cache of rank 0 to all
   /// ranks. Collective.
   void broadcast(const std::vector<optim::NamedState>& other_weights);
   /// Returns rank 0's `local` on every rank. Collective.
   std::string from_rank_zero(const std::string& local) const;
-  /// Returns the minimum of `local` over all ranks. Collective.
-  std::int64_t minimum(std::int64_t local) const;
   /// Returns whether the state of the optimizer is divided into shards.
   bool is_sharded() const { return sharded_ != nullptr; }
   /// Returns the model with the optimizer's state: with --zero this rank's shard, else all of it. Shares the
@@ -62,14 +56,11 @@ class DataParallel {
   /// Returns the state of the whole optimizer on rank 0, and an empty state on other ranks. Only with --zero.
   /// Collective.
   optim::OptimizerState gather_optimizer() const { return sharded_->gather(); }
-  /// Returns the shard of the peer whose state this rank keeps a copy of: on another host if possible. Only with
-  /// --zero. Collective.
-  optim::OptimizerShard shard_of_peer() const;
   /// Stores the bucket plan in the manifest, if the plan is final and not implied by the model.
   void write_plan(io::Manifest& manifest) const;
 
   /// Makes all parameters complete on this rank. Collective.
-  void gather_parameters();
+  void gather_parameters() { reducer_->gather_parameters(); }
   /// Sets the running statistics on every rank to those that evaluations and checkpoints use. Training
   /// continues from them, as a resumed run does. `train_images` is the size of the training set. Collective.
   void combine_running_statistics(std::int64_t train_images) const;
@@ -93,12 +84,10 @@ class DataParallel {
 
  private:
   void set_up_sync_batch_norm();
-  void make_optimizer(DType dtype);
   void broadcast_optimizer();
   std::optional<std::string> plan_to_store() const;
 
-  const TrainOptions& options_;
-  const TrainerParts& parts_;
+  const TrainContext& context_;
   std::unique_ptr<optim::Optimizer> optimizer_;
 
   // The next four are null without --zero.
@@ -108,9 +97,10 @@ class DataParallel {
   /// The state in a checkpoint, on rank 0 between load() and broadcast().
   std::optional<io::SavedOptimizer> saved_;
 
-  bool sums_verified_ = false;                      // at least once
-  std::unique_ptr<dist::GradientReducer> reducer_;  // null with one rank and before connect()
-  std::string bucket_plan_;                         // from the checkpoint; empty: none
+  bool sums_verified_ = false;  // at least once
+  bool is_connected_ = false;   // with several ranks, after connect()
+  std::unique_ptr<dist::GradientReducer> reducer_;
+  std::string bucket_plan_;  // from the checkpoint; empty: none
 };
 
 }  // namespace convoy

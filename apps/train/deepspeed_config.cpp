@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "convoy/apps/common/counted.h"
+#include "convoy/apps/common/text.h"
 #include "convoy/apps/train/tuning/parameter_rules.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/kernels/base/check.h"

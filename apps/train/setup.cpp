@@ -5,11 +5,11 @@
 #include <numeric>
 
 #include "convoy/apps/common/config_file.h"
-#include "convoy/apps/common/counted.h"
 #include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/common/input_spec.h"
+#include "convoy/apps/common/text.h"
 #include "convoy/apps/ranks/shared_data.h"
-#include "convoy/apps/train/selection/sample_selection.h"
+#include "convoy/apps/train/sample_selection.h"
 #include "convoy/apps/train/tuning/initial_parameters.h"
 #include "convoy/datasets/formats/registry.h"
 #include "convoy/datasets/loader/sampler.h"
@@ -99,96 +99,31 @@ data::ImageSet first_batch(const data::ImageSet& set, std::int64_t count, std::u
   return data::select(set, order);
 }
 
-std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps,
-                                                          const Job& job) {
-  const TrainOptions& o = setup.options;
-  const data::DataSet& data = setup.data;
-  std::string optimizer = to_string(*o.optimizer);
-  std::visit(
-      [&](const auto& chosen) {
-        if constexpr (requires { chosen.nesterov; })
-          if (*chosen.nesterov) optimizer += ", Nesterov";
-        if constexpr (requires { chosen.momentum; })
-          optimizer +=
-              fmt::format("{}momentum {}", optimizer.ends_with("Nesterov") ? " " : ", ", chosen.momentum);
-        if constexpr (requires { chosen.trust_coefficient; })
-          optimizer += fmt::format(", trust coefficient {}", chosen.trust_coefficient);
-        if constexpr (requires { chosen.sgd_lr; })
-          optimizer += fmt::format(", SGD with peak {} (biases {}) and momentum {} for other parameters",
-                                   chosen.sgd_lr, *o.bias_lr, chosen.sgd_momentum);
-      },
-      *o.optimizer);
-  optimizer += fmt::format(", weight decay {}", *o.weight_decay);
-  if (o.loss_reduction == "sum") optimizer += ", sum of the losses";
-  if (*o.label_smoothing > 0) optimizer += fmt::format(", label smoothing {}", *o.label_smoothing);
-  if (o.ema > 0) optimizer += fmt::format(", average of weights with decay {}", o.ema);
-  if (o.lookahead > 0)
-    optimizer += fmt::format(", Lookahead every {} steps (alpha {})", o.lookahead, *o.lookahead_alpha);
-  if (o.clip_norm > 0) optimizer += fmt::format(", gradients clipped to {}", o.clip_norm);
-  std::string batch = fmt::format("{}", *o.batch_size);
-  if (o.micro_batch_size > 0) batch += fmt::format(" in micro-batches of {}", o.micro_batch_size);
-  if (o.activation_checkpointing) batch += ", activations of residual blocks computed again";
-  if (o.hardest < 1)
-    batch += fmt::format(", of which the hardest {} are trained", hardest_count(o.hardest, *o.batch_size));
-  if (!o.selection.empty()) batch += fmt::format(", samples chosen by {}", o.selection);
-  const std::string schedule = to_string(*o.schedule);
-  std::string rate = fmt::format("{} {} {}, {}", schedule, schedule == "constant" ? "at" : "with peak",
-                                 peak_rate(o), counted(total_steps, "step"));
-  if (o.lr_rule != "none")
-    rate += fmt::format(", --lr {} scaled from a batch of {} ({})", *o.lr, *o.lr_base_batch, o.lr_rule);
-  if (const TrainingLength warmup = warmup_of(*o.schedule); warmup.unit != TrainingLength::Unit::fraction)
-    rate += fmt::format(", warmup of {} {}", warmup.value,
-                        warmup.unit == TrainingLength::Unit::steps ? "steps" : "epochs");
-  else if (warmup.value > 0)
-    rate += fmt::format(", {:.0f}% warmup", warmup.value * 100);
-  if (const auto* const plateau = std::get_if<PlateauSchedule>(&*o.schedule))
-    rate += fmt::format(", times {} after more than {} without a lower {} loss", plateau->gamma,
-                        counted(plateau->patience, data.validation.size() > 0 ? "evaluation" : "epoch"),
-                        data.validation.size() > 0 ? "validation" : "training");
-  if (o.bias_lr && !std::holds_alternative<MuonOptions>(*o.optimizer))
-    rate += fmt::format(", biases and norms {:.6g}", *o.bias_lr * peak_rate(o) / *o.lr);
-  if (o.lr_for != "none") rate += fmt::format(", {}", o.lr_for);
-  std::string model = setup.model.name();
-  if (models::find(o.model).has_stems) model += fmt::format(" with the {} stem", o.stem);
-  if (o.activation == "silu") model += " with SiLU";
-  const bool has_validation = data.validation.size() > 0;
-  const std::string validation =
-      has_validation ? fmt::format(", {} validation", data.validation.size()) : std::string();
-  std::vector<std::pair<std::string, std::string>> table = {
-      {"model", fmt::format("{}, {} parameters, {:.1f} MFLOPs per image (forward), {}", model,
-                            setup.model.parameter_count(), static_cast<double>(setup.model.flops()) / 1e6,
-                            o.precision)},
-      {"data", fmt::format("{}: {} training{} and {} test images of {}, {}", data.note, data.train.size(),
-                           validation, data.test.size(), data.image_shape().text(),
-                           counted(std::ssize(data.classes), "class", "classes"))},
-      {"images", setup.transform.describe()},
-      {"optimizer", optimizer},
-      {"lr", rate},
-      {"batch", batch},
-      {"device", fmt::format("{}{}, {}, {}", setup.device.name(),
-                             o.compute.cpu_level ? fmt::format(" with {}", *o.compute.cpu_level) : "",
-                             counted(o.compute.threads, "thread"), counted(o.data.workers, "loader worker"))},
-  };
-  auto after_model = table.begin() + 1;
-  const auto add = [&](const char* name, const std::string& text) {
-    after_model = table.insert(after_model, {name, text}) + 1;
-  };
-  if (!o.init_from.empty() && !setup.resumes) {
-    add("init-from", fmt::format("initial parameters of {}", o.init_from));
-    if (!setup.new_head.empty()) add("head", setup.new_head);
-  }
-  if (o.freeze != "none") add("freeze", *o.freeze);
-  if (o.patience > 0)
-    table.emplace_back(
-        "patience", fmt::format("ends after {} without a higher {}", counted(o.patience, "evaluation"),
-                                has_validation ? "validation accuracy"
-                                               : "test accuracy; the test images decide, --validation holds "
-                                                 "out training images for this"));
-  if (!job.is_alone()) table.emplace_back("ranks", job.describe());
-  if (!o.compute.no_gpu.empty()) table.emplace_back("gpu", "none: " + o.compute.no_gpu);
-  table.emplace_back("seed", fmt::format("{}", o.seed));
-  table.emplace_back("out", *o.out);
-  return table;
+std::optional<std::string> batch_norm_warning(const Setup& setup, int world_size) {
+  constexpr std::int64_t kMinSamples = 16;
+  const TrainOptions& options = setup.options;
+  if (world_size == 1 || options.sync_bn || !models::find(options.model).has_batch_norm) return std::nullopt;
+  const std::int64_t batch = std::min(*options.batch_size, setup.data.train.size());
+  const data::BatchPlan plan{.samples = batch,
+                             .global_batch = batch,
+                             .micro_batch = options.micro_batch_size,
+                             .rank = world_size - 1,
+                             .world_size = world_size};
+  const std::int64_t samples = plan.positions(0, plan.micro_batches(0) - 1).size();
+  if (samples >= kMinSamples) return std::nullopt;
+  return fmt::format(
+      "each batch norm computes its statistics over {} samples, one rank's shard of --batch-size {}; "
+      "--sync-bn uses the samples of all ranks",
+      samples, *options.batch_size);
+}
+
+std::optional<std::string> batch_size_warning(const Setup& setup) {
+  const std::int64_t images = setup.data.train.size();
+  if (setup.options.overfit_batch || *setup.options.batch_size <= images) return std::nullopt;
+  return fmt::format(
+      "--batch-size {} is more than the {}, so each step is an epoch, which ends with an evaluation "
+      "and a checkpoint; lower --batch-size",
+      *setup.options.batch_size, counted(images, "training image"));
 }
 
 std::string summarize(const TrainOptions& options) {

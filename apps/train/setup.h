@@ -50,9 +50,11 @@ void initialize_from_data(Setup& setup);
 /// are fewer.
 data::ImageSet first_batch(const data::ImageSet& set, std::int64_t count, std::uint64_t seed);
 
-/// Returns the rows of the table that a run prints at its start.
-std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps,
-                                                          const Job& job);
+/// Returns a warning if the batch norms of a rank see few samples at a time.
+std::optional<std::string> batch_norm_warning(const Setup& setup, int world_size);
+
+/// Returns a warning if a batch has more samples than the training set.
+std::optional<std::string> batch_size_warning(const Setup& setup);
 
 /// Returns the table of layers for --summary. Reads the data set only if its image size is not known in
 /// advance.

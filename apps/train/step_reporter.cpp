@@ -1,9 +1,12 @@
 #include "convoy/apps/train/step_reporter.h"
 
 #include <algorithm>
-#include <utility>
+#include <cmath>
 
-#include "convoy/kernels/runtime/event.h"
+#include "convoy/apps/common/precision.h"
+#include "convoy/comm/parallel/broadcast.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/elementwise.h"
 
 namespace convoy {
 namespace {
@@ -14,120 +17,162 @@ constexpr std::int64_t kMaxUnreadLosses = 4096;  // steps
 
 }  // namespace
 
-StepReporter::StepReporter(StepSources sources, StepReporterOptions options, OnCompleted on_completed)
-    : sources_(sources),
-      options_(options),
-      on_completed_(std::move(on_completed)),
-      loss_log_(sources.device, options.loss_dtype,
-                std::min(options.log_every, kMaxUnreadLosses) * sources.loader.micro_batches_per_step(),
-                sources.gradients),
-      timer_(sources.device) {}
-
-void StepReporter::set_callbacks(OnStep on_step, OnParts on_parts) {
-  on_step_ = std::move(on_step);
-  on_parts_ = std::move(on_parts);
+std::vector<training::StepResult> RecordedSteps::results() const {
+  std::vector<training::StepResult> results;
+  if (!values_) return results;
+  const std::vector<double> values = values_->values();
+  auto value = values.begin();
+  for (const Step& step : steps_) {
+    training::StepResult& result = results.emplace_back(step.result);
+    double correct = 0;
+    for (std::size_t k = 0; k < step.parts; ++k) {
+      result.loss += *value++;
+      correct += *value++;
+    }
+    if (!std::isnan(correct)) result.correct = std::llround(correct);
+  }
+  return results;
 }
+
+double RecordedSteps::seconds() const {
+  double milliseconds = 0;
+  for (const auto& [begin, end] : intervals_) milliseconds += elapsed_ms(*begin, *end);
+  return milliseconds * 1e-3;
+}
+
+StepRecorder::StepRecorder(const DeviceContext& device, DType dtype, std::int64_t capacity,
+                           dist::Communicator* comm)
+    : device_(device), comm_(comm), values_(Tensor::empty({2 * capacity}, dtype, device)) {}
+
+RecordedSteps::Mark StepRecorder::mark() const {
+  auto made = std::make_shared<Event>(Event::timed(device_.stream()));
+  made->record();
+  return made;
+}
+
+void StepRecorder::run() {
+  if (!begin_) begin_ = mark();
+}
+
+void StepRecorder::pause() {
+  if (begin_) recorded_.intervals_.emplace_back(std::exchange(begin_, nullptr), mark());
+}
+
+void StepRecorder::add(const training::StepResult& step, const std::vector<MicroBatchResult>& parts) {
+  check(!full(parts.size()), "loss log: no room for step {} among {} losses", step.step, values_.size(0) / 2);
+  std::vector<kernels::Assignment> copies;
+  const auto place = [&] {
+    ++next_;
+    return values_.rows(next_ - 1, next_).view();
+  };
+  for (const MicroBatchResult& part : parts) {
+    copies.push_back({.to = place(), .from = part.loss.view()});
+    if (part.correct.defined())
+      copies.push_back({.to = place(), .from = part.correct.view()});
+    else
+      copies.push_back({.to = place(), .value = NAN});
+  }
+  on(values_.stream(), [&](auto& s) { kernels::assign(s, copies); });
+  recorded_.steps_.push_back({step, parts.size()});
+}
+
+RecordedSteps StepRecorder::take() {
+  if (begin_) {
+    const RecordedSteps::Mark now = mark();
+    recorded_.intervals_.emplace_back(std::exchange(begin_, now), now);
+  }
+  if (comm_ != nullptr && next_ > 0) dist::all_reduce_in_order(*comm_, values_.rows(0, next_));
+  if (recorded_.size() > 0) recorded_.values_ = std::make_unique<Readback>(values_.rows(0, next_));
+  next_ = 0;
+  return std::exchange(recorded_, {});
+}
+
+StepReporter::StepReporter(const TrainContext& context, const TrainStep& step, data::DataLoader& loader,
+                           optim::LossScaler* scaler, std::int64_t total_steps,
+                           std::function<void(CompletedSteps&)> on_completed)
+    : context_(context),
+      step_(step),
+      loader_(loader),
+      scaler_(scaler),
+      total_steps_(total_steps),
+      on_completed_(std::move(on_completed)),
+      recorder_(context.device, parse_precision(context.options.precision).parameters,
+                std::min(context.options.log_every, kMaxUnreadLosses) * loader.micro_batches_per_step(),
+                context.gradients) {}
 
 void StepReporter::begin_step() {
+  if (recorder_.full(static_cast<std::size_t>(loader_.micro_batches_per_step()))) synchronize();
   deliver(Wait::no);
-  timer_.run();
-  if (on_parts_ && !step_began_) step_began_ = Clock::now();
+  recorder_.run();
+  if (measures_parts_ && !step_began_) step_began_ = Clock::now();
 }
 
-void StepReporter::end_step(StepReport report, double data_ms) {
-  if (on_parts_) report_parts(report.step, data_ms);
-  if (sources_.gradients != nullptr && sources_.device.kind() == DeviceKind::cpu)
-    window_comm_ms_ += sources_.step.communication_ms();
-  ++window_steps_;
-  enqueue(std::move(report));
+void StepReporter::end_step(training::StepResult step, const std::vector<MicroBatchResult>& results,
+                            double data_ms) {
+  if (measures_parts_) step.parts = parts_of_step(data_ms);
+  recorder_.add(step, results);
+  if (context_.is_distributed() && !context_.is_gpu()) comm_ms_ += step_.communication_ms();
+  if (step.step % context_.options.log_every == 0 || step.step >= total_steps_) measure();
   deliver(Wait::no);
 }
 
-void StepReporter::report_parts(std::int64_t step, double data_ms) {
-  Event now = Event::timed(sources_.device.stream());
+training::StepParts StepReporter::parts_of_step(double data_ms) {
+  Event now = Event::timed(context_.device.stream());
   now.record();
   now.wait();
-  const TrainStep::Phases phases = sources_.step.phases();
+  training::StepParts parts = step_.phases();
   const auto end = Clock::now();
-  const double step_ms =
-      std::chrono::duration<double, std::milli>(end - std::exchange(*step_began_, end)).count();
-  on_parts_(step, {.step = step_ms,
-                   .data = data_ms,
-                   .forward = phases.forward,
-                   .backward = phases.backward,
-                   .communication = phases.communication,
-                   .optimizer = phases.optimizer,
-                   .idle = step_ms - data_ms - phases.forward - phases.backward - phases.communication -
-                           phases.optimizer});
+  parts.step = std::chrono::duration<double, std::milli>(end - std::exchange(*step_began_, end)).count();
+  parts.data = data_ms;
+  parts.idle = parts.step - data_ms - parts.forward - parts.backward - parts.communication - parts.optimizer;
+  return parts;
 }
 
-bool StepReporter::is_measured(std::int64_t step) const {
-  return step % options_.log_every == 0 || step >= options_.total_steps;
-}
-
-void StepReporter::enqueue(StepReport report) {
-  if (!is_measured(report.step)) {
-    pending_.push_back({.report = std::move(report), .measurement = {}});
-    return;
-  }
+void StepReporter::measure() {
   deliver(Wait::yes);
-  const auto steps = static_cast<double>(std::exchange(window_steps_, 0));
-  report.measured = StepMeasurements{.data_ms = sources_.loader.take_wait_ms() / steps,
-                                     .memory_bytes = sources_.device.memory().stats().peak_in_use};
-  if (sources_.gradients != nullptr) report.measured->comm_ms = std::exchange(window_comm_ms_, 0) / steps;
-  pending_.push_back({.report = std::move(report),
-                      .measurement = Pending::Measurement{
-                          .losses = loss_log_.take(),
-                          .window = timer_.take(),
-                          .before_pause = std::exchange(before_pause_, {}),
-                          .scale = sources_.scaler != nullptr ? sources_.scaler->start_reading() : nullptr}});
+  Pending pending{.steps = {},
+                  .measured = {.data_ms = loader_.take_wait_ms(),
+                               .memory_bytes = context_.device.memory().stats().peak_in_use},
+                  .before = std::exchange(delivered_, {}),
+                  .scale = nullptr};
+  pending.steps = recorder_.take();
+  const auto steps = static_cast<double>(pending.before.steps + pending.steps.size());
+  pending.measured.data_ms /= steps;
+  if (context_.is_distributed()) pending.measured.comm_ms = std::exchange(comm_ms_, 0) / steps;
+  if (scaler_ != nullptr) pending.scale = scaler_->start_reading();
+  pending_ = std::move(pending);
 }
 
 void StepReporter::deliver(Wait wait) {
-  while (!pending_.empty()) {
-    Pending& next = pending_.front();
-    if (wait == Wait::no && next.measurement && !next.measurement->losses.ready()) return;
-    deliver(next);
-    pending_.pop_front();
-  }
+  if (!pending_ || (wait == Wait::no && !pending_->steps.ready())) return;
+  Pending pending = std::move(*pending_);
+  pending_.reset();
+  if (pending.scale) pending.measured.scale = pending.scale->state();
+  // On a GPU, the events have the times of the latest step, which is the measured step or a later one.
+  if (context_.is_distributed() && context_.is_gpu()) pending.measured.comm_ms = step_.communication_ms();
+  complete(pending.steps, pending.measured.scale, &pending.measured, pending.before);
 }
 
-void StepReporter::deliver(Pending& pending) {
-  if (pending.measurement) {
-    const Pending::Measurement& measurement = *pending.measurement;
-    StepMeasurements& measured = *pending.report.measured;
-    if (measurement.scale) measured.scale = measurement.scale->state();
-    training::StepTimes times = complete(measurement.losses, measured.scale, measurement.window);
-    times.add(measurement.before_pause);
-    measured.loss = sources_.losses.last();
-    measured.average_loss = sources_.losses.average();
-    measured.images_per_second = times.samples_per_second();
-    measured.step_ms = times.step_ms();
-    // On a GPU, the events have the times of the latest step, which is this step or a later one.
-    if (sources_.gradients != nullptr && sources_.device.kind() == DeviceKind::cuda)
-      measured.comm_ms = sources_.step.communication_ms();
+void StepReporter::complete(const RecordedSteps& steps, const std::optional<optim::LossScaler::State>& scale,
+                            training::StepMeasurements* measured, Times& times) {
+  CompletedSteps completed{.results = steps.results(), .scale = scale, .seconds = steps.seconds()};
+  times.steps += steps.size();
+  for (const training::StepResult& result : completed.results) times.samples += result.samples;
+  times.seconds += completed.seconds;
+  if (measured != nullptr) {
+    measured->images_per_second = static_cast<double>(times.samples) / times.seconds;
+    measured->step_ms = times.seconds * 1e3 / static_cast<double>(times.steps);
+    completed.results.back().measured = *measured;
   }
-  if (on_step_) on_step_(pending.report);
-}
-
-training::StepTimes StepReporter::complete(const LossesInFlight& losses,
-                                           const std::optional<optim::LossScaler::State>& scale,
-                                           const StepTimer::Window& window) {
-  CompletedSteps completed{.results = losses.results(), .scale = scale, .times = {}};
-  for (const training::StepResult& result : completed.results)
-    completed.times.add({.steps = 1, .samples = result.samples});
-  completed.times.seconds = StepTimer::seconds(window);
   on_completed_(completed);
-  return completed.times;
 }
 
 void StepReporter::synchronize() {
-  timer_.pause();
+  recorder_.pause();
   deliver(Wait::yes);
   const std::optional<optim::LossScaler::State> scale =
-      sources_.scaler != nullptr ? std::optional(sources_.scaler->read()) : std::nullopt;
-  const LossesInFlight losses = loss_log_.take();
-  before_pause_.add(complete(losses, scale, timer_.take()));
+      scaler_ != nullptr ? std::optional(scaler_->read()) : std::nullopt;
+  complete(recorder_.take(), scale, nullptr, delivered_);
 }
 
 }  // namespace convoy

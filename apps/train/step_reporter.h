@@ -1,121 +1,149 @@
-// StepReporter: the losses, times and reports of training steps.
+// StepReporter: the losses and times of training steps, read back without making the host wait for the device.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
-#include "convoy/apps/train/callbacks.h"
-#include "convoy/apps/train/measurement/loss_log.h"
-#include "convoy/apps/train/measurement/step_timer.h"
+#include "convoy/apps/train/train_context.h"
 #include "convoy/apps/train/train_step.h"
-#include "convoy/comm/core/communicator.h"
 #include "convoy/datasets/loader/loader.h"
 #include "convoy/engine/optim/loss_scaler.h"
-#include "convoy/engine/training/loss_monitor.h"
-#include "convoy/engine/training/time_monitor.h"
+#include "convoy/engine/tensor/readback.h"
+#include "convoy/engine/training/callback.h"
+#include "convoy/kernels/runtime/event.h"
 
 namespace convoy {
 
-/// The results of steps that the device has completed.
+/// Steps whose losses and times are being copied to the host.
+class RecordedSteps {
+ public:
+  std::int64_t size() const { return std::ssize(steps_); }
+  /// Returns whether results() would not block.
+  bool ready() const { return !values_ || values_->ready(); }
+  /// Returns the result of each step. Blocks until the device has completed them.
+  std::vector<training::StepResult> results() const;
+  /// Returns the time of the steps, without pauses. Blocks until the device has completed them.
+  double seconds() const;
+
+ private:
+  friend class StepRecorder;
+  using Mark = std::shared_ptr<Event>;
+  struct Step {
+    training::StepResult result;  // without the loss and the count
+    std::size_t parts;            // number of micro-batches; the loss of the step is their sum
+  };
+
+  std::vector<Step> steps_;
+  std::unique_ptr<Readback> values_;  // a loss and a count for each micro-batch; null without steps
+  std::vector<std::pair<Mark, Mark>> intervals_;  // between pauses, on the device's clock
+};
+
+/// Collects the losses of steps, their counts of correct samples and time marks in device memory.
+class StepRecorder {
+ public:
+  /// Has room for losses of type `dtype` of `capacity` micro-batches between two calls of take(). With a
+  /// communicator, take() sums the losses and counts over all ranks.
+  StepRecorder(const DeviceContext& device, DType dtype, std::int64_t capacity,
+               dist::Communicator* comm = nullptr);
+
+  /// Starts the time before a step. Does nothing if it is running.
+  void run();
+  /// Stops the time after a step. Does nothing if it is stopped.
+  void pause();
+  /// Copies the results of the micro-batches of a step, whose position is `step`. Throws UsageError if
+  /// full(parts.size()). Does not block.
+  void add(const training::StepResult& step, const std::vector<MicroBatchResult>& parts);
+  /// Returns whether there is no room for another `parts` micro-batches.
+  bool full(std::size_t parts) const {
+    return next_ + 2 * static_cast<std::int64_t>(parts) > values_.size(0);
+  }
+  /// Returns all steps and times since the last call. The time remains running or stopped. Collective if there is a
+  /// communicator. Does not block.
+  RecordedSteps take();
+
+ private:
+  RecordedSteps::Mark mark() const;
+
+  DeviceContext device_;
+  dist::Communicator* comm_;
+  Tensor values_;  // a loss and a count for each micro-batch; the count is NaN if there is none
+  std::int64_t next_ = 0;
+  RecordedSteps::Mark begin_;  // of the current interval; null while stopped
+  RecordedSteps recorded_;
+};
+
+/// Results of steps that the device has completed.
 struct CompletedSteps {
-  std::vector<training::StepResult> results;      // in order
+  std::vector<training::StepResult> results;  // in order; the last one may have measurements, without losses
   std::optional<optim::LossScaler::State> scale;  // nullopt without loss scaling
-  training::StepTimes times;                      // on the device's clock
+  double seconds = 0;                             // on the device's clock
 };
 
-/// The objects that a step reporter reads. All must outlive it.
-struct StepSources {
-  const DeviceContext& device;
-  const TrainStep& step;
-  const training::LossMonitor& losses;
-  data::DataLoader& loader;
-  optim::LossScaler* scaler = nullptr;      // null without loss scaling
-  dist::Communicator* gradients = nullptr;  // null with one rank
-};
-
-struct StepReporterOptions {
-  std::int64_t log_every = 1;  // steps per measurement
-  std::int64_t total_steps = 0;
-  DType loss_dtype = DType::f32;
-};
-
-/// Measures training steps and reports them in order. The host does not wait for a GPU during a step: a
-/// measured step is reported after the GPU has completed it, and the reports of later steps follow it. At
-/// most one measurement is pending, which limits how far the host runs ahead.
+/// Measures training steps and delivers their results in order. The host does not wait for a GPU during a step: the
+/// results of a window of --log-every steps follow once the GPU has completed it. At most one window is pending,
+/// which limits how far the host runs ahead.
 class StepReporter {
  public:
-  using OnCompleted = std::function<void(const CompletedSteps&)>;
-  using OnStep = std::function<void(const StepReport&)>;
-  using OnParts = std::function<void(std::int64_t step, const StepParts&)>;
+  /// Calls `on_completed`, which may throw, with the results of all steps in order. `scaler` is null without loss
+  /// scaling. All references must outlive this object.
+  StepReporter(const TrainContext& context, const TrainStep& step, data::DataLoader& loader,
+               optim::LossScaler* scaler, std::int64_t total_steps,
+               std::function<void(CompletedSteps&)> on_completed);
+  /// Measures StepResult::parts of each step from now on.
+  void measure_parts() { measures_parts_ = true; }
 
-  /// `on_completed` receives the results of all steps in order, before the reports that contain them. It
-  /// updates StepSources::losses, from which reports are made, and may throw.
-  StepReporter(StepSources sources, StepReporterOptions options, OnCompleted on_completed);
-
-  /// Sets the callbacks of TrainerCallbacks; empty ones are skipped.
-  void set_callbacks(OnStep on_step, OnParts on_parts);
-
-  /// Delivers complete reports and starts the time of a step, before its data are loaded.
+  /// Delivers complete results and starts the time of a step, before its data are loaded. Collective.
   void begin_step();
-  /// Returns whether add_results() needs a synchronize() before it, for `micro_batches` micro-batches.
-  bool full(std::size_t micro_batches) const { return loss_log_.full(micro_batches); }
-  /// Adds the results of the micro-batches of a step, whose position is `step`. Throws UsageError if full().
-  void add_results(const training::StepResult& step, const std::vector<MicroBatchResult>& results) {
-    loss_log_.add(step, results);
-  }
-  /// Enqueues the report of a step, which has waited `data_ms` for its samples, and delivers complete reports. Blocks until the device has completed the step if there is an
-  /// on_parts callback. Collective if the step is measured.
-  void end_step(StepReport report, double data_ms);
-
-  /// Stops the time until the next begin_step(), blocks until the device has completed all steps, and
-  /// delivers their reports and losses. Collective.
+  /// Adds a step, which has waited `data_ms` for its samples, and delivers complete results. Blocks until the device
+  /// has completed the step if its parts are measured. Collective if the step is measured.
+  void end_step(training::StepResult step, const std::vector<MicroBatchResult>& results, double data_ms);
+  /// Stops the time until the next begin_step(), blocks until the device has completed all steps, and delivers
+  /// their results. Collective.
   void synchronize();
 
  private:
-  /// The report of a step, with the measurements that the device has not yet completed.
-  struct Pending {
-    StepReport report;
-    struct Measurement {
-      LossesInFlight losses;
-      StepTimer::Window window;
-      training::StepTimes before_pause;                   // of steps that on_completed_ already has
-      std::unique_ptr<optim::LossScaler::Reading> scale;  // null without loss scaling
-    };
-    std::optional<Measurement> measurement;
+  /// The time of some steps.
+  struct Times {
+    std::int64_t steps = 0, samples = 0;
+    double seconds = 0;
   };
-
-  bool is_measured(std::int64_t step) const;
-  void report_parts(std::int64_t step, double data_ms);
-  void enqueue(StepReport report);
+  /// The steps of a measurement that the device has not yet completed.
+  struct Pending {
+    RecordedSteps steps;
+    training::StepMeasurements measured;
+    Times before;                                       // of steps of the window that are delivered already
+    std::unique_ptr<optim::LossScaler::Reading> scale;  // null without loss scaling
+  };
   enum class Wait : bool { no, yes };
-  /// Delivers the reports whose measurements are complete; with Wait::yes blocks until all are delivered.
+
+  training::StepParts parts_of_step(double data_ms);
+  void measure();
+  /// Delivers the pending steps, unless they are not complete and `wait` is no.
   void deliver(Wait wait);
-  void deliver(Pending& pending);
-  /// Passes results to on_completed_ and returns the time of their steps.
-  training::StepTimes complete(const LossesInFlight& losses,
-                               const std::optional<optim::LossScaler::State>& scale,
-                               const StepTimer::Window& window);
+  /// Delivers steps, the last one with `measured` unless it is null. Adds their time to `times`.
+  void complete(const RecordedSteps& steps, const std::optional<optim::LossScaler::State>& scale,
+                training::StepMeasurements* measured, Times& times);
 
-  StepSources sources_;
-  StepReporterOptions options_;
-  OnCompleted on_completed_;
-  OnStep on_step_;
-  OnParts on_parts_;
+  const TrainContext& context_;
+  const TrainStep& step_;
+  data::DataLoader& loader_;
+  optim::LossScaler* scaler_;
+  std::int64_t total_steps_;
+  std::function<void(CompletedSteps&)> on_completed_;
 
-  LossLog loss_log_;
-  StepTimer timer_;
-  std::deque<Pending> pending_;  // in order of steps; the measurement of the first is not complete
-  // Totals since the last measurement:
-  std::int64_t window_steps_ = 0;
-  training::StepTimes before_pause_;  // of steps that synchronize() has already passed to on_completed_
-  double window_comm_ms_ = 0;         // CPU only: the communication time of a step is known at its end
-  /// The end of the previous step, for on_parts_.
-  std::optional<std::chrono::steady_clock::time_point> step_began_;
+  StepRecorder recorder_;
+  std::optional<Pending> pending_;
+  // Of the steps since the last measurement:
+  Times delivered_;     // by synchronize()
+  double comm_ms_ = 0;  // CPU only: the communication time of a step is known at its end
+  bool measures_parts_ = false;
+  std::optional<std::chrono::steady_clock::time_point>
+      step_began_;  // the end of the previous step, for its parts
 };
 
 }  // namespace convoy

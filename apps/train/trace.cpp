@@ -52,24 +52,22 @@ void trace_buckets(Profiler& profiler, const std::vector<dist::BucketTime>& time
                  "communication", origin + span(time.begin_ms), span(time.end_ms - time.begin_ms));
 }
 
-void trace_step(Profiler& profiler, const DeviceContext& device, const TrainStep& step,
-                const dist::GradientReducer* reducer) {
-  const bool is_gpu = device.kind() == DeviceKind::cuda;
-  if (!is_gpu && reducer == nullptr) return;
-  Event now = Event::timed(device.stream());
+void trace_step(const TrainContext& context, const TrainStep& step, const dist::GradientReducer& reducer) {
+  if (!context.is_gpu() && !context.is_distributed()) return;
+  Event now = Event::timed(context.device.stream());
   now.record();
   now.wait();
   const Profiler::Clock::time_point origin = Profiler::Clock::now();
-  if (reducer != nullptr) trace_buckets(profiler, reducer->bucket_times(now), origin);
-  if (!is_gpu) return;
-  const TrainStep::Phases phases = step.phases();
+  trace_buckets(*context.profiler, reducer.bucket_times(now), origin);
+  if (!context.is_gpu()) return;
+  const training::StepParts phases = step.phases();
   auto begin = origin - span(phases.forward + phases.backward + phases.communication + phases.optimizer);
   for (const auto& [name, category, ms] :
        {std::tuple("forward", "compute", phases.forward), std::tuple("backward", "compute", phases.backward),
         std::tuple("wait for gradients", "communication", phases.communication),
         std::tuple("optimizer", "compute", phases.optimizer)}) {
-    if (reducer != nullptr || std::string_view(category) == "compute")
-      profiler.add(device.name(), name, category, begin, span(ms));
+    if (context.is_distributed() || std::string_view(category) == "compute")
+      context.profiler->add(context.device.name(), name, category, begin, span(ms));
     begin += span(ms);
   }
 }

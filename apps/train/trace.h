@@ -22,9 +22,8 @@ void trace_buckets(Profiler& profiler, const std::vector<dist::BucketTime>& time
 
 /// Adds the gradient buckets of the latest step and, on a GPU, the phases of the step in a row with the
 /// device's name. On the CPU, the phases are ranges of the host already. Blocks until the device has
-/// completed the step, so a traced run may be slower. `reducer` is null with one rank.
-void trace_step(Profiler& profiler, const DeviceContext& device, const TrainStep& step,
-                const dist::GradientReducer* reducer);
+/// completed the step, so a traced run may be slower.
+void trace_step(const TrainContext& context, const TrainStep& step, const dist::GradientReducer& reducer);
 
 /// Writes the profiles of all ranks as Chrome trace JSON for Perfetto or chrome://tracing, with one process
 /// per rank ("rank 1 on HOST"). Collective; all ranks pass the same `file`, and "" writes nothing. Rank 0

@@ -4,7 +4,7 @@
 #include <array>
 #include <tuple>
 
-#include "convoy/apps/train/selection/sample_selection.h"
+#include "convoy/apps/train/sample_selection.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/ops/ops.h"
@@ -13,6 +13,7 @@
 #include "convoy/kernels/elementwise.h"
 
 namespace convoy {
+
 /// The CUDA graph of a step and its input tensors. The results are stored in the graph's memory pool.
 struct TrainStep::CapturedStep {
   std::unique_ptr<CudaGraph> graph;  // null before the capture
@@ -36,23 +37,24 @@ struct TrainStep::CapturedStep {
                                      &Input::partner_ids};
 };
 
-TrainStep::TrainStep(const models::Model& model, optim::Optimizer& optimizer, optim::LossScaler* scaler,
-                     data::DataLoader& loader, DeviceContext device, TrainStepSettings settings)
-    : model_(model),
-      optimizer_(optimizer),
+TrainStep::TrainStep(const TrainContext& context, DataParallel& parallel, optim::LossScaler* scaler,
+                     data::DataLoader& loader, std::int64_t rates, StepProfile* profile)
+    : context_(context),
+      parallel_(parallel),
       scaler_(scaler),
       loader_(loader),
-      device_(std::move(device)),
-      settings_(settings),
-      epoch_(Tensor::empty({1}, DType::i32, device_)),
-      rates_(Tensor::empty({settings.rates}, DType::f64, device_)),
-      mixing_(Tensor::empty({kernels::kMixingNumbers}, DType::f32, device_)),
-      seed_(scaler != nullptr ? scaler->seed() : Tensor::full({1}, 1, settings.loss_dtype, device_)),
-      backward_done_(Event::timed(device_.stream())),
-      summed_(Event::timed(device_.stream())),
-      end_(Event::timed(device_.stream())) {
-  check(!settings_.capture || CudaGraph::supported(device_), "CUDA graphs: found {}, expected a GPU",
-        device_.name());
+      profile_(profile),
+      precision_(parse_precision(context.options.precision)),
+      captures_(use_cuda_graph(context.options.compute, context.device)),
+      epoch_(Tensor::empty({1}, DType::i32, context.device)),
+      rates_(Tensor::empty({rates}, DType::f64, context.device)),
+      mixing_(Tensor::empty({kernels::kMixingNumbers}, DType::f32, context.device)),
+      seed_(scaler != nullptr ? scaler->seed() : Tensor::full({1}, 1, precision_.parameters, context.device)),
+      backward_done_(Event::timed(context.device.stream())),
+      summed_(Event::timed(context.device.stream())),
+      end_(Event::timed(context.device.stream())) {
+  check(!captures_ || CudaGraph::supported(context.device), "CUDA graphs: found {}, expected a GPU",
+        context.device.name());
 }
 
 TrainStep::~TrainStep() = default;
@@ -64,25 +66,26 @@ const std::vector<MicroBatchResult>& TrainStep::run(const std::vector<data::Batc
   check(std::ssize(rates) == rates_.numel(), "step: found {} learning rates, expected {}", rates.size(),
         rates_.numel());
   micro_batches_ = batches.size();
-  while (times_phases_ && marks_.size() < micro_batches_) marks_.push_back(std::make_unique<Marks>(device_));
+  while (times_phases_ && marks_.size() < micro_batches_)
+    marks_.push_back(std::make_unique<Marks>(context_.device));
 
   if (const CapturedStep* captured = captured_step(batches)) {
-    dist::enter(settings_.plane, dist::Phase::replay);
+    dist::enter(context_.observer, dist::Phase::replay);
     set_inputs(batches.front(), rates, captured->copies(batches));
     captured->graph->replay();
-    if (gradients_ != nullptr) gradients_->end_step();
+    parallel_.reducer().end_step();
     hardest_ids_ = captured->hardest_ids;
     return captured->results;
   }
   // The first step uses heuristic algorithms, so that training starts quickly. The second step autotunes.
   set_inputs(batches.front(), rates);
-  device_.set_autotune(eager_steps_ > 0);
+  context_.device.set_autotune(eager_steps_ > 0);
   ++eager_steps_;
   std::vector<Input> inputs;
   for (const data::Batch& batch : batches) inputs.push_back(input_of(batch));
   results_.clear();
   compute(inputs, batches.front().global_count, results_);
-  if (gradients_ != nullptr) gradients_->end_step();
+  parallel_.reducer().end_step();
   return results_;
 }
 
@@ -106,15 +109,16 @@ void TrainStep::set_inputs(const data::Batch& batch, const std::vector<double>& 
 void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_count,
                         std::vector<MicroBatchResult>& results) {
   // At the end of an epoch a rank may have no samples, or fewer samples than micro-batches.
+  // Other ranks' synchronized batch norms wait for a rank without samples.
   const auto runs = [&](const Input& input) {
-    return settings_.run_empty_batches || input.labels.size(0) > 0;
+    return context_.statistics != nullptr || input.labels.size(0) > 0;
   };
   const auto count = static_cast<std::size_t>(std::count_if(inputs.begin(), inputs.end(), runs));
-  const bool accumulates = gradients_ == nullptr || gradients_->accumulates();
+  dist::GradientReducer& gradients = parallel_.reducer();
   const auto mark = [&](std::size_t k, Event Marks::*event) {
     if (times_phases_) ((*marks_[k]).*event).record();
   };
-  if (gradients_ != nullptr) gradients_->begin_forward();
+  gradients.begin_forward();
   for (std::size_t k = 0, computed = 0; k < inputs.size(); ++k) {
     mark(k, &Marks::begin);
     Variable loss;
@@ -122,53 +126,57 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
     if (runs(inputs[k])) std::tie(loss, correct_count) = loss_of(inputs[k], global_count);
     mark(k, &Marks::forward);
     if (loss.defined()) {
-      dist::enter(settings_.plane, dist::Phase::backward);
-      const Profiler::Range range(settings_.profiler, "backward");
-      if (gradients_ != nullptr) gradients_->begin_step(computed + 1 == count);
-      backward(loss, {.accumulate = accumulates && computed > 0, .seed = seed_});
+      dist::enter(context_.observer, dist::Phase::backward);
+      const Profiler::Range range(context_.profiler, "backward");
+      gradients.begin_step(computed + 1 == count);
+      backward(loss, {.accumulate = gradients.accumulates() && computed > 0, .seed = seed_});
       ++computed;
     }
-    if (gradients_ != nullptr) gradients_->end_micro_batch();
+    gradients.end_micro_batch();
     mark(k, &Marks::backward);
     results.push_back(result_of(loss, correct_count, global_count));
   }
-  if (gradients_ != nullptr) {
-    dist::enter(settings_.plane, dist::Phase::gradients);
-    const Profiler::Range range(settings_.profiler, "wait for gradients", "communication");
+  if (context_.is_distributed()) {
+    dist::enter(context_.observer, dist::Phase::gradients);
+    const Profiler::Range range(context_.profiler, "wait for gradients", "communication");
     backward_done_.record();
-    gradients_->finish();
+    gradients.finish();
     summed_.record();
     stage_done("wait for gradients");
   }
-  dist::enter(settings_.plane, dist::Phase::optimizer);
-  const Profiler::Range range(settings_.profiler, "optimizer");
-  optimizer_.step(rates_,
-                  {.clip_norm = settings_.clip_norm, .scaler = scaler_, .process_group = shard_group_});
+  dist::enter(context_.observer, dist::Phase::optimizer);
+  const Profiler::Range range(context_.profiler, "optimizer");
+  const double clip_norm = context_.options.clip_norm;
+  parallel_.optimizer().step(rates_, {.clip_norm = clip_norm > 0 ? std::optional(clip_norm) : std::nullopt,
+                                      .scaler = scaler_,
+                                      .process_group = parallel_.shard_group()});
   stage_done("optimizer");
   if (times_phases_) end_.record();
 }
 
 void TrainStep::stage_done(std::string_view name) const {
-  if (settings_.profile != nullptr) settings_.profile->stage_done(name);
+  if (profile_ != nullptr) profile_->stage_done(name);
 }
 
 std::pair<Variable, Tensor> TrainStep::loss_of(const Input& input, std::int64_t global_count) {
-  dist::enter(settings_.plane, dist::Phase::forward);
-  const Profiler::Range range(settings_.profiler, "forward");
+  dist::enter(context_.observer, dist::Phase::forward);
+  const Profiler::Range range(context_.profiler, "forward");
   const Tensor images = images_of(input);
-  const nn::ForwardContext context{
-      .training = true, .seed = settings_.seed, .sample_ids = input.ids, .device_epoch = epoch_};
-  CrossEntropyOptions options{.smoothing = settings_.label_smoothing};
-  if (!settings_.sum_loss) options.scale = 1 / static_cast<double>(counted(global_count));
-  const Variable logits = model_(images, context);
-  if (settings_.hardest == 1) {
+  const nn::ForwardContext context{.training = true,
+                                   .seed = static_cast<std::uint64_t>(context_.options.seed),
+                                   .sample_ids = input.ids,
+                                   .device_epoch = epoch_};
+  CrossEntropyOptions options{.smoothing = *context_.options.label_smoothing};
+  if (!sums_losses()) options.scale = 1 / static_cast<double>(counted(global_count));
+  const Variable logits = context_.model(images, context);
+  if (context_.options.hardest == 1) {
     const CrossEntropy of_all = cross_entropy(logits, input.labels, options);
     return {mixed_loss(of_all.loss, logits, input, options), of_all.correct_count};
   }
   CrossEntropy of_all;
   {
     const NoGrad no_grad;
-    of_all = cross_entropy(logits, input.labels, {.smoothing = settings_.label_smoothing});
+    of_all = cross_entropy(logits, input.labels, {.smoothing = options.smoothing});
   }
   const auto [hardest, labels] = hardest_of(logits, input, of_all.losses);
   return {cross_entropy(hardest, labels, options).loss, of_all.correct_count};
@@ -181,7 +189,9 @@ Variable TrainStep::mixed_loss(const Variable& own, const Variable& logits, cons
   return weight * own + (1 - weight) * cross_entropy(logits, input.partner_labels, options).loss;
 }
 
-std::int64_t TrainStep::counted(std::int64_t count) const { return hardest_count(settings_.hardest, count); }
+std::int64_t TrainStep::counted(std::int64_t count) const {
+  return hardest_count(context_.options.hardest, count);
+}
 
 std::pair<Variable, Tensor> TrainStep::hardest_of(const Variable& logits, const Input& input,
                                                   const Tensor& losses) {
@@ -194,24 +204,24 @@ std::pair<Variable, Tensor> TrainStep::hardest_of(const Variable& logits, const 
 MicroBatchResult TrainStep::result_of(const Variable& loss, const Tensor& correct_count,
                                       std::int64_t global_count) const {
   const NoGrad no_grad;
-  const auto zero = [&] { return Tensor::zeros({1}, settings_.loss_dtype, device_); };
+  const auto zero = [&] { return Tensor::zeros({1}, precision_.parameters, context_.device); };
   MicroBatchResult result;
   if (!loss.defined())
     result.loss = zero();
-  else if (settings_.sum_loss)
+  else if (sums_losses())
     result.loss = (loss * (1 / static_cast<double>(counted(global_count)))).value();
   else
     result.loss = loss.value();
-  if (settings_.count_correct) result.correct = loss.defined() ? correct_count : zero();
+  if (!context_.options.augmentation.mixes_labels()) result.correct = loss.defined() ? correct_count : zero();
   return result;
 }
 
 Tensor TrainStep::images_of(const Input& input) {
   if (input.images.defined()) return input.images;
   const auto made = [&](const Tensor& ids) {
-    const Shape& image = model_.input();
+    const Shape& image = context_.model.input();
     const Tensor images =
-        Tensor::empty({ids.size(0), image[0], image[1], image[2]}, settings_.dtype, device_);
+        Tensor::empty({ids.size(0), image[0], image[1], image[2]}, precision_.compute, context_.device);
     loader_.make_images(ids, epoch_, images);
     return images;
   };
@@ -230,21 +240,20 @@ double TrainStep::evaluate(const data::Batch& batch) {
   set_inputs(batch, {});
   const Input input = input_of(batch);
   const Tensor images = images_of(input);
-  const Variable logits = model_(images);
+  const Variable logits = context_.model(images);
   const Variable own = cross_entropy(logits, input.labels, {}).loss;
   const double sum = mixed_loss(own, logits, input, {}).value().item();
   return sum / static_cast<double>(images.size(0));
 }
 
 const TrainStep::CapturedStep* TrainStep::captured_step(const std::vector<data::Batch>& batches) {
-  if (!settings_.capture || (settings_.profile != nullptr && settings_.profile->active())) return nullptr;
+  if (!captures_ || (profile_ != nullptr && profile_->active())) return nullptr;
   // Without samples, the host waits to learn which parameters have a gradient on other ranks.
   if (batches.front().smallest == 0) return nullptr;
   const auto [place, is_new] = captured_steps_.try_emplace(batches.front().global_count);
   if (is_new) place->second = std::make_unique<CapturedStep>();
   // A capture needs an earlier eager step of this shape, whose algorithms are final.
-  if (is_new || eager_steps_ < 2 || (gradients_ != nullptr && !gradients_->bucket_plan_final()))
-    return nullptr;
+  if (is_new || eager_steps_ < 2 || !parallel_.reducer().bucket_plan_final()) return nullptr;
   if (!place->second->graph && !capture(*place->second, batches)) return nullptr;
   return place->second.get();
 }
@@ -258,7 +267,7 @@ bool TrainStep::capture(CapturedStep& step, const std::vector<data::Batch>& batc
   std::string failure;
   try {
     step.graph = std::make_unique<CudaGraph>(
-        device_, [&] { compute(step.inputs, batches.front().global_count, step.results); });
+        context_.device, [&] { compute(step.inputs, batches.front().global_count, step.results); });
     step.hardest_ids = hardest_ids_;
   } catch (const DeviceError& error) {
     failure = error.what();
@@ -267,33 +276,35 @@ bool TrainStep::capture(CapturedStep& step, const std::vector<data::Batch>& batc
   if (failure.empty()) return true;
   // Captured work has not run, so this step can still run eagerly. If the GPU itself fails, the eager step
   // reports it.
-  if (gradients_ != nullptr) gradients_->abandon_step();
+  parallel_.reducer().abandon_step();
   captured_steps_.clear();
-  settings_.capture = false;
+  captures_ = false;
   warning_ = fmt::format("steps run op by op because they cannot be captured as a CUDA graph: {}", failure);
   return false;
 }
 
 std::string TrainStep::failure_of_any_rank(const std::string& failure) const {
-  if (control_ == nullptr) return failure;
+  if (!context_.is_distributed()) return failure;
   std::string first;
-  const std::vector<std::string> failures = control_->gather_object(failure);  // empty except on rank 0
+  const std::vector<std::string> failures =
+      context_.control->gather_object(failure);  // empty except on rank 0
   for (std::size_t rank = failures.size(); rank-- > 0;)
     if (!failures[rank].empty()) first = fmt::format("rank {}: {}", rank, failures[rank]);
-  return dist::broadcast_text(*control_, first);
+  return dist::broadcast_text(*context_.control, first);
 }
 
 std::optional<std::string> TrainStep::take_warning() { return std::exchange(warning_, std::nullopt); }
 
-TrainStep::Phases TrainStep::phases() const {
-  Phases phases;
+training::StepParts TrainStep::phases() const {
+  training::StepParts phases;
   for (std::size_t k = 0; k < micro_batches_; ++k) {
     phases.forward += elapsed_ms(marks_[k]->begin, marks_[k]->forward);
     phases.backward += elapsed_ms(marks_[k]->forward, marks_[k]->backward);
   }
   if (micro_batches_ == 0) return phases;
-  if (gradients_ != nullptr) phases.communication = communication_ms();
-  phases.optimizer = elapsed_ms(gradients_ != nullptr ? summed_ : marks_[micro_batches_ - 1]->backward, end_);
+  if (context_.is_distributed()) phases.communication = communication_ms();
+  phases.optimizer =
+      elapsed_ms(context_.is_distributed() ? summed_ : marks_[micro_batches_ - 1]->backward, end_);
   return phases;
 }
 

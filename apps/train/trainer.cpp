@@ -1,41 +1,47 @@
 #include "convoy/apps/train/trainer.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <utility>
 
 #include "convoy/apps/common/plan_cache.h"
+#include "convoy/apps/common/precision.h"
+#include "convoy/apps/train/profile/profile_report.h"
 #include "convoy/apps/train/setup.h"
 #include "convoy/apps/train/trace.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/reduce.h"
 
 namespace convoy {
 namespace {
 
 /// Returns null if the loss needs no scaling. Only f16 has so small a range that gradients underflow.
-std::unique_ptr<optim::LossScaler> make_scaler(const TrainOptions& options, const Precision& precision,
-                                               const DeviceContext& device) {
+std::unique_ptr<optim::LossScaler> make_scaler(const TrainContext& context) {
+  const Precision precision = parse_precision(context.options.precision);
   if (precision.compute != DType::f16) return nullptr;
-  return std::make_unique<optim::LossScaler>(device, precision.parameters, loss_scale_settings(options));
+  return std::make_unique<optim::LossScaler>(context.device, precision.parameters,
+                                             loss_scale_settings(context.options));
 }
 
 }  // namespace
 
-Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
-    : options_(options),
-      parts_(std::move(parts)),
-      precision_(parse_precision(options.precision)),
-      train_(parts_.data.train),
-      scaler_(make_scaler(options, precision_, parts_.device)),
-      parallel_(options_, parts_, precision_.compute),
+Trainer::Trainer(TrainContext context)
+    : context_(std::move(context)),
+      options_(context_.options),
+      train_(context_.data.train),
+      scaler_(make_scaler(context_)),
+      parallel_(context_),
       stopping_({.patience = options_.patience}),
       checkpoint_([this](std::int64_t, bool is_best) { save(is_best); },
                   {.every_steps = *options_.save_every, .keep_best = options_.keep_best}),
-      saver_(parts_.checkpoints, parts_.control) {
+      saver_(context_.checkpoints, context_.control) {
+  check(context_.observer != nullptr || !context_.is_distributed(),
+        "training with {} ranks: found no observer of the job", context_.world_size());
+  if (context_.observer == nullptr) context_.observer = &alone_;
+  if (context_.continuation == nullptr) context_.continuation = &no_continuation_;
   const auto seed = static_cast<std::uint64_t>(options_.seed);
   if (options_.overfit_batch) train_ = first_batch(train_, *options_.batch_size, seed);
-  if (train_.size() == 0) fail<DataError>("{}: no training images", parts_.data.note);
+  if (train_.size() == 0) fail<DataError>("{}: no training images", context_.data.note);
   Tensor order;
   if (!options_.selection.empty()) order = selected_order(options_.selection, train_);
   const std::int64_t samples = order.defined() ? order.size(1) : train_.size();
@@ -43,21 +49,24 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
   total_steps_ = count_steps(options_, steps_per_epoch);
   if (options_.hardest < 1)
     selection_.emplace(*options_.out, options_.hardest, *options_.batch_size, train_, options_.seed,
-                       total_steps_, parts_.device);
-  const bool resident = keep_data_on_device(options_.compute, parts_.device, train_.images.bytes());
+                       total_steps_, context_.device);
+  const bool resident = keep_data_on_device(options_.compute, context_.device, train_.images.bytes());
+  if (options_.profile > 0 || options_.memory)
+    profile_.emplace(context_.device, std::max<std::int64_t>(options_.profile, 1), options_.memory,
+                     total_steps_);
   loader_ = std::make_unique<data::DataLoader>(
       train_, data::LoaderOptions{.global_batch = *options_.batch_size,
                                   .micro_batch = options_.micro_batch_size,
-                                  .rank = parts_.rank(),
-                                  .world_size = parts_.world_size(),
+                                  .rank = context_.rank(),
+                                  .world_size = context_.world_size(),
                                   .seed = seed,
                                   .shuffle = !options_.overfit_batch,
                                   .order = order,
-                                  .transform = parts_.transform,
-                                  .dtype = precision_.compute,
+                                  .transform = context_.transform,
+                                  .dtype = parse_precision(options_.precision).compute,
                                   .workers = static_cast<int>(options_.data.workers),
                                   .max_epochs = (total_steps_ + steps_per_epoch - 1) / steps_per_epoch,
-                                  .device = parts_.device,
+                                  .device = context_.device,
                                   .resident = resident,
                                   .defer_images = resident});
   rates_ = std::make_unique<LearningRates>(options_, total_steps_, steps_per_epoch);
@@ -67,51 +76,24 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
                                                                    .minimum = plateau->min_lr,
                                                                    .threshold = plateau->threshold});
   if (options_.ema > 0 || options_.lookahead > 0)
-    average_ = std::make_unique<optim::WeightAverage>(parts_.model.root());
-  if (options_.profile > 0 || options_.memory)
-    profile_.emplace(parts_.device, std::max<std::int64_t>(options_.profile, 1), options_.memory,
-                     total_steps_);
-  step_ = std::make_unique<TrainStep>(
-      parts_.model, parallel_.optimizer(), scaler_.get(), *loader_, parts_.device,
-      TrainStepSettings{
-          .seed = seed,
-          .label_smoothing = *options_.label_smoothing,
-          .hardest = options_.hardest,
-          .count_correct = !options_.augmentation.mixes_labels(),
-          .sum_loss = options_.loss_reduction == "sum",
-          .clip_norm = options_.clip_norm > 0 ? std::optional(options_.clip_norm) : std::nullopt,
-          .dtype = precision_.compute,
-          .loss_dtype = precision_.parameters,
-          .rates = std::ssize(rates_->at(0)),
-          .capture = use_cuda_graph(options_.compute, parts_.device),
-          .run_empty_batches = parts_.statistics != nullptr,
-          .profiler = parts_.profiler,
-          .profile = profile_ ? &*profile_ : nullptr,
-          .plane = parts_.plane});
-  reporter_ = std::make_unique<StepReporter>(
-      StepSources{.device = parts_.device,
-                  .step = *step_,
-                  .losses = losses_,
-                  .loader = *loader_,
-                  .scaler = scaler_.get(),
-                  .gradients = parts_.gradients},
-      StepReporterOptions{
-          .log_every = options_.log_every, .total_steps = total_steps_, .loss_dtype = precision_.parameters},
-      [this](const CompletedSteps& completed) { take_results(completed); });
+    average_ = std::make_unique<optim::WeightAverage>(context_.model.root());
+  step_ = std::make_unique<TrainStep>(context_, parallel_, scaler_.get(), *loader_, std::ssize(rates_->at(0)),
+                                      profile_ ? &*profile_ : nullptr);
+  reporter_ = std::make_unique<StepReporter>(context_, *step_, *loader_, scaler_.get(), total_steps_,
+                                             [this](CompletedSteps& completed) { take_results(completed); });
 }
 
 std::optional<std::string> Trainer::resume(const io::Checkpoint& checkpoint) {
-  const dist::PhaseScope phase(parts_.plane, dist::Phase::load);
+  const dist::PhaseScope phase(context_.observer, dist::Phase::load);
   parallel_.load(checkpoint, other_weights());
   if (optim::WeightAverage* const average = evaluated_average()) average->swap();  // as save() does
-  const io::Manifest& manifest = checkpoint.manifest;
-  set_state(read_state(manifest, checkpoint.path));
-  checkpoint_.restore(state_.step);
+  const TrainingState state = read_state(checkpoint.manifest, checkpoint.path);
+  set_state(state, state.step);
   // A checkpoint is RUN/checkpoints/step_000123.
   if (selection_) selection_->load(checkpoint.path.parent_path().parent_path(), state_.step);
-  const auto algorithms = manifest.extra.find(kAlgorithmsKey);
-  if (algorithms == manifest.extra.end() || options_.compute.deterministic) return std::nullopt;
-  const std::optional<std::string> problem = load_algorithm_cache(algorithms->second, parts_.device);
+  const auto algorithms = checkpoint.manifest.extra.find(kAlgorithmsKey);
+  if (algorithms == checkpoint.manifest.extra.end() || options_.compute.deterministic) return std::nullopt;
+  const std::optional<std::string> problem = load_algorithm_cache(algorithms->second, context_.device);
   if (!problem) return std::nullopt;
   return fmt::format(
       "{}: the algorithm cache in its manifest {}; algorithms are autotuned again and may round differently",
@@ -119,64 +101,38 @@ std::optional<std::string> Trainer::resume(const io::Checkpoint& checkpoint) {
 }
 
 void Trainer::broadcast_state() {
-  if (parts_.world_size() == 1) return;
+  if (!context_.is_distributed()) return;
   parallel_.broadcast(other_weights());
-  set_state(parse_state(parallel_.from_rank_zero(format_state(state()))));
-  checkpoint_.restore(std::stoll(parallel_.from_rank_zero(std::to_string(checkpoint_.saved_step()))));
+  const TrainingState state = parse_state(parallel_.from_rank_zero(format_state(this->state())));
+  set_state(state, std::stoll(parallel_.from_rank_zero(std::to_string(checkpoint_.saved_step()))));
 }
 
 TrainingState Trainer::state() const {
   TrainingState state = state_;
-  state.train_seconds = times_.total().seconds;
   state.losses = losses_.state();
   state.stopping = stopping_.state();
   if (plateau_) state.plateau = plateau_->state();
   return state;
 }
 
-void Trainer::set_state(const TrainingState& state) {
+void Trainer::set_state(const TrainingState& state, std::int64_t saved_step) {
   state_ = state;
-  times_.restore({.seconds = state.train_seconds});
   losses_.restore(state.losses);
   stopping_.restore(state.stopping);
   if (plateau_ && state.plateau) plateau_->restore(*state.plateau);
   if (scaler_ && state.scale) scaler_->restore(*state.scale);
+  checkpoint_.restore(saved_step);
 }
 
-template <class Function>
-bool Trainer::has(Function TrainerCallbacks::*function) const {
-  return std::any_of(callbacks_.begin(), callbacks_.end(),
-                     [&](const TrainerCallbacks& each) { return each.*function != nullptr; });
-}
+// --- The loop ---
 
-int Trainer::run() {
-  try {
-    return run_steps();
-  } catch (const std::exception& error) {
-    try {
-      call(&TrainerCallbacks::on_exception, state_.step, error);
-    } catch (const std::exception&) {  // such as of a full disk: the first error is the one to report
-    }
-    throw;
-  }
-}
-
-int Trainer::run_steps() {
-  if (parts_.is_traced() || has(&TrainerCallbacks::on_parts)) step_->time_phases();
-  StepReporter::OnParts on_parts;  // not set without need, because it blocks each step
-  if (has(&TrainerCallbacks::on_parts))
-    on_parts = [this](std::int64_t step, const StepParts& parts) {
-      call(&TrainerCallbacks::on_parts, step, parts);
-    };
-  reporter_->set_callbacks(
-      [this](const StepReport& report) {
-        call(&TrainerCallbacks::on_step, report);
-        report_epochs();
-      },
-      std::move(on_parts));
+int Trainer::run() try {
+  const bool wants_parts = callbacks_.any(&training::Callback::wants_parts);
+  if (wants_parts) reporter_->measure_parts();
+  if (context_.is_traced() || wants_parts) step_->time_phases();
   if (average_ && state_.step == 0) average_->reset();
   freeze_ended();
-  parallel_.connect(*step_);
+  parallel_.connect();
   if (!finished()) loader_->seek(state_.epoch, state_.epoch_step);
   while (true) {
     report(saver_.poll());
@@ -189,64 +145,68 @@ int Trainer::run_steps() {
       signal = parallel_.agree_on_stop();
     }
     const bool stopped = signal != 0;
-    if (checkpoint_.is_due(position()) || (stopped && checkpoint_.saved_step() != state_.step))
-      checkpoint_.save(state_.step);
+    const bool is_due = checkpoint_.is_due(
+        {.step = state_.step, .ends_epoch = state_.epoch_step == 0, .ends_training = finished()});
+    if (is_due || (stopped && checkpoint_.saved_step() != state_.step)) checkpoint_.save(state_.step);
     if (stopped || finished()) {
-      synchronize();  // delivers the remaining reports
-      const dist::PhaseScope phase(parts_.plane, dist::Phase::save);
+      synchronize();  // delivers the remaining results
+      const dist::PhaseScope phase(context_.observer, dist::Phase::save);
       report(saver_.finish());
     }
     if (finished()) parallel_.check_replicas(state_.step);
     if ((stopped || finished()) && profile_)
       if (const std::optional<std::string> problem = profile_->problem())
-        call(&TrainerCallbacks::on_warning, state_.step, *problem);
+        callbacks_.call(&training::Callback::on_warning, state_.step, *problem);
     if (stopped) return signal;
     if (finished()) {
       if (optim::WeightAverage* const average = evaluated_average()) average->swap();
       average_.reset();
       return 0;
     }
-    if (keeps_recovery_points() && (recovery_points_.empty() || state_.step % options_.snapshot_every == 0))
-      take_recovery_point();
+    context_.continuation->before_step(*this);
     take_step();
   }
+} catch (const std::exception& error) {
+  try {
+    callbacks_.call(&training::Callback::on_exception, state_.step, error);
+  } catch (const std::exception&) {  // such as of a full disk: the first error is the one to report
+  }
+  throw;
 }
 
 void Trainer::take_step() {
   using Clock = std::chrono::steady_clock;
-  if (parts_.may_regroup && !keeps_recovery_points()) keep_buffers();
   reporter_->begin_step();
   std::vector<data::Batch> batches;
   const auto data_begin = Clock::now();
   {
-    if (parts_.plane != nullptr) parts_.plane->set_step(state_.step + 1);
-    dist::enter(parts_.plane, dist::Phase::data);
-    const Profiler::Range range(parts_.profiler, "data wait", "data");
+    context_.observer->set_step(state_.step + 1);
+    context_.observer->enter(dist::Phase::data);
+    const Profiler::Range range(context_.profiler, "data wait", "data");
     batches = loader_->next_step();
     if (batches.empty()) batches = loader_->next_step();  // the previous epoch has ended
   }
   const std::chrono::duration<double, std::milli> data_time = Clock::now() - data_begin;
-  const std::int64_t samples = batches.front().global_count;
+  training::StepResult result{.step = state_.step + 1,
+                              .epoch = state_.epoch,
+                              .samples = batches.front().global_count,
+                              .total_samples = state_.samples + batches.front().global_count};
   const std::vector<double> rates =
       plateau_ ? rates_->at(state_.step, plateau_->rate()) : rates_->at(state_.step);
-  if (reporter_->full(batches.size())) synchronize();
+  result.lr = rates.front();
   if (profile_) profile_->begin_step();
   const std::vector<MicroBatchResult>& results = step_->run(batches, rates);
   if (profile_ && profile_->end_step()) report_profile();
   if (selection_) selection_->record(batches.front(), step_->hardest_ids());
   // The step is complete, so the position follows before anything else can fail.
-  const std::int64_t epoch = state_.epoch;
-  state_.advance(samples, loader_->steps_per_epoch());
-  buffers_before_step_.clear();
+  state_.advance(result.samples, loader_->steps_per_epoch());
   average_weights();
-  reporter_->add_results({.step = state_.step, .epoch = epoch, .samples = samples}, results);
-  dist::enter(parts_.plane, dist::Phase::between);
+  context_.observer->enter(dist::Phase::between);
   report_warnings();
-  if (parts_.is_traced()) trace_step(*parts_.profiler, parts_.device, *step_, parallel_.reducer());
+  if (context_.is_traced()) trace_step(context_, *step_, parallel_.reducer());
 
-  reporter_->end_step(
-      {.step = state_.step, .epoch = epoch, .samples = state_.samples, .lr = rates.front(), .measured = {}},
-      data_time.count());
+  reporter_->end_step(result, results, data_time.count());
+  callbacks_.call(&training::Callback::on_progress, result.step, result.lr);
   // The rate of the next step depends on the losses of this epoch.
   if (follows_epochs() && state_.epoch_step == 0) synchronize();
   parallel_.verify_sums(state_.step);
@@ -261,7 +221,7 @@ void Trainer::freeze_ended() {
   if (!rates_->freeze_ended(parallel_.optimizer().groups(), state_.step)) return;
   synchronize();  // the device may still replay a captured step
   step_->discard_captures();
-  parallel_.reconnect(*step_);
+  parallel_.reconnect();
 }
 
 void Trainer::average_weights() {
@@ -279,79 +239,92 @@ std::vector<optim::NamedState> Trainer::other_weights() const {
   return average_->state(options_.ema > 0 ? "training" : "slow");
 }
 
+optim::WeightAverage* Trainer::evaluated_average() const {
+  return options_.ema > 0 ? average_.get() : nullptr;
+}
+
 void Trainer::combine_running_statistics() {
   parallel_.combine_running_statistics(train_.size());
-  if (!average_ || parts_.world_size() == 1) return;
+  if (!average_ || !context_.is_distributed()) return;
   const optim::SwappedWeights swapped(average_.get());
   parallel_.combine_running_statistics(train_.size());
 }
 
-void Trainer::report_warnings() {
-  std::vector<std::string> warnings = parts_.device.take_warnings();
-  if (auto warning = step_->take_warning()) warnings.push_back(std::move(*warning));
-  for (const std::string& warning : warnings) {
-    call(&TrainerCallbacks::on_warning, state_.step, warning);
-    if (parts_.plane != nullptr) parts_.plane->warn(warning);
-  }
+// --- Results of steps ---
+
+void Trainer::synchronize() {
+  reporter_->synchronize();
+  parallel_.gather_parameters();
+  check_peers();  // after a failed collective, the steps that the device has completed mean nothing
 }
 
-/// Throws the error of a collective that has failed. The host launches replays of a captured step without waiting for
-/// them, so no other call would notice.
-void Trainer::check_peers() const {
-  if (parts_.gradients != nullptr) parts_.gradients->check_errors();
-}
-
-void Trainer::take_results(const CompletedSteps& completed) {
+void Trainer::take_results(CompletedSteps& completed) {
   const std::optional<optim::LossScaler::State>& scale = completed.scale;
-  for (const training::StepResult& result : completed.results) {
+  state_.train_seconds += completed.seconds;
+  state_.scale = scale;
+  if (scale && scale->failed) {
+    const std::string layer = optim::first_non_finite(parallel_.local_parameters());
+    fail<NumericError>(
+        "gradients overflow f16 at step {} even with the minimum loss scale, {}{}, after {} skipped steps; "
+        "lower --lr (now {}), set --clip-norm or use --precision bf16; {}",
+        state_.step, scale->scale, layer.empty() ? "" : fmt::format(", the first in {}", layer),
+        scale->skipped, *options_.lr, last_checkpoint());
+  }
+  for (training::StepResult& result : completed.results) {
     const std::string problem = losses_.problem_of(result);
     // If the loss overflows f16, the step is skipped and its loss is ignored.
     if (!problem.empty() && !scale)
       fail<NumericError>("{}; lower --lr (now {}) or set --clip-norm; {}", problem, *options_.lr,
                          last_checkpoint());
     if (problem.empty()) losses_.on_step(result);
-    if (result.step % steps_per_epoch() == 0) end_epoch(result);
+    if (result.measured) {
+      result.measured->loss = losses_.last();
+      result.measured->average_loss = losses_.average();
+    }
+    callbacks_.on_step(result);
+    if (result.step % steps_per_epoch() != 0) continue;
+    training::EpochResult epoch = losses_.end_epoch();
+    if (epoch.samples == 0) continue;  // all steps overflow
+    epoch.epoch = result.epoch;
+    epoch.step = result.step;  // whose loss may overflow
+    if (follows_epochs()) plateau_->add(epoch.loss);
+    callbacks_.on_epoch(epoch);
   }
-  times_.add(completed.times);
-  state_.scale = scale;
-  if (scale && scale->failed) fail_scaling(*scale);
 }
 
-void Trainer::end_epoch(const training::StepResult& last) {
-  training::EpochResult epoch = losses_.end_epoch();
-  if (epoch.samples == 0) return;  // all steps overflow
-  epoch.epoch = last.epoch;
-  epoch.step = last.step;  // whose loss may overflow
-  ended_epochs_.push_back(epoch);
-  if (follows_epochs()) plateau_->add(epoch.loss);
+void Trainer::report_warnings() {
+  std::vector<std::string> warnings = context_.device.take_warnings();
+  if (auto warning = step_->take_warning()) warnings.push_back(std::move(*warning));
+  for (const std::string& warning : warnings) {
+    callbacks_.call(&training::Callback::on_warning, state_.step, warning);
+    context_.observer->warn(warning);
+  }
 }
 
-void Trainer::report_epochs() {
-  for (const training::EpochResult& epoch : std::exchange(ended_epochs_, {}))
-    call(&TrainerCallbacks::on_epoch, epoch);
-}
-
-void Trainer::fail_scaling(const optim::LossScaler::State& scale) {
-  const std::string layer = optim::first_non_finite(parallel_.local_parameters());
-  fail<NumericError>(
-      "gradients overflow f16 at step {} even with the minimum loss scale, {}{}, after {} skipped steps; "
-      "lower --lr (now {}), set --clip-norm or use --precision bf16; {}",
-      state_.step, scale.scale, layer.empty() ? "" : fmt::format(", the first in {}", layer), scale.skipped,
-      *options_.lr, last_checkpoint());
+/// Throws the error of a collective that has failed. The host launches replays of a captured step without waiting for
+/// them, so no other call would notice.
+void Trainer::check_peers() const {
+  if (context_.is_distributed()) context_.gradients->check_errors();
 }
 
 std::string Trainer::last_checkpoint() {
-  end_save_alone();
-  const std::int64_t step = checkpoint_.saved_step();
+  const std::int64_t step = end_save_alone();
   return step < 0 ? "there is no checkpoint yet" : fmt::format("the checkpoint of step {} is intact", step);
 }
 
-void Trainer::synchronize() {
-  reporter_->synchronize();
-  report_epochs();
-  parallel_.gather_parameters();
-  check_peers();  // after a failed collective, the steps that the device has completed mean nothing
+void Trainer::report_profile() const {
+  if (context_.rank() > 0) return;
+  std::string text = format_profile(*profile_);
+  if (const std::optional<MemoryPeak> peak = profile_->peak())
+    text.append("\n").append(
+        format_memory(*peak, {{"parameters and buffers", bytes_of(context_.model.root())},
+                              {"optimizer state", parallel_.optimizer_bytes()},
+                              {"gradients", parallel_.gradient_bytes()}}));
+  io::write_file_atomically(std::filesystem::path(*options_.out) / "profile.json", profile_trace(*profile_));
+  callbacks_.call(&training::Callback::on_profile, text);
 }
+
+// --- Evaluations ---
 
 bool Trainer::evaluation_due() const {
   if (state_.evaluated && state_.evaluated->step == state_.step) return false;
@@ -361,62 +334,111 @@ bool Trainer::evaluation_due() const {
 }
 
 std::optional<Evaluation> Trainer::evaluate_now(const data::ImageSet& set, bool views) {
-  const dist::PhaseScope phase(parts_.plane, dist::Phase::evaluation);
+  const dist::PhaseScope phase(context_.observer, dist::Phase::evaluation);
   synchronize();
-  const Profiler::Range range(parts_.profiler, "evaluation");
+  const Profiler::Range range(context_.profiler, "evaluation");
   combine_running_statistics();
   const optim::SwappedWeights swapped(evaluated_average());
   if (resident_set_ != &set) {
     resident_images_ = {};
-    if (keep_data_on_device(options_.compute, parts_.device, set.images.bytes()))
-      resident_images_ = set.images.to(parts_.device);
+    if (keep_data_on_device(options_.compute, context_.device, set.images.bytes()))
+      resident_images_ = set.images.to(context_.device);
     resident_set_ = &set;
   }
   std::optional<Evaluation> evaluation = evaluate(
-      parts_.model, parts_.device, set,
-      {.transform = parts_.transform,
+      context_.model, context_.device, set,
+      {.transform = context_.transform,
        .views = views,
        .batch_size = options_.micro_batch_size > 0 ? options_.micro_batch_size : *options_.batch_size,
        .workers = static_cast<int>(options_.data.workers),
-       .dtype = precision_.compute,
+       .dtype = parse_precision(options_.precision).compute,
        .resident_images = resident_images_,
-       .comm = parts_.control,
+       .comm = context_.control,
        .stop = [this] { return parallel_.agree_on_stop() != 0; },
        .progress =
            [this](std::int64_t done, std::int64_t count) {
-             call(&TrainerCallbacks::on_evaluation_progress, done, count);
+             callbacks_.call(&training::Callback::on_evaluation_progress, done, count);
            }});
   report_warnings();
   return evaluation;
 }
 
 void Trainer::run_evaluation() {
-  const std::optional<Evaluation> evaluation = evaluate_now(parts_.data.evaluated(), /*views=*/false);
+  std::optional<Evaluation> evaluation = evaluate_now(context_.data.evaluated(), /*views=*/false);
   if (!evaluation) return;  // stopped; a resumed run repeats the evaluation
-  state_.evaluated = {.step = state_.step,
-                      .accuracy = evaluation->accuracy,
-                      .loss = evaluation->loss,
-                      .count = evaluation->count};
-  stopping_.on_evaluation(*state_.evaluated);
-  if (plateau_ && !follows_epochs()) plateau_->on_evaluation(*state_.evaluated);
-  checkpoint_.set_best(stopping_.is_best());
-  call(&TrainerCallbacks::on_evaluation, state_.step, *evaluation, stopping_.is_best());
-}
-
-void Trainer::report_profile() {
-  if (parts_.rank() > 0) return;
-  std::string text = format_profile(*profile_);
-  if (const std::optional<MemoryPeak> peak = profile_->peak())
-    text.append("\n").append(format_memory(*peak, {{"parameters and buffers", bytes_of(parts_.model.root())},
-                                                   {"optimizer state", optimizer_bytes()},
-                                                   {"gradients", gradient_bytes()}}));
-  io::write_file_atomically(std::filesystem::path(*options_.out) / "profile.json", profile_trace(*profile_));
-  call(&TrainerCallbacks::on_profile, text);
+  evaluation_ = std::move(evaluation);
+  training::EvaluationResult result{.step = state_.step,
+                                    .accuracy = evaluation_->accuracy,
+                                    .loss = evaluation_->loss,
+                                    .count = evaluation_->count};
+  stopping_.on_evaluation(result);
+  result.is_best = stopping_.is_best();
+  state_.evaluated = result;
+  if (plateau_ && !follows_epochs()) plateau_->on_evaluation(result);
+  checkpoint_.set_best(result.is_best);
+  callbacks_.on_evaluation(result);
 }
 
 double Trainer::try_batch() {
   loader_->seek(state_.epoch, state_.epoch_step);
   return step_->evaluate(loader_->next_step().front());
+}
+
+// --- Checkpoints ---
+
+void Trainer::save(bool is_best) {
+  const dist::PhaseScope phase(context_.observer, dist::Phase::save);
+  const Profiler::Range range(context_.profiler, "save", "io");
+  report(saver_.finish());  // one at a time
+  synchronize();
+  check_parameters();
+  if (selection_) selection_->save(state_.step);
+  combine_running_statistics();
+  const optim::SwappedWeights swapped(evaluated_average());
+  io::Snapshot state = parallel_.snapshot();
+  state.other_weights = other_weights();
+  if (parallel_.is_sharded() && !saver_.can_write_shards()) {
+    state.shard = {};
+    state.optimizer = parallel_.gather_optimizer();
+  }
+  saver_.start(state, make_manifest(), is_best);
+}
+
+std::int64_t Trainer::end_save_alone() {
+  if (saver_.shards_pending()) checkpoint_.withdraw();
+  report(saver_.finish_alone());
+  return checkpoint_.saved_step();
+}
+
+void Trainer::report(const std::optional<training::SavedCheckpoint>& save) const {
+  if (save) callbacks_.call(&training::Callback::on_save, *save);
+}
+
+io::Manifest Trainer::make_manifest() const {
+  io::Manifest manifest;
+  if (context_.rank() > 0) return manifest;
+  manifest.model = context_.model.name();
+  manifest.extra = context_.extra;
+  if (std::string algorithms = format_algorithm_cache(context_.device); !algorithms.empty())
+    manifest.extra[kAlgorithmsKey] = std::move(algorithms);
+  parallel_.write_plan(manifest);
+  write_state(state(), manifest, context_.data.validation.size() > 0 ? "validation" : "test");
+  return manifest;
+}
+
+void Trainer::check_parameters() {
+  std::vector<ConstView> views;
+  for (const nn::NamedParameter& parameter : context_.model.parameters()) {
+    parameter.variable.wait_ready();
+    views.push_back(parameter.variable.value().view());
+  }
+  const Tensor norm = Tensor::empty({1}, DType::f64, context_.device);
+  on(context_.device.stream(), [&](auto& s) { kernels::global_norm(s, views, norm.view()); });
+  if (!std::isfinite(norm.item()))
+    fail<NumericError>(
+        "the parameters after step {} are not finite and are not saved; the last loss was {}; lower --lr "
+        "(now {}) or set --clip-norm",
+        state_.step, losses_.last(), *options_.lr);
 }
 
 }  // namespace convoy

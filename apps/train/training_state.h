@@ -8,8 +8,8 @@
 
 #include "convoy/engine/io/manifest.h"
 #include "convoy/engine/optim/loss_scaler.h"
+#include "convoy/engine/training/callback.h"
 #include "convoy/engine/training/early_stopping.h"
-#include "convoy/engine/training/loss_monitor.h"
 #include "convoy/engine/training/reduce_on_plateau.h"
 
 namespace convoy {

@@ -6,7 +6,7 @@
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/machine.h"
 #include "convoy/apps/common/run_main.h"
-#include "convoy/apps/train/report/progress.h"
+#include "convoy/apps/common/text.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/version.h"
 

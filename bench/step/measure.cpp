@@ -18,22 +18,76 @@ namespace {
 
 /// Accumulates the parts of the measured steps.
 struct PartsSum {
-  StepParts sum;
+  training::StepParts sum;
   double steps = 0;
 
-  void add(const StepParts& parts) {
+  void add(const training::StepParts& parts) {
     ++steps;
-    for (double StepParts::*part : kParts) sum.*part += parts.*part;
+    for (double training::StepParts::*part : kParts) sum.*part += parts.*part;
   }
-  StepParts mean() const {
-    StepParts mean = sum;
-    for (double StepParts::*part : kParts) mean.*part /= steps;
+  training::StepParts mean() const {
+    training::StepParts mean = sum;
+    for (double training::StepParts::*part : kParts) mean.*part /= steps;
     return mean;
   }
 
-  static constexpr double StepParts::*kParts[] = {
-      &StepParts::step,          &StepParts::data,      &StepParts::forward, &StepParts::backward,
-      &StepParts::communication, &StepParts::optimizer, &StepParts::idle};
+  static constexpr double training::StepParts::*kParts[] = {
+      &training::StepParts::step,     &training::StepParts::data,          &training::StepParts::forward,
+      &training::StepParts::backward, &training::StepParts::communication, &training::StepParts::optimizer,
+      &training::StepParts::idle};
+};
+
+/// Measures the steps of a training after its warm-up.
+class Measurement final : public training::Callback {
+ public:
+  Measurement(const StepOptions& options, const DeviceContext& device,
+              std::function<void(const std::string&)> warn)
+      : options_(options),
+        device_(device),
+        warn_(std::move(warn)),
+        first_(options.warmup * *options.steps + 1) {}
+
+  StepFigures figures() const {
+    StepFigures figures = figures_;
+    if (options_.breakdown) figures.parts = parts_.mean();
+    return figures;
+  }
+
+  void on_warning(std::int64_t, const std::string& text) override { warn_(text); }
+  void on_progress(std::int64_t step, double) override {
+    if (step == first_) {
+      one_step_.emplace("one measured step");
+      if (options_.count) start_counting_launches();
+    }
+    if (step == first_ + 1) {
+      one_step_.reset();
+      if (options_.count) figures_.launches = stop_counting_launches();
+    }
+  }
+  bool wants_parts() const override { return options_.breakdown; }
+  void on_step(const training::StepResult& result) override {
+    if (result.parts && result.step >= first_) parts_.add(*result.parts);
+    if (!result.measured) return;
+    const std::uint64_t allocations = device_.memory().stats().source_calls;
+    if (result.step < first_) {
+      allocations_before_ = allocations;
+      return;
+    }
+    figures_.allocations = allocations - allocations_before_;
+    figures_.step_ms.push_back(result.measured->step_ms);
+    figures_.images_per_second.push_back(result.measured->images_per_second);
+    figures_.peak_bytes = result.measured->memory_bytes;
+  }
+
+ private:
+  const StepOptions& options_;
+  const DeviceContext& device_;
+  std::function<void(const std::string&)> warn_;
+  std::int64_t first_;  // measured step
+  StepFigures figures_;
+  PartsSum parts_;
+  std::uint64_t allocations_before_ = 0;
+  std::optional<NamedRange> one_step_;  // for ncu --nvtx --nvtx-include "one measured step/"
 };
 
 /// A new directory that is removed with its contents by the destructor.
@@ -78,17 +132,16 @@ StepFigures measure_steps(const StepOptions& options, const DeviceContext& devic
   const models::Model model = make_model(training, data, device);
   const TempDirectory directory;  // for the checkpoint at the end of training
   io::CheckpointDirectory checkpoints(directory.path());
-  Trainer trainer(training,
-                  {.model = model,
+  Trainer trainer({.options = training,
+                   .model = model,
                    .device = device,
                    .data = data,
                    .transform = data::make_transform(*training.augment, data::channel_statistics(data.train)),
                    .checkpoints = checkpoints,
-                   .extra = {},
                    .stop_signal = StopSignals::received,
                    .gradients = job.gradients(),
                    .control = job.control(),
-                   .plane = &job.control_plane()});
+                   .observer = &job.control_plane()});
   PlanCache plans(training.compute.deterministic ? "none" : training.compute.plan_cache, device);
   const auto warn = [&](const std::string& warning) {
     if (job.is_first()) fmt::print(stderr, "convoy-bench-step: warning: {}\n", warning);
@@ -96,38 +149,8 @@ StepFigures measure_steps(const StepOptions& options, const DeviceContext& devic
   if (const auto warning = plans.load()) warn(*warning);
   trainer.broadcast_state();
 
-  StepFigures figures;
-  PartsSum parts;
-  const std::int64_t first = options.warmup * *options.steps + 1;  // first measured step
-  std::uint64_t allocations_before = 0;
-  std::optional<NamedRange> one_step;  // for ncu --nvtx --nvtx-include "one measured step/"
-  TrainerCallbacks callbacks;
-  callbacks.on_warning = [&](std::int64_t, const std::string& text) { warn(text); };
-  callbacks.on_step = [&](const StepReport& report) {
-    if (report.step == first) {
-      one_step.emplace("one measured step");
-      if (options.count) start_counting_launches();
-    }
-    if (report.step == first + 1) {
-      one_step.reset();
-      if (options.count) figures.launches = stop_counting_launches();
-    }
-    if (!report.measured) return;
-    const std::uint64_t allocations = device.memory().stats().source_calls;
-    if (report.step < first) {
-      allocations_before = allocations;
-      return;
-    }
-    figures.allocations = allocations - allocations_before;
-    figures.step_ms.push_back(report.measured->step_ms);
-    figures.images_per_second.push_back(report.measured->images_per_second);
-    figures.peak_bytes = report.measured->memory_bytes;
-  };
-  if (options.breakdown)
-    callbacks.on_parts = [&](std::int64_t step, const StepParts& step_parts) {
-      if (step >= first) parts.add(step_parts);
-    };
-  trainer.add(std::move(callbacks));
+  Measurement measurement(options, device, warn);
+  trainer.add(measurement);
   const StopSignals signals;
   int signal = 0;
   try {
@@ -139,8 +162,7 @@ StepFigures measure_steps(const StepOptions& options, const DeviceContext& devic
     throw Error(static_cast<ExitCode>(128 + signal), fmt::format("stopped by signal {}", signal));
   if (job.is_first())
     if (const auto warning = plans.store()) warn(*warning);
-  if (options.breakdown) figures.parts = parts.mean();
-  return figures;
+  return measurement.figures();
 }
 
 }  // namespace convoy::bench

@@ -21,7 +21,7 @@ struct StepFigures {
   /// Requests of the allocator to the system or driver after the warm-up: 0 in a steady state.
   std::uint64_t allocations = 0;
   /// With --breakdown: mean over the measured steps.
-  std::optional<StepParts> parts;
+  std::optional<training::StepParts> parts;
   /// With --count: of one step.
   std::vector<CountedLaunch> launches;
 };

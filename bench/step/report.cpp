@@ -4,7 +4,7 @@
 
 #include "bench/common/results.h"
 #include "convoy/apps/common/machine.h"
-#include "convoy/apps/train/report/progress.h"
+#include "convoy/apps/common/text.h"
 #include "convoy/version.h"
 
 namespace convoy::bench {
@@ -15,14 +15,16 @@ using Json = nlohmann::ordered_json;
 /// The parts of a step in order, with their names in tables and JSON.
 struct NamedPart {
   const char* name;
-  double StepParts::*value;
+  double training::StepParts::*value;
 };
-constexpr NamedPart kParts[] = {
-    {"data", &StepParts::data},           {"forward", &StepParts::forward},
-    {"backward", &StepParts::backward},   {"exposed communication", &StepParts::communication},
-    {"optimizer", &StepParts::optimizer}, {"idle", &StepParts::idle}};
+constexpr NamedPart kParts[] = {{"data", &training::StepParts::data},
+                                {"forward", &training::StepParts::forward},
+                                {"backward", &training::StepParts::backward},
+                                {"exposed communication", &training::StepParts::communication},
+                                {"optimizer", &training::StepParts::optimizer},
+                                {"idle", &training::StepParts::idle}};
 
-Json to_json(const StepParts& parts) {
+Json to_json(const training::StepParts& parts) {
   Json each = Json::object();
   for (const auto& [name, value] : kParts)
     each[name] = {{"ms", parts.*value}, {"percent", parts.*value / parts.step * 100}};

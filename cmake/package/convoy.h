@@ -62,7 +62,6 @@ namespace convoy::kernels {}
 #include "convoy/engine/profile/profiler.h"
 #include "convoy/engine/training/callback.h"
 #include "convoy/engine/training/early_stopping.h"
-#include "convoy/engine/training/loss_monitor.h"
 #include "convoy/engine/training/model_checkpoint.h"
 #include "convoy/engine/training/reduce_on_plateau.h"
 #include "convoy/engine/training/time_monitor.h"

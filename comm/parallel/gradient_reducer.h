@@ -29,7 +29,7 @@ namespace convoy::dist {
 ///
 /// Each step has the same number of micro-batches on all ranks. One thread uses a reducer. Errors of the
 /// communicator are thrown by whichever function is called next. After such an error, no further step is
-/// possible.
+/// possible. This class itself is the reducer of one rank, which has nothing to sum.
 class GradientReducer {
  public:
   virtual ~GradientReducer() = default;
@@ -40,14 +40,14 @@ class GradientReducer {
   /// Prepares for one backward. `last_micro_batch` says whether it is the last one of this step on this rank.
   /// begin_step(false) means "accumulate without synchronizing", like PyTorch's no_sync(), unless
   /// accumulates() is false.
-  virtual void begin_step(bool last_micro_batch) = 0;
+  virtual void begin_step(bool /*last_micro_batch*/) {}
   /// Returns whether backward must add to the gradients of earlier micro-batches. If false, backward
   /// overwrites them, and the reducer accumulates.
   virtual bool accumulates() const { return true; }
   /// Marks the end of one micro-batch. Every rank calls it equally often.
   virtual void end_micro_batch() {}
   /// Completes the sums. Work that is enqueued on the compute stream afterwards may use them. Collective.
-  virtual void finish() = 0;
+  virtual void finish() {}
   /// Marks the end of the step, after the optimizer.
   virtual void end_step() {}
   /// Makes all parameters complete on every rank, for evaluations, checkpoints and comparisons. Collective.
@@ -58,13 +58,13 @@ class GradientReducer {
   /// the bucket and the ranks. Collective; blocks until all ranks have computed their sums. May be called between
   /// finish() and the next step, also after the replay of a captured step. Does nothing if ranks have different
   /// sums.
-  virtual void verify_sums(Communicator& comm, std::string_view when) = 0;
+  virtual void verify_sums(Communicator& /*comm*/, std::string_view /*when*/) {}
 
   /// Discards a step of which nothing was executed because its capture in a CUDA graph failed.
-  virtual void abandon_step() = 0;
+  virtual void abandon_step() {}
   /// Returns true once neither the bucket plan nor the address of any gradient will change. Steps may be
   /// captured in a CUDA graph from then on.
-  virtual bool bucket_plan_final() const = 0;
+  virtual bool bucket_plan_final() const { return true; }
   /// Returns the bucket plan that a checkpoint stores, so that a resumed training adds in the same order.
   /// Returns nullopt if the plan follows from the model or is not final.
   virtual std::optional<std::string> plan_to_store() const { return std::nullopt; }
@@ -72,9 +72,9 @@ class GradientReducer {
   /// Returns when each bucket of the latest step was reduced, in milliseconds relative to `origin`, a mark on
   /// the communicator's device. A replay of a captured step counts as a step. During a step, returns the
   /// buckets launched so far. Blocks until they are reduced. Throws UsageError if timing was not requested.
-  virtual std::vector<BucketTime> bucket_times(const Event& origin) const = 0;
+  virtual std::vector<BucketTime> bucket_times(const Event& /*origin*/) const { return {}; }
   /// Returns the maximum memory that gradients have used on this rank so far.
-  virtual std::size_t gradient_bytes() const = 0;
+  virtual std::size_t gradient_bytes() const { return 0; }
 };
 
 /// Waits for the last work of a step that has failed. Work that was only captured in a CUDA graph never runs,

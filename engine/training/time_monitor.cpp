@@ -7,21 +7,14 @@
 
 namespace convoy::training {
 
-void StepTimes::add(const StepTimes& more) {
-  steps += more.steps;
-  samples += more.samples;
-  seconds += more.seconds;
-}
-
-void TimeMonitor::add(const StepTimes& times) {
-  total_.add(times);
-  epoch_.add(times);
-}
-
 void TimeMonitor::on_step(const StepResult& result) {
   const Clock::time_point now = Clock::now();
   const std::chrono::duration<double> time = now - std::exchange(begin_, now);
-  add({.steps = 1, .samples = result.samples, .seconds = time.count()});
+  for (StepTimes* const times : {&total_, &epoch_}) {
+    ++times->steps;
+    times->samples += result.samples;
+    times->seconds += time.count();
+  }
 }
 
 void TimeMonitor::on_epoch(const EpochResult& result) {
@@ -31,7 +24,5 @@ void TimeMonitor::on_epoch(const EpochResult& result) {
              epoch.step_ms(), epoch.samples_per_second());
   std::fflush(stdout);
 }
-
-void TimeMonitor::on_evaluation(const EvaluationResult& /*result*/) { begin_ = Clock::now(); }
 
 }  // namespace convoy::training

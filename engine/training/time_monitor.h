@@ -14,27 +14,22 @@ struct StepTimes {
   std::int64_t samples = 0;  // of all ranks
   double seconds = 0;        // without evaluations and checkpoints
 
-  /// Adds the time of other steps.
-  void add(const StepTimes& more);
   /// Returns the mean rate of all ranks.
   double samples_per_second() const { return static_cast<double>(samples) / seconds; }
   /// Returns the mean time of a step in milliseconds.
   double step_ms() const { return seconds * 1e3 / static_cast<double>(steps); }
 };
 
-/// Sums up the time of steps. As a callback, it measures the time from event to event on the host's clock, without the
-/// time before on_evaluation(). A caller that measures steps itself, such as on a GPU's clock, calls add() instead.
+/// Sums up the time of steps, from event to event on the host's clock, without the time before on_evaluation().
+/// convoy-train measures on the clock of the device instead.
 class TimeMonitor final : public Callback {
  public:
   /// Begins the first step. Prints a line for each epoch to stdout if `prints` is set.
   explicit TimeMonitor(bool prints = false) : prints_(prints) {}
 
-  /// Adds steps that the caller has measured.
-  void add(const StepTimes& times);
-
   void on_step(const StepResult& result) override;
   void on_epoch(const EpochResult& result) override;
-  void on_evaluation(const EvaluationResult& result) override;
+  void on_evaluation(const EvaluationResult& /*result*/) override { begin_ = Clock::now(); }
 
   /// Returns the time of all steps.
   const StepTimes& total() const { return total_; }

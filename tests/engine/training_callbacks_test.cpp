@@ -8,7 +8,6 @@
 
 #include "convoy/engine/training/callback.h"
 #include "convoy/engine/training/early_stopping.h"
-#include "convoy/engine/training/loss_monitor.h"
 #include "convoy/engine/training/model_checkpoint.h"
 #include "convoy/engine/training/reduce_on_plateau.h"
 #include "convoy/engine/training/time_monitor.h"
@@ -96,8 +95,7 @@ TEST(TimeMonitor, MeasuresStepsWithoutEvaluations) {
 
 TEST(TimeMonitor, ComputesRates) {
   TimeMonitor times;
-  times.add({.steps = 4, .samples = 400, .seconds = 2});
-  times.add({.steps = 1, .samples = 50, .seconds = 0.5});
+  times.restore({.steps = 5, .samples = 450, .seconds = 2.5});
   EXPECT_EQ(times.total().samples_per_second(), 180);
   EXPECT_EQ(times.total().step_ms(), 500);
 }

@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "convoy/apps/common/counted.h"
+#include "convoy/apps/common/text.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/memory/memory.h"
 

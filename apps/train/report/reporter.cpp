@@ -1,17 +1,23 @@
 #include "convoy/apps/train/report/reporter.h"
 
-#include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <nlohmann/json.hpp>
-#include <sstream>
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
-#include "convoy/apps/common/counted.h"
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "convoy/apps/common/text.h"
 #include "convoy/apps/train/report/evaluation_file.h"
-#include "convoy/engine/io/state_dict.h"
+#include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
-#include "convoy/kernels/runtime/library_versions.h"
-#include "convoy/version.h"
+#include "convoy/kernels/base/printable.h"
 
 namespace convoy {
 
@@ -20,262 +26,296 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-ProgressOptions progress_options(const Setup& setup, const Trainer& trainer, const Job& job) {
+/// Calls f(line, object) for every event of a log. Skips incomplete lines and lines that are not events.
+template <class F>
+void for_each_event(const fs::path& path, F&& f) {
+  std::ifstream file(path, std::ios::binary);
+  std::string line;
+  while (std::getline(file, line)) {
+    const Json event = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (event.is_object() && event.contains("event") && event["event"].is_string()) f(line, event);
+  }
+}
+
+void write_whole(int descriptor, std::string_view bytes, const fs::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0)
+      fail<OutputError>("{}: {}; the last checkpoint is intact", path.string(), std::strerror(errno));
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+/// Returns the time as ISO 8601 with milliseconds: "2026-01-31T23:59:59.123Z".
+std::string utc_now() {
+  const auto now = std::chrono::system_clock::now();
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(now);
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now - seconds);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z",
+                     fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)), milliseconds.count());
+}
+
+WorkPlan work_plan(const Setup& setup, const Trainer& trainer) {
   constexpr double kForwardShare =
       1.0 / 3;                  // of a step: a backward pass takes twice as long as a forward pass
   constexpr double kViews = 6;  // of --tta
-  const TrainOptions& options = setup.options;
-  const double batches = static_cast<double>(setup.data.evaluated().size()) /
-                         static_cast<double>(std::max<std::int64_t>(*options.batch_size, 1));
-  const double of_test =
-      setup.data.validation.size() == 0
-          ? 0
-          : static_cast<double>(setup.data.test.size()) / static_cast<double>(setup.data.validation.size());
-  return {.plan = {.total_steps = trainer.total_steps(),
-                   .steps_per_evaluation = *options.eval_every * trainer.steps_per_epoch(),
-                   .steps_of_evaluation = kForwardShare * batches,
-                   .final_evaluations = (*options.tta ? kViews : 0) + of_test},
-          .steps_per_epoch = trainer.steps_per_epoch(),
-          .may_redraw = !job.by_mpirun(),
-          .quiet = options.quiet};
+  const data::DataSet& data = setup.data;
+  const auto ratio = [](std::int64_t a, std::int64_t b) {
+    return static_cast<double>(a) / static_cast<double>(std::max<std::int64_t>(b, 1));
+  };
+  const double of_test = data.validation.size() == 0 ? 0 : ratio(data.test.size(), data.validation.size());
+  return {.total_steps = trainer.total_steps(),
+          .steps_per_evaluation = *setup.options.eval_every * trainer.steps_per_epoch(),
+          .steps_of_evaluation = kForwardShare * ratio(data.evaluated().size(), *setup.options.batch_size),
+          .final_evaluations = (*setup.options.tta ? kViews : 0) + of_test};
 }
 
-/// Returns the elements of a comma-separated list; none for "none".
-std::vector<std::string> split_list(const std::string& text) {
-  std::vector<std::string> elements;
-  std::istringstream parts(text == "none" ? "" : text);
-  for (std::string part; std::getline(parts, part, ',');) elements.push_back(part);
-  return elements;
+std::size_t terminal_width() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-template <class T>
-Json to_json(const T& value) {
-  return value;
-}
-Json to_json(const std::array<double, 2>& pair) { return fmt::format("{},{}", pair[0], pair[1]); }
-/// Returns a fraction as a number, and other lengths as a text such as "500steps".
-Json to_json(const TrainingLength& length) {
-  if (length.unit == TrainingLength::Unit::fraction) return length.value;
-  return length.text();
-}
-
-/// Returns the value of a flag; null for an optional flag without a value.
-Json setting_to_json(const CommandLine::Flag& flag) {
-  if (flag.target.chosen) return flag.target.chosen();
-  const std::optional<FlagVariable> variable = flag.target.variable();
-  if (!variable) return {};
-  return std::visit(
-      [&](const auto* target) -> Json {
-        if constexpr (requires { target->has_value(); })
-          return target->has_value() ? to_json(**target) : Json();
-        else
-          return to_json(*target);
-      },
-      *variable);
-}
-
-/// Returns the settings of config.toml by their names, as JSON values of their types. The settings of flags that
-/// take a list, such as --augment, are lists.
-Json settings_to_json(TrainOptions options) {
-  Json settings = Json::object();
-  const CommandLine line = train_command_line(options);
-  for (const CommandLine::Flag& flag : line.flags()) {
-    if (!flag.details.in_config) continue;
-    Json value = setting_to_json(flag);
-    if (value.is_null()) continue;  // an optional flag without a value
-    if (flag.details.value == "LIST") value = split_list(value.get<std::string>());
-    settings[flag.name] = std::move(value);
-  }
-  return settings;
-}
-
-/// Returns how to call a program of this directory: by its name if a shell finds it under that name, else by its path.
-std::string command_of(const std::string& name) {
-  std::error_code error;
-  const fs::path own = fs::read_symlink("/proc/self/exe", error).parent_path() / name;
-  if (error || !fs::exists(own, error)) return name;
-  const char* const path = std::getenv("PATH");
-  std::istringstream directories(path == nullptr ? "" : path);
-  for (std::string directory; std::getline(directories, directory, ':');)
-    if (fs::exists(fs::path(directory) / name, error)) return name;
-  const std::string relative = fs::proximate(own, error).string();
-  return error || relative.starts_with("..") ? own.string() : relative;
+/// Returns a bar of which `share`, 0 to 1, is full.
+std::string bar(double share) {
+  constexpr std::size_t kWidth = 24;
+  return fmt::format("[{:<{}}]", std::string(static_cast<std::size_t>(share * kWidth), '='), kWidth);
 }
 
 }  // namespace
 
-Reporter::Reporter(const std::filesystem::path& log, std::optional<std::int64_t> resume_step,
-                   const Setup& setup, const Trainer& trainer, const Job& job)
-    : log_(log, resume_step, trainer.state().train_seconds),
-      split_(setup.data.validation.size() > 0 ? "validation" : "test"),
-      progress_(progress_options(setup, trainer, job)),
-      directory_(log.parent_path()),
-      classes_(setup.data.classes),
-      steps_per_epoch_(trainer.steps_per_epoch()),
-      steps_per_evaluation_(*setup.options.eval_every * steps_per_epoch_),
-      total_steps_(trainer.total_steps()) {}
-
-void Reporter::start(const Setup& setup, const Trainer& trainer, const Job& job) {
-  std::vector<std::string> hosts;  // by node number
-  for (const dist::RankInfo& rank : job.all())
-    if (rank.node == static_cast<int>(hosts.size())) hosts.push_back(rank.host);
-  log_.write("start", {{"schema", kLogSchema},
-                       {"version", kVersion},
-                       {"cpu_level", cpu_level()},
-                       {"step", trainer.state().step},
-                       {"total_steps", trainer.total_steps()},
-                       {"steps_per_epoch", trainer.steps_per_epoch()},
-                       {"config", settings_to_json(setup.options)},
-                       {"hosts", hosts},
-                       {"devices", job.devices()},
-                       {"world_size", job.info().world_size},
-                       {"ranks", job.describe()},
-                       {"model_parameters", setup.model.parameter_count()},
-                       {"train_images", setup.data.train.size()},
-                       {"validation_images", setup.data.validation.size()},
-                       {"test_images", setup.data.test.size()}});
-  if (!log_.is_locked())
-    warn("the file system of --out has no locks: nothing prevents a second training into this directory",
-         trainer.state().step);
-}
-
-void Reporter::warn(const std::string& text, std::int64_t step) {
-  log_.write("warning", {{"step", step}, {"message", text}});
-  progress_.line("warning: " + text);
-}
-
-TrainerCallbacks Reporter::callbacks() {
-  TrainerCallbacks callbacks;
-  callbacks.on_step = [this](const StepReport& report) { on_step(report); };
-  callbacks.on_epoch = [this](const training::EpochResult& report) { on_epoch(report); };
-  callbacks.on_evaluation = [this](std::int64_t step, const Evaluation& evaluation, bool is_best) {
-    on_evaluation(step, evaluation, is_best);
-  };
-  callbacks.on_warning = [this](std::int64_t step, const std::string& text) { warn(text, step); };
-  callbacks.on_profile = [this](const std::string& text) { progress_.line(text); };
-  callbacks.on_save = [this](const SaveReport& save) {
-    log_.write("save", {{"step", save.step},
-                        {"path", save.path.string()},
-                        {"stall_ms", save.stall_ms},
-                        {"write_ms", save.write_ms}});
-  };
-  callbacks.on_exception = [this](std::int64_t step, const std::exception& error) {
-    log_.write("error", {{"step", step}, {"message", error.what()}});
-  };
-  callbacks.on_evaluation_progress = [this](std::int64_t done, std::int64_t count) {
-    progress_.evaluating(done, count);
-  };
-  return callbacks;
-}
-
-void Reporter::stopped(int signal, std::int64_t step) {
-  progress_.line(fmt::format(
-      "stopped by signal {} after step {}; checkpoint saved, continue with --resume auto", signal, step));
-}
-
-void Reporter::result(const Json& result) { log_.write("result", result); }
-
-void Reporter::on_step(const StepReport& report) {
-  if (report.measured) {
-    const StepMeasurements& measured = *report.measured;
-    Json step = {{"step", report.step},
-                 {"epoch", report.epoch},
-                 {"samples", report.samples},
-                 {"loss", measured.loss},
-                 {"average_loss", measured.average_loss},
-                 {"lr", report.lr},
-                 {"images_per_second", measured.images_per_second},
-                 {"step_ms", measured.step_ms},
-                 {"data_ms", measured.data_ms},
-                 {"memory_bytes", measured.memory_bytes}};
-    if (measured.comm_ms) step["comm_ms"] = *measured.comm_ms;
-    if (measured.scale) {
-      step["scale"] = measured.scale->scale;
-      step["skipped"] = measured.scale->skipped;
-    }
-    log_.write("step", step);
+RunLog::RunLog(fs::path path, std::optional<std::int64_t> resume_step, double elapsed_before)
+    : path_(std::move(path)), elapsed_before_(elapsed_before) {
+  descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) fail<OutputError>("{}: {}", path_.string(), std::strerror(errno));
+  try {
+    const io::LockResult lock = io::try_lock(descriptor_);
+    check(lock != io::LockResult::held, "--out {}: another process is using this directory",
+          path_.parent_path().string());
+    is_locked_ = lock == io::LockResult::acquired;
+    truncate_to(resume_step.value_or(-1));
+  } catch (...) {
+    ::close(descriptor_);
+    throw;
   }
-  progress_.step(report);
 }
 
-void Reporter::on_epoch(const training::EpochResult& report) {
-  Json epoch = {
-      {"step", report.step}, {"epoch", report.epoch}, {"samples", report.samples}, {"loss", report.loss}};
-  if (report.accuracy) epoch["accuracy"] = *report.accuracy;
-  log_.write("epoch", epoch);
-  last_epoch_ = report;
-  // The line of an evaluation has the accuracy too.
-  const bool is_evaluated =
-      report.step == total_steps_ || (steps_per_evaluation_ > 0 && report.step % steps_per_evaluation_ == 0);
-  if (report.accuracy && !is_evaluated && steps_per_epoch_ > 1)
-    progress_.note(fmt::format("epoch {}: training accuracy {:.2f}%, loss {:.4f}", report.epoch + 1,
-                               *report.accuracy * 100, report.loss));
+RunLog::~RunLog() { ::close(descriptor_); }
+
+void RunLog::truncate_to(std::int64_t step) {
+  std::string kept;
+  if (step >= 0)
+    for_each_event(path_, [&](const std::string& line, const Json& event) {
+      if (event["event"] == "result") return;
+      if (event.contains("step") && event["step"].is_number() && event["step"] > step) return;
+      kept += line + "\n";
+      if (const auto found = event.find("elapsed"); found != event.end() && found->is_number())
+        elapsed_before_ = std::max(elapsed_before_, found->get<double>());
+    });
+  // In place, because the lock belongs to this file. A kill between the two calls loses log lines but no
+  // checkpoint.
+  if (::ftruncate(descriptor_, 0) != 0) fail<OutputError>("{}: {}", path_.string(), std::strerror(errno));
+  write_whole(descriptor_, kept, path_);
 }
 
-void Reporter::on_evaluation(std::int64_t step, const Evaluation& evaluation, bool is_best) {
-  const std::int64_t epoch = std::max<std::int64_t>(step - 1, 0) / steps_per_epoch_;
-  log_.write("eval", {{"step", step},
-                      {"epoch", epoch},
-                      {"split", split_},
-                      {"loss", evaluation.loss},
-                      {"accuracy", evaluation.accuracy},
-                      {"count", evaluation.count},
-                      {"best", is_best}});
-  std::string text = fmt::format("evaluation at step {}: {} accuracy {:.2f}%, loss {:.4f}{}", step, split_,
-                                 evaluation.accuracy * 100, evaluation.loss, is_best ? " (best)" : "");
-  if (last_epoch_ && last_epoch_->step == step && last_epoch_->accuracy)
-    text += fmt::format("; training accuracy {:.2f}%", *last_epoch_->accuracy * 100);
-  progress_.evaluated(evaluation.accuracy, text);
-  if (is_best) write_evaluation(directory_, step, evaluation, classes_);
+void RunLog::write(std::string_view event, const Json& fields) {
+  const std::chrono::duration<double> since_opening = std::chrono::steady_clock::now() - opened_;
+  const double elapsed = elapsed_before_ + since_opening.count();
+  Json line{{"event", event}, {"time", utc_now()}, {"elapsed", std::round(elapsed * 1e3) / 1e3}};
+  line.update(fields);
+  write_whole(descriptor_, line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", path_);
 }
 
-Json result_of(const Setup& setup, const Trainer& trainer, const Job& job) {
-  const TrainingState state = trainer.state();
-  const std::string split = setup.data.validation.size() > 0 ? "validation" : "test";
-  Json result = {{split + "_accuracy", state.evaluated->accuracy},
-                 {split + "_loss", state.evaluated->loss},
-                 {"best_accuracy", state.stopping.best->accuracy},
-                 {"best_step", state.stopping.best->step},
-                 {"train_seconds", state.train_seconds},
-                 {"images_per_second", static_cast<double>(state.samples) / state.train_seconds},
-                 {"steps", state.step},
-                 {"samples", state.samples},
-                 {"world_size", job.info().world_size},
-                 {"optimizer_bytes", trainer.optimizer_bytes()},
-                 {"gradient_bytes", trainer.gradient_bytes()},
-                 {"parameters_hash", io::parameters_hash(setup.model.root())}};
-  if (setup.initialization_seconds) result["initialization_seconds"] = *setup.initialization_seconds;
-  if (setup.options.patience > 0)
-    result["stopped_early"] = trainer.is_out_of_patience() && state.step < trainer.total_steps();
+std::optional<Json> read_result(const fs::path& log) {
+  std::optional<Json> result;
+  for_each_event(log, [&](const std::string&, const Json& event) {
+    if (event["event"] == "result") result = event;
+  });
   return result;
 }
 
-void print_result(const Json& result, const std::string& out, const std::string& program) {
-  const std::string predict = program == "convoy-train" ? command_of("convoy-predict") : program + " predict";
-  const auto percent = [&](const char* key) {
-    return fmt::format("{:.2f}%", result[key].get<double>() * 100);
-  };
-  const std::string best =
-      fmt::format(" (best {} at step {})", percent("best_accuracy"), result["best_step"].get<std::int64_t>());
-  std::vector<std::pair<std::string, std::string>> table;
-  const bool has_validation = result.contains("validation_accuracy");
-  if (has_validation) table.emplace_back("validation accuracy", percent("validation_accuracy") + best);
-  std::string accuracy = percent("test_accuracy") + (has_validation ? "" : best);
-  if (result.contains("tta_accuracy"))
-    accuracy += fmt::format(", {} averaged over six views", percent("tta_accuracy"));
-  table.emplace_back("test accuracy", accuracy);
-  table.emplace_back(
-      "training",
-      fmt::format("{}, {}{}, {:.0f} images/s", format_duration(result["train_seconds"].get<double>()),
-                  counted(result["steps"].get<std::int64_t>(), "step"),
-                  result.value("stopped_early", false) ? " (ended early by --patience)" : "",
-                  result["images_per_second"].get<double>()));
-  table.emplace_back("parameters", fmt::format("hash {}", result["parameters_hash"].get<std::string>()));
-  table.emplace_back("output", out);
-  table.emplace_back("predict with", fmt::format("{} --checkpoint {} IMAGE...", predict, out));
-  table.emplace_back("report with", fmt::format("{} {}", command_of("convoy-report"), out));
-  fmt::print("\n");
-  print_table(table);
+void TimeLeft::step(std::int64_t step, Clock::time_point now) {
+  if (step <= last_step_) return;
+  if (first_step_ < 0) {
+    first_step_ = step;
+    first_ = now;
+  }
+  last_step_ = step;
+  last_ = now;
+}
+
+void TimeLeft::evaluated(Clock::time_point now) {
+  evaluated_step_ = last_step_;
+  if (last_step_ < 0) return;  // before the first step
+  in_evaluations_ += now - last_;
+  ++evaluations_;
+  last_ = now;
+}
+
+std::int64_t TimeLeft::evaluations_left() const {
+  const std::int64_t total = plan_.total_steps;
+  const std::int64_t interval = plan_.steps_per_evaluation > 0 ? plan_.steps_per_evaluation : total;
+  const std::int64_t all = (total + interval - 1) / interval;
+  const bool is_end = last_step_ == total;
+  const bool is_due = (is_end || last_step_ % interval == 0) && evaluated_step_ != last_step_;
+  return all - (is_end ? all : last_step_ / interval) + (is_due ? 1 : 0);
+}
+
+std::optional<double> TimeLeft::seconds() const {
+  if (last_step_ <= first_step_) return std::nullopt;
+  const double per_step =
+      (Seconds(last_ - first_) - in_evaluations_).count() / static_cast<double>(last_step_ - first_step_);
+  const double per_evaluation = evaluations_ > 0 ? in_evaluations_.count() / static_cast<double>(evaluations_)
+                                                 : per_step * plan_.steps_of_evaluation;
+  return static_cast<double>(plan_.total_steps - last_step_) * per_step +
+         (static_cast<double>(evaluations_left()) + plan_.final_evaluations) * per_evaluation;
+}
+
+std::string fit_line(std::vector<LinePart> parts, std::size_t columns) {
+  while (true) {
+    std::string line;
+    for (const LinePart& part : parts) line += (line.empty() ? "" : "  ") + part.text;
+    const auto last = std::max_element(
+        parts.begin(), parts.end(), [](const LinePart& a, const LinePart& b) { return a.leaves < b.leaves; });
+    if (line.size() <= columns || last == parts.end() || last->leaves == 0) return line;
+    parts.erase(last);
+  }
+}
+
+Reporter::Reporter(const fs::path& log, std::optional<std::int64_t> resume_step, const Setup& setup,
+                   const Trainer& trainer, const Job& job)
+    : log_(log, resume_step, trainer.state().train_seconds),
+      trainer_(trainer),
+      plan_(work_plan(setup, trainer)),
+      time_left_(plan_),
+      split_(setup.data.validation.size() > 0 ? "validation" : "test"),
+      directory_(log.parent_path()),
+      classes_(setup.data.classes),
+      quiet_(setup.options.quiet),
+      // The ranks of mpirun write to a pseudo-terminal that may end in a file.
+      terminal_(!job.by_mpirun() && isatty(STDOUT_FILENO) != 0) {}
+
+void Reporter::on_step(const training::StepResult& result) {
+  if (!result.measured) return;
+  last_ = *result.measured;
+  Json step = {{"step", result.step},
+               {"epoch", result.epoch},
+               {"samples", result.total_samples},
+               {"loss", last_.loss},
+               {"average_loss", last_.average_loss},
+               {"lr", result.lr},
+               {"images_per_second", last_.images_per_second},
+               {"step_ms", last_.step_ms},
+               {"data_ms", last_.data_ms},
+               {"memory_bytes", last_.memory_bytes}};
+  if (last_.comm_ms) step["comm_ms"] = *last_.comm_ms;
+  if (last_.scale) {
+    step["scale"] = last_.scale->scale;
+    step["skipped"] = last_.scale->skipped;
+  }
+  log_.write("step", step);
+  show(result.step, result.lr, /*is_measured=*/true);
+}
+
+void Reporter::on_progress(std::int64_t step, double lr) { show(step, lr, /*is_measured=*/false); }
+
+void Reporter::on_epoch(const training::EpochResult& result) {
+  Json epoch = {
+      {"step", result.step}, {"epoch", result.epoch}, {"samples", result.samples}, {"loss", result.loss}};
+  if (result.accuracy) epoch["accuracy"] = *result.accuracy;
+  log_.write("epoch", epoch);
+  last_epoch_ = result;
+  // The line of an evaluation has the accuracy too.
+  const bool is_evaluated = result.step == plan_.total_steps ||
+                            (plan_.steps_per_evaluation > 0 && result.step % plan_.steps_per_evaluation == 0);
+  if (result.accuracy && !is_evaluated && trainer_.steps_per_epoch() > 1 && !quiet_)
+    line(fmt::format("epoch {}: training accuracy {:.2f}%, loss {:.4f}", result.epoch + 1,
+                     *result.accuracy * 100, result.loss));
+}
+
+void Reporter::on_evaluation(const training::EvaluationResult& result) {
+  time_left_.evaluated(Clock::now());
+  log_.write("eval", {{"step", result.step},
+                      {"epoch", std::max<std::int64_t>(result.step - 1, 0) / trainer_.steps_per_epoch()},
+                      {"split", split_},
+                      {"loss", result.loss},
+                      {"accuracy", result.accuracy},
+                      {"count", result.count},
+                      {"best", result.is_best}});
+  accuracy_ = result.accuracy;
+  std::string text = fmt::format("evaluation at step {}: {} accuracy {:.2f}%, loss {:.4f}{}", result.step,
+                                 split_, result.accuracy * 100, result.loss, result.is_best ? " (best)" : "");
+  if (last_epoch_ && last_epoch_->step == result.step && last_epoch_->accuracy)
+    text += fmt::format("; training accuracy {:.2f}%", *last_epoch_->accuracy * 100);
+  if (!quiet_) line(text);
+  if (result.is_best) write_evaluation(directory_, result.step, *trainer_.evaluation(), classes_);
+}
+
+void Reporter::on_evaluation_progress(std::int64_t done, std::int64_t count) {
+  const Clock::time_point now = Clock::now();
+  if (!terminal_ || quiet_ || now - last_draw_ < kRedraw) return;
+  last_draw_ = now;
+  draw(fmt::format("evaluating {}/{}", done, count));
+}
+
+void Reporter::on_save(const training::SavedCheckpoint& checkpoint) {
+  log_.write("save", {{"step", checkpoint.step},
+                      {"path", checkpoint.path.string()},
+                      {"stall_ms", checkpoint.stall_ms},
+                      {"write_ms", checkpoint.write_ms}});
+}
+
+void Reporter::on_warning(std::int64_t step, const std::string& text) {
+  log_.write("warning", {{"step", step}, {"message", text}});
+  line("warning: " + text);
+}
+
+void Reporter::on_exception(std::int64_t step, const std::exception& error) {
+  log_.write("error", {{"step", step}, {"message", error.what()}});
+}
+
+void Reporter::show(std::int64_t step, double lr, bool is_measured) {
+  const Clock::time_point now = Clock::now();
+  time_left_.step(step, now);
+  if (quiet_ || (terminal_ ? now - last_draw_ < kRedraw : !is_measured)) return;
+  const double epochs = static_cast<double>(step) / static_cast<double>(trainer_.steps_per_epoch());
+  const double share = static_cast<double>(step) / static_cast<double>(plan_.total_steps);
+  std::vector<LinePart> parts;
+  if (terminal_) parts = {{bar(share), 7}, {fmt::format("{:.0f}%", share * 100), 1}};
+  parts.push_back({fmt::format("step {}/{}", step, plan_.total_steps)});
+  parts.push_back({fmt::format("epoch {:.2f}", epochs), 5});
+  parts.push_back({fmt::format("lr {:.4g}", lr), 6});
+  if (last_.step_ms > 0) {
+    parts.push_back({fmt::format("loss {:.4f}", last_.loss)});
+    parts.push_back({fmt::format("average {:.4f}", last_.average_loss), 3});
+    parts.push_back({fmt::format("{:.0f} images/s", last_.images_per_second)});
+    parts.push_back({fmt::format("data {:.1f} ms", last_.data_ms), 4});
+  }
+  if (const auto seconds = time_left_.seconds())
+    parts.push_back({fmt::format("left {}", format_duration(*seconds))});
+  if (!terminal_) return line(fit_line(std::move(parts), std::string::npos));
+  if (accuracy_ >= 0) parts.push_back({fmt::format("test {:.2f}%", accuracy_ * 100), 2});
+  last_draw_ = now;
+  draw(fit_line(std::move(parts), terminal_width() - 1));
+}
+
+void Reporter::line(const std::string& text) {
+  clear();
+  fmt::print("{}\n", without_control_characters(text));
+  std::fflush(stdout);
+}
+
+void Reporter::draw(const std::string& text) {
+  fmt::print("\r{}\x1b[K", text.substr(0, terminal_width() - 1));
+  std::fflush(stdout);
+  drawn_ = true;
+}
+
+void Reporter::clear() {
+  if (!drawn_) return;
+  fmt::print("\r\x1b[K");
+  std::fflush(stdout);
+  drawn_ = false;
 }
 
 }  // namespace convoy

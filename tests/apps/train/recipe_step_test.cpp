@@ -48,16 +48,19 @@ void expect_steps(const std::string& name, models::Model model, std::int64_t cou
                            .warnings = {}};
   const DeviceContext device = DeviceContext::create_cpu({.threads = 2});
   io::CheckpointDirectory checkpoints(directory.path());
-  Trainer trainer(options, {.model = model,
-                            .device = device,
-                            .data = data,
-                            .transform = {},
-                            .checkpoints = checkpoints,
-                            .extra = {},
-                            .stop_signal = {}});
-  std::vector<double> losses;
-  trainer.add({.on_step = [&](const StepReport& report) { losses.push_back(report.measured->loss); }});
+  Trainer trainer({.options = options,
+                   .model = model,
+                   .device = device,
+                   .data = data,
+                   .transform = {},
+                   .checkpoints = checkpoints});
+  struct : training::Callback {
+    std::vector<double> all;
+    void on_step(const training::StepResult& result) override { all.push_back(result.loss); }
+  } recorder;
+  trainer.add(recorder);
   ASSERT_EQ(trainer.run(), 0);
+  const std::vector<double>& losses = recorder.all;
 
   const Reference expected("recipe.safetensors");
   ASSERT_EQ(std::ssize(losses), steps);

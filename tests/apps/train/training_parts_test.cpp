@@ -1,4 +1,4 @@
-// Unit tests of the trainer's parts: position, loss log, step timer, precision, loss scale, algorithm cache.
+// Unit tests of the trainer's parts: position, step recorder, precision, loss scale, algorithm cache.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,9 +8,8 @@
 
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/precision.h"
-#include "convoy/apps/train/measurement/loss_log.h"
-#include "convoy/apps/train/measurement/step_timer.h"
 #include "convoy/apps/train/options.h"
+#include "convoy/apps/train/step_reporter.h"
 #include "convoy/apps/train/training_state.h"
 #include "convoy/kernels/base/error.h"
 #include "tests/testing/support/errors.h"
@@ -38,8 +37,8 @@ TEST(TrainingState, AdvancesThroughEpochs) {
   EXPECT_EQ(state.samples, 44);
 }
 
-TEST(LossLog, SumsTheMicroBatchesOfEachStep) {
-  LossLog log(Device::cpu(), DType::f64, 4);
+TEST(StepRecorder, SumsTheMicroBatchesOfEachStep) {
+  StepRecorder log(Device::cpu(), DType::f64, 4);
   log.add({.step = 7, .samples = 20}, {result(0.25, 6), result(0.5, 1)});
   log.add({.step = 8, .samples = 10}, {{.loss = number(3), .correct = {}}});
   EXPECT_FALSE(log.full(1));
@@ -56,19 +55,19 @@ TEST(LossLog, SumsTheMicroBatchesOfEachStep) {
   EXPECT_TRUE(log.take().results().empty()) << "each loss is taken once";
 }
 
-TEST(LossLog, TakenLossesAreIndependentOfLaterSteps) {
-  LossLog log(Device::cpu(), DType::f64, 1);
+TEST(StepRecorder, TakenLossesAreIndependentOfLaterSteps) {
+  StepRecorder log(Device::cpu(), DType::f64, 1);
   log.add({.step = 1}, {result(10, 1)});
-  const LossesInFlight taken = log.take();
+  const RecordedSteps taken = log.take();
   log.add({.step = 2}, {result(20, 1)});
   EXPECT_EQ(taken.results().at(0).loss, 10);
   EXPECT_THROW(log.add({.step = 3}, {result(30, 1)}), UsageError) << "the capacity is 1";
 }
 
-TEST(StepTimer, ExcludesPauses) {
+TEST(StepRecorder, ExcludesPauses) {
   using namespace std::chrono_literals;
   using Clock = std::chrono::steady_clock;
-  StepTimer timer(Device::cpu());
+  StepRecorder timer(Device::cpu(), DType::f64, 1);
   const auto begin = Clock::now();
   timer.run();
   std::this_thread::sleep_for(20ms);
@@ -79,16 +78,16 @@ TEST(StepTimer, ExcludesPauses) {
   const std::chrono::duration<double> pause = Clock::now() - paused;
   timer.run();
   std::this_thread::sleep_for(20ms);
-  const double both = StepTimer::seconds(timer.take());
+  const double both = timer.take().seconds();
   const std::chrono::duration<double> all = Clock::now() - begin;
   EXPECT_GE(both, 0.040);
   EXPECT_LT(both, (all - pause).count() + 1e-6)
       << "the pause was counted";  // 1e-6 is far above rounding errors
   std::this_thread::sleep_for(20ms);
-  EXPECT_GE(StepTimer::seconds(timer.take()), 0.020) << "the timer stopped at take()";
+  EXPECT_GE(timer.take().seconds(), 0.020) << "the timer stopped at take()";
   timer.pause();
   timer.take();
-  EXPECT_EQ(StepTimer::seconds(timer.take()), 0);
+  EXPECT_EQ(timer.take().seconds(), 0);
 }
 
 TEST(Precision, HalfPrecisionKeepsFp32Parameters) {

@@ -1,11 +1,11 @@
-#include "convoy/apps/train/selection/sample_selection.h"
+#include "convoy/apps/train/sample_selection.h"
 
 #include <charconv>
 #include <cmath>
 #include <map>
 
-#include "convoy/apps/common/counted.h"
 #include "convoy/apps/common/data_source.h"
+#include "convoy/apps/common/text.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/engine/io/safetensors.h"
 #include "convoy/kernels/base/check.h"

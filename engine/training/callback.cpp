@@ -1,4 +1,4 @@
-#include "convoy/engine/training/loss_monitor.h"
+#include "convoy/engine/training/callback.h"
 
 #include <cmath>
 #include <cstdio>
@@ -6,19 +6,6 @@
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::training {
-
-void EpochTotals::add(const StepResult& step) {
-  samples += step.samples;
-  loss += step.loss * static_cast<double>(step.samples);
-  if (!step.correct) return;
-  counted += step.samples;
-  correct += *step.correct;
-}
-
-std::optional<double> EpochTotals::accuracy() const {
-  if (counted == 0) return std::nullopt;
-  return static_cast<double>(correct) / static_cast<double>(counted);
-}
 
 std::string LossMonitor::problem_of(const StepResult& result) const {
   if (std::isfinite(result.loss)) return "";
@@ -35,7 +22,12 @@ void LossMonitor::on_step(const StepResult& result) {
   state_.epoch = result.epoch;
   state_.last = result.loss;
   average_.add(result.loss);
-  state_.totals.add(result);
+  state_.totals.samples += result.samples;
+  state_.totals.loss += result.loss * static_cast<double>(result.samples);
+  if (result.correct) {
+    state_.totals.counted += result.samples;
+    state_.totals.correct += *result.correct;
+  }
   if (every_ == 0 || result.step % every_ != 0) return;
   fmt::print("step {}: loss {:.4f}, average {:.4f}\n", result.step, result.loss, average());
   std::fflush(stdout);
@@ -43,11 +35,13 @@ void LossMonitor::on_step(const StepResult& result) {
 
 EpochResult LossMonitor::end_epoch() {
   const EpochTotals totals = std::exchange(state_.totals, {});
-  return {.epoch = state_.epoch,
-          .step = state_.step,
-          .samples = totals.samples,
-          .loss = totals.mean_loss(),
-          .accuracy = totals.accuracy()};
+  EpochResult result{.epoch = state_.epoch,
+                     .step = state_.step,
+                     .samples = totals.samples,
+                     .loss = totals.loss / static_cast<double>(totals.samples)};
+  if (totals.counted > 0)
+    result.accuracy = static_cast<double>(totals.correct) / static_cast<double>(totals.counted);
+  return result;
 }
 
 LossMonitor::State LossMonitor::state() const {

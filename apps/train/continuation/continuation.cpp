@@ -1,0 +1,175 @@
+#include "convoy/apps/train/continuation/continuation.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "convoy/apps/train/trainer.h"
+#include "convoy/comm/parallel/broadcast.h"
+#include "convoy/kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+/// A training after a step, in memory.
+struct RecoveryPoint {
+  TrainingState state;
+  io::Snapshot snapshot;  // the optimizer or this rank's shard of it; the model unless it is in place
+  optim::OptimizerShard peer_shard;  // with shards: a copy of the shard of a peer
+};
+
+/// Returns the minimum of `local` over all ranks. Collective.
+std::int64_t minimum_of(const TrainContext& context, std::int64_t local) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(context.world_size()), local);
+  constexpr std::int64_t kBytes = sizeof local;
+  if (context.is_distributed())
+    dist::all_gather_and_wait(*context.control, ConstView(&local, {kBytes}, DType::u8),
+                              View{all.data(), {kBytes * context.world_size()}, DType::u8});
+  return *std::min_element(all.begin(), all.end());
+}
+
+/// Returns the first rank that holds each shard: `held` are those of this rank. Collective.
+std::map<int, int> providers_of(const TrainContext& context,
+                                const std::vector<const optim::OptimizerShard*>& held) {
+  std::array<std::int32_t, 2> local = {-1, -1};
+  for (std::size_t i = 0; i < held.size(); ++i) local.at(i) = held[i]->index;
+  std::vector<std::int32_t> all(local.begin(), local.end());
+  if (const int ranks = context.world_size(); ranks > 1) {
+    all.resize(local.size() * static_cast<std::size_t>(ranks));
+    dist::all_gather_and_wait(*context.control, ConstView(local.data(), {2}, DType::i32),
+                              View{all.data(), {2 * ranks}, DType::i32});
+  }
+  std::map<int, int> provider;
+  for (std::size_t i = all.size(); i-- > 0;)
+    if (all[i] >= 0) provider[all[i]] = static_cast<int>(i / local.size());
+  return provider;
+}
+
+/// Sets the state of the optimizer from the shards that the ranks hold in memory: `held` are those of this rank.
+/// Throws PeerError if no rank holds one of them. Collective.
+void restore_shards(Trainer& trainer, const std::vector<const optim::OptimizerShard*>& held) {
+  const std::map<int, int> provider = providers_of(trainer.context(), held);
+  const int count = held.front()->count;
+  if (static_cast<int>(provider.size()) != count)
+    fail<PeerError>(
+        "the remaining ranks hold {} of {} shards of the optimizer's state: a rank has failed together "
+        "with the one that had a copy of its shard",
+        provider.size(), count);
+  const auto fill = [&](const optim::NamedState& whole) {
+    for (const optim::OptimizerShard* shard : held)
+      if (provider.at(shard->index) == trainer.context().rank()) shard->copy_to(whole.name, whole.tensor);
+  };
+  if (dist::ShardedOptimizer* const sharded = trainer.parallel().sharded())
+    return sharded->restore(held.front()->steps, fill);
+  optim::Optimizer& optimizer = trainer.parallel().optimizer();
+  for (const optim::NamedState& state : optimizer.state()) {
+    const Tensor whole = Tensor::zeros(state.tensor.shape(), state.tensor.dtype(), Device::cpu());
+    fill({state.name, whole, state.kind});
+    state.tensor.copy_from(whole);
+  }
+  optimizer.set_steps(held.front()->steps);
+}
+
+void restore_optimizer(optim::Optimizer& optimizer, const optim::OptimizerState& state) {
+  const std::vector<optim::NamedState> own = optimizer.state();
+  for (std::size_t i = 0; i < own.size(); ++i) own[i].tensor.copy_from(state.tensors[i].tensor);
+  optimizer.set_steps(state.steps);
+}
+
+class GroupContinuation final : public Continuation {
+ public:
+  void before_step(Trainer& trainer) override {
+    if (!needs_points(trainer)) return keep_buffers(trainer);
+    const std::int64_t step = trainer.step();
+    if (points_.empty() || step % trainer.context().options.snapshot_every == 0) take_point(trainer);
+  }
+
+  bool is_possible(const Trainer& trainer) const override {
+    return !needs_points(trainer) || !points_.empty();
+  }
+
+  std::int64_t abandon(Trainer& trainer) override {
+    saved_step_ = trainer.end_save_alone();
+    if (!needs_points(trainer)) {
+      // The position follows once a step is complete.
+      if (trainer.step() == buffers_step_) {
+        const std::vector<nn::NamedBuffer> buffers = trainer.context().model.root().buffers();
+        for (std::size_t i = 0; i < buffers_.size(); ++i) buffers[i].tensor.copy_from(buffers_[i]);
+      }
+      points_.clear();
+      RecoveryPoint& point = points_.emplace_back();
+      point.state = trainer.state();
+      point.snapshot.other_weights = trainer.other_weights();
+      point.snapshot.optimizer = trainer.parallel().snapshot().optimizer;  // the model is in place
+    }
+    return points_.front().state.step;
+  }
+
+  void adopt(Trainer& trainer) override {
+    const TrainContext& context = trainer.context();
+    const std::vector<RecoveryPoint> points = std::exchange(points_, {});
+    buffers_step_ = -1;
+    const RecoveryPoint* point = &points.front();
+    if (const bool is_sharded = point->snapshot.shard.count > 1; is_sharded) {
+      // A rank may have failed to take the newest one.
+      const std::int64_t step = minimum_of(context, point->state.step);
+      if (point->state.step != step) point = &points.back();
+      if (point->state.step != step)
+        fail<PeerError>("continuing from step {}: this rank has the states of steps {} and {} only", step,
+                        points.front().state.step, point->state.step);
+      restore_shards(trainer, {&point->snapshot.shard, &point->peer_shard});
+    } else if (context.rank() == 0) {
+      restore_optimizer(trainer.parallel().optimizer(), point->snapshot.optimizer);
+    }
+    if (!point->snapshot.model.empty()) point->snapshot.restore_model(context.model.root());
+    const std::vector<optim::NamedState> others = trainer.other_weights();
+    for (std::size_t i = 0; i < point->snapshot.other_weights.size(); ++i)
+      others[i].tensor.copy_from(point->snapshot.other_weights[i].tensor);
+    trainer.set_state(point->state, context.checkpoints.contains(saved_step_) ? saved_step_ : -1);
+  }
+
+ private:
+  /// Whether a step that fails may leave parameters that have been updated in part, or lose the only copy of a shard.
+  static bool needs_points(const Trainer& trainer) {
+    const TrainContext& context = trainer.context();
+    return context.is_distributed() && (trainer.parallel().is_sharded() || context.is_gpu());
+  }
+
+  /// Copies the state to host memory. If that fails on some ranks, these keep the previous point, as all others do.
+  void take_point(Trainer& trainer) {
+    trainer.synchronize();
+    RecoveryPoint point;
+    if (points_.size() == 2) {
+      point = std::move(points_.back());
+      points_.pop_back();
+    }
+    io::Snapshot live = trainer.parallel().snapshot();
+    live.other_weights = trainer.other_weights();
+    point.snapshot.copy_from(live);
+    // Ranks of a host have consecutive numbers, so the farthest rank is on another host if there is one.
+    if (dist::ShardedOptimizer* const sharded = trainer.parallel().sharded())
+      point.peer_shard = sharded->shard_of_peer(std::max(1, trainer.context().world_size() / 2));
+    point.state = trainer.state();
+    points_.insert(points_.begin(), std::move(point));
+  }
+
+  void keep_buffers(const Trainer& trainer) {
+    buffers_.clear();
+    for (const nn::NamedBuffer& buffer : trainer.context().model.root().buffers())
+      buffers_.push_back(buffer.tensor.clone());
+    buffers_step_ = trainer.step();
+  }
+
+  std::vector<RecoveryPoint> points_;  // at most two, the newest first
+  std::vector<Tensor> buffers_;     // the values of the model's buffers before the step after buffers_step_
+  std::int64_t buffers_step_ = -1;  // -1: none
+  std::int64_t saved_step_ = -1;    // of the latest checkpoint; -1: none
+};
+
+}  // namespace
+
+std::unique_ptr<Continuation> make_continuation() { return std::make_unique<GroupContinuation>(); }
+
+}  // namespace convoy
