@@ -6,7 +6,6 @@
 
 #include "convoy/kernels/cpu/onednn/versions.h"
 #include "convoy/kernels/matmul.h"
-#include "convoy/kernels/pool2d.h"
 #include "tests/kernels/batchnorm_shards.h"
 #include "tests/kernels/both_types.h"
 #include "tests/kernels/conv2d_cases.h"
@@ -123,7 +122,8 @@ TEST_P(Bf16Nn, ConvolutionsOnF32Copies) {
 }
 
 TEST_P(Bf16Nn, ConvolutionsByOneDnn) {
-  if (!kernels::onednn::computes_bf16()) GTEST_SKIP() << "the processor has no AVX-512, which oneDNN needs for bf16";
+  if (!kernels::onednn::computes_bf16())
+    GTEST_SKIP() << "the processor has no AVX-512, which oneDNN needs for bf16";
   const Environment environment("CONVOY_ONEDNN_BF16", "on");
   for (const ConvCase& c : testing::kConvCases) {
     SCOPED_TRACE(::testing::Message() << c);
@@ -189,45 +189,6 @@ TEST_P(Bf16Nn, SyncBatchNorms) {
     testing::expect_rounded(half.dx, single.dx);
     testing::expect_same_bits(half.dgamma, single.dgamma);
   }
-}
-
-TEST_P(Bf16Nn, Pools) {
-  for (const Pool2dOptions options :
-       {Pool2dOptions{2, 2, 0}, Pool2dOptions{3, 1, 1}, Pool2dOptions{3, 2, 1}}) {
-    const std::int64_t side = (9 + 2 * options.padding - options.kernel) / options.stride + 1;
-    const Shape image{3, 9, 9, 70}, pooled{3, side, side, 70};
-    BothTypes x(image, 1), maximum(pooled, 2), mean(pooled, 3), dy(pooled, 4), from_max(image, 5),
-        from_mean(image, 6);
-    Array<std::uint8_t> half_taps(pooled), single_taps(pooled);
-    in_both_types([&]<class T>() {
-      auto& taps = std::is_same_v<T, float> ? single_taps : half_taps;
-      kernels::max_pool2d_forward(stream, x.in<T>(), maximum.out<T>(), taps.view(), options);
-      kernels::max_pool2d_backward(stream, dy.in<T>(), taps.view(), from_max.grad<T>(GetParam()), options);
-      kernels::avg_pool2d_forward(stream, x.in<T>(), mean.out<T>(), options);
-      kernels::avg_pool2d_backward(stream, dy.in<T>(), from_mean.grad<T>(GetParam()), options);
-    });
-    testing::expect_same_bits(half_taps, single_taps);
-    maximum.expect_rounded_once();
-    mean.expect_rounded_once();
-    // The f32 sums begin with the previous value; in bf16 it is added last.
-    from_max.expect_rounded_near(16 * testing::kEps);
-    from_mean.expect_rounded_near(16 * testing::kEps);
-  }
-}
-
-TEST_P(Bf16Nn, GlobalPoolsAndLayouts) {
-  BothTypes x({3, 5, 7, 70}, 1), mean({3, 70}, 2), dmean({3, 70}, 3), dx({3, 5, 7, 70}, 4);
-  BothTypes planes({3, 70, 5, 7}, 5), of_planes({3, 70, 5, 7}, 6), pixels({3, 5, 7, 70}, 7);
-  in_both_types([&]<class T>() {
-    kernels::global_avg_pool2d_forward(stream, x.in<T>(), mean.out<T>());
-    kernels::global_avg_pool2d_backward(stream, dmean.in<T>(), dx.grad<T>(GetParam()));
-    kernels::nhwc_to_nchw(stream, x.in<T>(), planes.grad<T>(GetParam()));
-    kernels::nchw_to_nhwc(stream, of_planes.in<T>(), pixels.grad<T>(GetParam()));
-  });
-  mean.expect_rounded_once();
-  dx.expect_rounded_once();
-  planes.expect_rounded_once();
-  pixels.expect_rounded_once();
 }
 
 }  // namespace
