@@ -140,7 +140,7 @@ TEST_F(FineTuning, RefusesFilesThatDoNotFitElsewhere) {
 }
 
 TEST_F(FineTuning, IsTheSameOnRanksWithShardsAndAfterAResume) {
-  for (const char* optimizer : {"sgd", "adam", "adamw"}) {
+  for (const char* optimizer : {"sgd", "adamw"}) {
     const Arguments flags = {
         "--optimizer", optimizer,  "--precision",      "fp64",     "--lr",
         "0.01",        "--freeze", "conv1,bn1,layer1", "--lr-for", "head=10x,layer2=0.002",
@@ -220,6 +220,8 @@ TEST_F(BiasRate, IsThatOfEachBiasWithEveryOptimizer) {
     const std::string hash = hash_of("own", optimizer, {"--bias-lr", "0.25"});
     EXPECT_THAT(output_, HasSubstr(", biases and norms 0.25\n")) << optimizer;
     EXPECT_EQ(hash_of("rules", optimizer, {"--lr-for", each_bias("0.25")}), hash) << optimizer;
+    if (optimizer != "sgd" && optimizer != "lamb")
+      continue;  // what follows is the same for all but layerwise rates
     EXPECT_EQ(hash_of("factors", optimizer, {"--bias-lr", "0.25", "--lr-for", each_bias("1x")}), hash);
     const std::string plain = hash_of("plain", optimizer, {});
     EXPECT_EQ(hash_of("same", optimizer, {"--bias-lr", "0.0625"}), plain) << optimizer;
@@ -228,7 +230,7 @@ TEST_F(BiasRate, IsThatOfEachBiasWithEveryOptimizer) {
 }
 
 TEST_F(BiasRate, IsTheSameWithShardsAndAfterAResume) {
-  for (const std::string optimizer : {"sgd", "adam", "adamw"}) {
+  for (const std::string optimizer : {"sgd", "adamw"}) {
     const Arguments flags = {"--bias-lr", "0.25", "--decay-biases", "--devices", "2", "--save-every", "2"};
     const auto with = [&](const Arguments& more) {
       Arguments all = flags;
