@@ -15,7 +15,7 @@ using Layers = std::vector<nn::Sequential::Named>;
 enum class BlockKind : std::uint8_t { basic, bottleneck };
 
 // The structure of a ResNet.
-struct Plan {
+struct ResNetPlan {
   std::string name;
   BlockKind block = BlockKind::basic;
   std::vector<int> groups;  // blocks per group; every group after the first one halves the image size
@@ -78,7 +78,7 @@ Layers stem(Stem kind, int channels, int width) {
       {"maxpool", std::make_shared<nn::MaxPool2d>(Pool2dOptions{.kernel = 3, .stride = 2, .padding = 1})}};
 }
 
-Model resnet(const Plan& plan, const Options& options) {
+Model resnet(const ResNetPlan& plan, const Options& options) {
   check(options.input.rank() == 3, "{}: found an input of shape {}, expected [H, W, C]", plan.name,
         options.input.text());
   check(!options.activation, "{}: found an activation, but this model has no choice; leave it unset",

@@ -20,7 +20,7 @@ constexpr int kGroups = 3;
 constexpr int kLastPool = 3;  // side of the window after the last group
 
 // The structure of one of the networks.
-struct Plan {
+struct SpeedrunPlan {
   std::string name;
   std::array<int, kGroups> widths;  // channels of each group
   // Whether a group has three convolutions with a shortcut instead of two without. True also selects the
@@ -54,7 +54,7 @@ std::shared_ptr<nn::Module> pool(int side) {
 // With a shortcut, by two of them, and the input of these is added before the last activation.
 class ConvGroup final : public nn::Module {
  public:
-  ConvGroup(int in, int width, const Plan& plan, nn::ActivationKind kind) : in_(in), width_(width) {
+  ConvGroup(int in, int width, const SpeedrunPlan& plan, nn::ActivationKind kind) : in_(in), width_(width) {
     const Layers first = {{"conv1", conv(in, width)},
                           {"pool", pool(2)},
                           {"norm1", norm(width, plan.momentum)},
@@ -109,7 +109,7 @@ class Head final : public nn::Module {
 // Returns the side that the last pooling of an image of this side sees: 3 for 32.
 std::int64_t last_side(std::int64_t side) { return (side - 1) >> kGroups; }
 
-Model speedrun_net(const Plan& plan, const Options& options) {
+Model speedrun_net(const SpeedrunPlan& plan, const Options& options) {
   const Shape& input = options.input;
   check(options.stem == Stem::automatic,
         "{}: found a stem, but this model has none; leave the stem at automatic", plan.name);

@@ -22,7 +22,7 @@
 namespace convoy {
 namespace {
 
-struct Options {
+struct EvaluateOptions {
   std::string checkpoint;
   DataOptions data;
   std::string split = "test";
@@ -34,7 +34,7 @@ struct Options {
   std::string json, logits;
 };
 
-CommandLine command_line(Options& o, const std::string& name) {
+CommandLine evaluate_command_line(EvaluateOptions& o, const std::string& name) {
   CommandLine line(
       name,
       "Evaluates a checkpoint on a data set: accuracy, loss, confusion matrix, and precision, recall and F1 of "
@@ -135,7 +135,7 @@ void print_confusion(const Evaluation& evaluation, const std::vector<std::string
 
 /// Writes the confusion matrix if there is one, and the counts of each class.
 void write_json(const std::string& file, const std::filesystem::path& checkpoint, const LoadedModel& loaded,
-                const data::DataSet& data, const Options& options, const Evaluation& evaluation) {
+                const data::DataSet& data, const EvaluateOptions& options, const Evaluation& evaluation) {
   nlohmann::ordered_json confusion = nlohmann::ordered_json::array();
   const auto classes = static_cast<std::size_t>(evaluation.classes);
   for (std::size_t row = 0; row * classes < evaluation.confusion.size(); ++row)
@@ -168,7 +168,7 @@ void write_json(const std::string& file, const std::filesystem::path& checkpoint
 }
 
 /// Evaluates this rank's shard of the images. Rank 0 prints the result of all ranks.
-int run_rank(Options& options, const CommandLine& line, Job& job) {
+int evaluate_on_rank(EvaluateOptions& options, const CommandLine& line, Job& job) {
   const bool first = job.is_first();
   const io::Checkpoint found = find_checkpoint(options.checkpoint);
   const std::filesystem::path& checkpoint = found.path;
@@ -257,22 +257,22 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   return 0;
 }
 
-int run(const std::string& name, int argc, char** argv) {
-  Options options;
-  CommandLine line = command_line(options, name);
+int run_evaluate(const std::string& name, int argc, char** argv) {
+  EvaluateOptions options;
+  CommandLine line = evaluate_command_line(options, name);
   if (!line.parse(argc, argv)) return 0;
   check(!options.checkpoint.empty(), "--checkpoint: missing, expected a checkpoint or run directory");
   LocalRanks ranks(options.job, options.compute);
   return ranks.run(name.c_str(), [&](Job& job) {
-    Options rank_options = options;  // completed by the rank's device and data
-    return run_rank(rank_options, line, job);
+    EvaluateOptions rank_options = options;  // completed by the rank's device and data
+    return evaluate_on_rank(rank_options, line, job);
   });
 }
 
 }  // namespace
 
 int run_evaluate_program(const std::string& name, int argc, char** argv) {
-  return run_main(name.c_str(), [&] { return run(name, argc, argv); });
+  return run_main(name.c_str(), [&] { return run_evaluate(name, argc, argv); });
 }
 
 }  // namespace convoy

@@ -39,7 +39,7 @@ std::string encode(const LoadedModel& loaded) {
   return io::encode_onnx(loaded.model.root(), loaded.input.image, options);
 }
 
-int run(const std::string& name, int argc, char** argv) {
+int run_export(const std::string& name, int argc, char** argv) {
   std::string checkpoint, file;
   CommandLine line(name, "Exports the network of a checkpoint, which other programs then run.");
   line.group("Model");
@@ -68,7 +68,7 @@ int run(const std::string& name, int argc, char** argv) {
 }  // namespace
 
 int run_export_program(const std::string& name, int argc, char** argv) {
-  return run_main(name.c_str(), [&] { return run(name, argc, argv); });
+  return run_main(name.c_str(), [&] { return run_export(name, argc, argv); });
 }
 
 }  // namespace convoy

@@ -30,7 +30,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct PredictOptions {
   std::string checkpoint;
   std::vector<std::string> files;
   std::int64_t top = 5;
@@ -39,7 +39,7 @@ struct Options {
   ComputeOptions compute;
 };
 
-CommandLine command_line(Options& o, const std::string& name) {
+CommandLine predict_command_line(PredictOptions& o, const std::string& name) {
   CommandLine line(name, "Classifies images: the most probable classes and their probabilities.");
   line.add_positionals("IMAGE", o.files, "Image files, directories of images, or - for one image on stdin");
   line.group("Model");
@@ -175,9 +175,9 @@ std::vector<double> probabilities_of(const Tensor& logits) {
   return probabilities.to(DType::f64).to_vector<double>();
 }
 
-int run(const std::string& name, int argc, char** argv) {
-  Options options;
-  CommandLine line = command_line(options, name);
+int run_predict(const std::string& name, int argc, char** argv) {
+  PredictOptions options;
+  CommandLine line = predict_command_line(options, name);
   if (!line.parse(argc, argv)) return 0;
   check(!options.checkpoint.empty(), "--checkpoint: missing, expected a checkpoint or run directory");
   check(!options.files.empty(), "no images: expected files, directories, or - for standard input");
@@ -225,7 +225,7 @@ int run(const std::string& name, int argc, char** argv) {
 }  // namespace
 
 int run_predict_program(const std::string& name, int argc, char** argv) {
-  return run_main(name.c_str(), [&] { return run(name, argc, argv); });
+  return run_main(name.c_str(), [&] { return run_predict(name, argc, argv); });
 }
 
 }  // namespace convoy

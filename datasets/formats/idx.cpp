@@ -15,7 +15,7 @@ namespace {
 // The magic numbers: two zero bytes, the element type (8: unsigned bytes), the number of dimensions.
 constexpr std::uint32_t kImagesMagic = 0x00000803;
 constexpr std::uint32_t kLabelsMagic = 0x00000801;
-constexpr std::uint32_t kMaxSide = 16384;  // pixels; also keeps count * rows * columns below 2^60
+constexpr std::uint32_t kMaxIdxSide = 16384;  // pixels; also keeps count * rows * columns below 2^60
 
 std::uint32_t read_big32(GzipReader& in, const std::string& name) {
   std::array<unsigned char, 4> word{};
@@ -57,8 +57,8 @@ Tensor parse_idx_images(std::string_view bytes, const std::string& name) {
   const std::uint32_t count = read_big32(in, name);
   const std::uint32_t rows = read_big32(in, name);
   const std::uint32_t columns = read_big32(in, name);
-  if (rows == 0 || rows > kMaxSide || columns == 0 || columns > kMaxSide)
-    fail<DataError>("{}: images of {} x {}, expected sides of 1 to {}", name, rows, columns, kMaxSide);
+  if (rows == 0 || rows > kMaxIdxSide || columns == 0 || columns > kMaxIdxSide)
+    fail<DataError>("{}: images of {} x {}, expected sides of 1 to {}", name, rows, columns, kMaxIdxSide);
   const std::uint64_t total = std::uint64_t{count} * rows * columns;
   expect_possible(in, name, count, total);
   const Tensor images = allocate_images(name, count, rows, columns, 1);

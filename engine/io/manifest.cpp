@@ -16,11 +16,12 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;  // sorts keys, so equal manifests have equal bytes
 
-constexpr int kVersion = 1;         // the state of the optimizer is one file
-constexpr int kShardedVersion = 2;  // it is one file per rank
-constexpr std::string_view kFormat = "convoy checkpoint";
+constexpr int kManifestVersion = 1;  // the state of the optimizer is one file
+constexpr int kShardedVersion = 2;   // it is one file per rank
+constexpr std::string_view kManifestFormat = "convoy checkpoint";
 constexpr int kMaxDepth = 3;
-constexpr std::uint64_t kMaxBytes = 64 << 20;  // enough for a configuration and class names in `extra`
+constexpr std::uint64_t kMaxManifestBytes = 64
+                                            << 20;  // enough for a configuration and class names in `extra`
 
 /// Returns the text of `json`. Class names may be names of directories that are not UTF-8: invalid bytes
 /// become U+FFFD.
@@ -33,8 +34,8 @@ std::string checksum(Json json) {
 }
 
 Json to_json(const Manifest& manifest) {
-  Json json = {{"format", kFormat},
-               {"version", manifest.shards() > 0 ? kShardedVersion : kVersion},
+  Json json = {{"format", kManifestFormat},
+               {"version", manifest.shards() > 0 ? kShardedVersion : kManifestVersion},
                {"step", manifest.step},
                {"epoch", manifest.epoch},
                {"epoch_step", manifest.epoch_step},
@@ -76,7 +77,7 @@ Manifest from_json(const Json& json) {
 /// Returns the manifest as JSON after verifying its checksum. Throws Json::exception if a field is missing or
 /// has another type.
 Json parse(const fs::path& path) {
-  const std::string text = read_text_file(path, kMaxBytes);
+  const std::string text = read_text_file(path, kMaxManifestBytes);
   // Copies and dumps of a Json recurse, so the depth is limited while parsing.
   const auto limit_depth = [&](int depth, Json::parse_event_t, const Json&) {
     if (depth > kMaxDepth) fail<CheckpointError>("{}: JSON is nested deeper than a manifest", path.string());
@@ -84,11 +85,12 @@ Json parse(const fs::path& path) {
   };
   const Json json = Json::parse(text, limit_depth, false);
   if (!json.is_object()) fail<CheckpointError>("{}: not a JSON object", path.string());
-  if (const auto format = json.at("format").get<std::string>(); format != kFormat)
-    fail<CheckpointError>("{}: format {}, expected \"{}\"", path.string(), printable(format), kFormat);
+  if (const auto format = json.at("format").get<std::string>(); format != kManifestFormat)
+    fail<CheckpointError>("{}: format {}, expected \"{}\"", path.string(), printable(format),
+                          kManifestFormat);
   if (const std::int64_t version = JsonInteger(json.at("version"));
-      version != kVersion && version != kShardedVersion)
-    fail<CheckpointError>("{}: version {}, expected {} or {}", path.string(), version, kVersion,
+      version != kManifestVersion && version != kShardedVersion)
+    fail<CheckpointError>("{}: version {}, expected {} or {}", path.string(), version, kManifestVersion,
                           kShardedVersion);
   if (json.at("checksum").get<std::string>() != checksum(json))
     fail<CheckpointError>("{}: damaged (checksum mismatch)", path.string());
@@ -128,8 +130,8 @@ void write_manifest(const fs::path& directory, const Manifest& manifest) {
   json = Json::parse(dump(json));  // as a reader will parse it, so that both hash the same text
   json["checksum"] = checksum(json);
   const std::string text = dump(json) + "\n";
-  check(text.size() <= kMaxBytes, "checkpoint manifest: {} bytes, expected at most {}", text.size(),
-        kMaxBytes);
+  check(text.size() <= kMaxManifestBytes, "checkpoint manifest: {} bytes, expected at most {}", text.size(),
+        kMaxManifestBytes);
   write_file_durably(directory / kManifestFile, text);
 }
 

@@ -99,8 +99,8 @@ class OnnxGraph {
   std::string file(const OnnxOptions& options) {
     graph_.bytes(2, options.name);
     ProtobufMessage model;
-    constexpr int kFormat = 8;  // the version of the format that belongs to the operators
-    model.integer(1, kFormat).bytes(2, "Convoy").bytes(3, kVersion).message(7, graph_);
+    constexpr int kOnnxFormat = 8;  // the version of the format that belongs to the operators
+    model.integer(1, kOnnxFormat).bytes(2, "Convoy").bytes(3, kVersion).message(7, graph_);
     model.message(8, ProtobufMessage().bytes(1, "").integer(2, kOnnxOpset));
     for (const auto& [key, value] : options.metadata)
       model.message(14, ProtobufMessage().bytes(1, key).bytes(2, value));

@@ -21,7 +21,7 @@ void check_parameter(std::string_view op, std::string_view what, const Variable&
         expected.text());
 }
 
-ConstView view_of(const Tensor& optional) { return optional.defined() ? optional.view() : ConstView(); }
+ConstView view_if_any(const Tensor& optional) { return optional.defined() ? optional.view() : ConstView(); }
 Tensor value_of(const Variable& optional) { return optional.defined() ? optional.value() : Tensor(); }
 
 /// Normalizes x, viewed as [samples, pixels, channels], in groups of adjacent channels.
@@ -34,8 +34,8 @@ Variable normalize(std::string_view name, const Variable& x, const Shape& sizes,
   const Tensor mean = Tensor::empty({sizes[0], groups}, computed, y.context());
   const Tensor inverse_std = Tensor::empty_like(mean);
   on(y.stream(), [&](auto& s) {
-    kernels::group_norm_forward(s, x.value().reshape(sizes).view(), view_of(value_of(weight)),
-                                view_of(value_of(bias)), epsilon, y.reshape(sizes).view(), mean.view(),
+    kernels::group_norm_forward(s, x.value().reshape(sizes).view(), view_if_any(value_of(weight)),
+                                view_if_any(value_of(bias)), epsilon, y.reshape(sizes).view(), mean.view(),
                                 inverse_std.view());
   });
 
@@ -58,8 +58,9 @@ Variable normalize(std::string_view name, const Variable& x, const Shape& sizes,
         const GradView dweight = has_weight ? slots[1].claim() : GradView();
         const GradView dbias = has_bias ? slots[has_weight ? 2 : 1].claim() : GradView();
         on(dy.stream(), [&](auto& s) {
-          kernels::group_norm_backward(s, dy.reshape(sizes).view(), x.reshape(sizes).view(), view_of(weight),
-                                       mean.view(), inverse_std.view(), dx, dweight, dbias);
+          kernels::group_norm_backward(s, dy.reshape(sizes).view(), x.reshape(sizes).view(),
+                                       view_if_any(weight), mean.view(), inverse_std.view(), dx, dweight,
+                                       dbias);
         });
       },
       cost);

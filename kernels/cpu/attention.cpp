@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kQueryBlock = 64;
 constexpr std::int64_t kKeyBlock = 256;
-constexpr std::size_t kLanes =
+constexpr std::size_t kRowLanes =
     16;  // partial results; the compiler may not reorder a reduction to vectorize it
 
 /// A block of scores, or of their gradients: 64 KiB in f32.
@@ -30,14 +30,14 @@ inline double exp_of_nonpositive(double x) { return std::exp(x); }
 /// Returns op(… op(op(start, f(0)), f(1)) …, f(n - 1)), in another order.
 template <class C, class F, class Op>
 C reduce(std::int64_t n, C start, F f, Op op) {
-  std::array<C, kLanes> lanes;
+  std::array<C, kRowLanes> lanes;
   lanes.fill(start);
   std::int64_t i = 0;
-  for (; i + std::int64_t{kLanes} <= n; i += kLanes)
-    for (std::size_t lane = 0; lane < kLanes; ++lane)
+  for (; i + std::int64_t{kRowLanes} <= n; i += kRowLanes)
+    for (std::size_t lane = 0; lane < kRowLanes; ++lane)
       lanes[lane] = op(lanes[lane], f(i + static_cast<std::int64_t>(lane)));
   for (std::size_t lane = 0; i < n; ++i, ++lane) lanes[lane] = op(lanes[lane], f(i));
-  for (std::size_t half = kLanes / 2; half > 0; half /= 2)
+  for (std::size_t half = kRowLanes / 2; half > 0; half /= 2)
     for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] = op(lanes[lane], lanes[lane + half]);
   return lanes[0];
 }

@@ -12,19 +12,19 @@
 namespace convoy::kernels {
 namespace {
 
-constexpr std::size_t kLanes = 16;
+constexpr std::size_t kRunLanes = 16;
 constexpr std::int64_t kColumns = 512;  // sums that one thread holds: 4 KiB, within the L1 cache
 
 /// Returns the sum of n elements with a stride, in sixteen lanes that are added pairwise.
 template <class T>
 double sum_run(const T* x, std::int64_t n, std::int64_t stride) {
-  std::array<double, kLanes> lanes{};
+  std::array<double, kRunLanes> lanes{};
   std::int64_t i = 0;
-  for (; i + std::int64_t{kLanes} <= n; i += kLanes)
-    for (std::size_t lane = 0; lane < kLanes; ++lane)
+  for (; i + std::int64_t{kRunLanes} <= n; i += kRunLanes)
+    for (std::size_t lane = 0; lane < kRunLanes; ++lane)
       lanes[lane] += static_cast<double>(widened(x[(i + static_cast<std::int64_t>(lane)) * stride]));
   for (std::size_t lane = 0; i < n; ++i, ++lane) lanes[lane] += static_cast<double>(widened(x[i * stride]));
-  for (std::size_t half = kLanes / 2; half > 0; half /= 2)
+  for (std::size_t half = kRunLanes / 2; half > 0; half /= 2)
     for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
   return lanes[0];
 }

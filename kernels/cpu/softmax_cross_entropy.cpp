@@ -13,13 +13,13 @@
 namespace convoy::kernels {
 namespace {
 
-constexpr std::int64_t kExpGrain = 1024;  // minimum number of exponentials per thread
+constexpr std::int64_t kLossGrain = 1024;  // minimum number of exponentials per thread
 
 /// Calls f(row, zero of the element type) for each row of a matrix [rows, classes], in parallel.
 template <class F>
-void for_each_row(const CpuStream& stream, const ConstView& matrix, F f) {
+void for_each_sample(const CpuStream& stream, const ConstView& matrix, F f) {
   const std::int64_t grain =
-      std::max<std::int64_t>(1, kExpGrain / std::max<std::int64_t>(matrix.shape[1], 1));
+      std::max<std::int64_t>(1, kLossGrain / std::max<std::int64_t>(matrix.shape[1], 1));
   dispatch(kCpuTypes, matrix.dtype, [&](auto zero) {
     parallel_for(stream, matrix.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) f(row, zero);
@@ -42,7 +42,7 @@ void softmax_cross_entropy_forward(CpuStream& stream, ConstView logits, ConstVie
                                    View total, View correct_count) {
   const std::int64_t classes = logits.shape[1];
   const double smoothing = options.smoothing;
-  for_each_row(stream, logits, [&](std::int64_t row, auto zero) {
+  for_each_sample(stream, logits, [&](std::int64_t row, auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
     const T* const x = logits.as<T>() + row * classes;
@@ -72,7 +72,7 @@ void softmax_cross_entropy_backward(CpuStream& stream, ConstView dloss, ConstVie
                                     ConstView log_sum_exp, CrossEntropyOptions options, GradView dlogits) {
   if (!dlogits.wanted()) return;
   const std::int64_t classes = logits.shape[1];
-  for_each_row(stream, logits, [&](std::int64_t row, auto zero) {
+  for_each_sample(stream, logits, [&](std::int64_t row, auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
     const T* const x = logits.as<T>() + row * classes;

@@ -30,7 +30,7 @@ std::vector<std::uint8_t> decode(const std::string& bytes, int size = 0) {
 }
 
 /// Returns the message of the DataError for these bytes, and checks that it contains the file name.
-std::string refusal(const std::string& bytes) {
+std::string image_refusal(const std::string& bytes) {
   const std::string message = message_of<DataError>([&] { data::decode_image(bytes, "bad.file"); });
   EXPECT_THAT(message, HasSubstr("bad.file"));
   return message;
@@ -88,7 +88,7 @@ TEST(DecodeImage, EveryTruncationIsRefused) {
   const Picture picture = Picture::ramp(16, 9, 3);
   for (const std::string& whole : {testing::png(picture), testing::bmp(picture), testing::jpeg(picture)})
     for (std::size_t size = 0; size < whole.size(); ++size)
-      EXPECT_NE(refusal(whole.substr(0, size)), "") << size << " of " << whole.size() << " bytes";
+      EXPECT_NE(image_refusal(whole.substr(0, size)), "") << size << " of " << whole.size() << " bytes";
 }
 
 TEST(DecodeImage, EveryFlippedByteOfAPngIsDetected) {
@@ -96,15 +96,15 @@ TEST(DecodeImage, EveryFlippedByteOfAPngIsDetected) {
   for (std::size_t at = 0; at < whole.size(); ++at) {
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
-    EXPECT_NE(refusal(damaged), "") << "byte " << at;
+    EXPECT_NE(image_refusal(damaged), "") << "byte " << at;
   }
 }
 
 TEST(DecodeImage, UnknownFormatsAreRefused) {
-  EXPECT_THAT(refusal(""), HasSubstr("empty"));
+  EXPECT_THAT(image_refusal(""), HasSubstr("empty"));
   for (const std::string& bytes :
        {std::string("hello, world"), std::string("GIF89a\1\0\1\0", 10), std::string(100, '\0')})
-    EXPECT_THAT(refusal(bytes), HasSubstr("expected a JPEG, PNG"));
+    EXPECT_THAT(image_refusal(bytes), HasSubstr("expected a JPEG, PNG"));
 }
 
 /// Returns a JPEG with these sizes in its frame header.
@@ -130,27 +130,28 @@ std::string bmp_claiming(std::uint32_t width, std::uint32_t height) {
 TEST(DecodeImage, HugeSizesInTheHeaderAreRefused) {
   for (const std::string& bytes :
        {testing::raw_png(60000, 60000, 8, 2, "x"), jpeg_claiming(60000, 60000), bmp_claiming(60000, 60000)})
-    EXPECT_THAT(refusal(bytes), AllOf(HasSubstr("60000 x 60000"), HasSubstr("at most 67108864")));
-  EXPECT_THAT(refusal(testing::raw_png(0xFFFFFFFFu, 0xFFFFFFFFu, 8, 2, "x")), HasSubstr("4294967295"));
-  EXPECT_THAT(refusal(bmp_claiming(0x80000000u, 0x80000000u)), HasSubstr("expected sides"));
-  EXPECT_THAT(refusal(testing::raw_png(0, 5, 8, 2, "x")), HasSubstr("0 x 5"));
+    EXPECT_THAT(image_refusal(bytes), AllOf(HasSubstr("60000 x 60000"), HasSubstr("at most 67108864")));
+  EXPECT_THAT(image_refusal(testing::raw_png(0xFFFFFFFFu, 0xFFFFFFFFu, 8, 2, "x")), HasSubstr("4294967295"));
+  EXPECT_THAT(image_refusal(bmp_claiming(0x80000000u, 0x80000000u)), HasSubstr("expected sides"));
+  EXPECT_THAT(image_refusal(testing::raw_png(0, 5, 8, 2, "x")), HasSubstr("0 x 5"));
   // Below the limit, but impossible for so few bytes.
   for (const std::string& bytes :
        {testing::raw_png(8000, 8000, 8, 2, "x"), jpeg_claiming(8000, 8000), bmp_claiming(8000, 8000)})
-    EXPECT_THAT(refusal(bytes), HasSubstr("8000 x 8000 pixels cannot be stored in"));
+    EXPECT_THAT(image_refusal(bytes), HasSubstr("8000 x 8000 pixels cannot be stored in"));
 }
 
 TEST(DecodeImage, APngThatInflatesBeyondItsHeaderIsRefused) {
   const std::string bomb = testing::raw_png(1, 1, 8, 2, std::string(std::size_t{32} << 20, '\0'));
   ASSERT_LT(bomb.size(), 40000u);
-  EXPECT_THAT(refusal(bomb), HasSubstr("damaged"));
+  EXPECT_THAT(image_refusal(bomb), HasSubstr("damaged"));
 }
 
 TEST(DecodeImage, PngChunksOutOfPlaceAreRefused) {
-  EXPECT_THAT(refusal("\x89PNG\r\n\x1a\n" + testing::png_chunk("IEND", "")), HasSubstr("IHDR"));
-  EXPECT_THAT(refusal(testing::raw_png(1, 1, 8, 0, std::string("\0\1", 2), testing::png_chunk("ABCD", "?"))),
-              HasSubstr("unknown type"));
-  EXPECT_THAT(refusal(testing::raw_png(2, 2, 8, 0, std::string("\0\1", 2))),
+  EXPECT_THAT(image_refusal("\x89PNG\r\n\x1a\n" + testing::png_chunk("IEND", "")), HasSubstr("IHDR"));
+  EXPECT_THAT(
+      image_refusal(testing::raw_png(1, 1, 8, 0, std::string("\0\1", 2), testing::png_chunk("ABCD", "?"))),
+      HasSubstr("unknown type"));
+  EXPECT_THAT(image_refusal(testing::raw_png(2, 2, 8, 0, std::string("\0\1", 2))),
               HasSubstr("damaged"));  // one row is missing
   EXPECT_EQ(decode(testing::raw_png(1, 1, 8, 0, std::string("\0\1", 2), testing::png_chunk("abCd", "?"))),
             (std::vector<std::uint8_t>{1, 1, 1}));
@@ -164,29 +165,29 @@ TEST(DecodeImage, JpegsThatMisleadTheDecoderAreRefused) {
 
   std::string bytes = whole;
   for (std::size_t bits = 0; bits < 16; ++bits) bytes[tables + 5 + bits] = '\xFF';
-  EXPECT_THAT(refusal(bytes), HasSubstr("4080 codes"));
+  EXPECT_THAT(image_refusal(bytes), HasSubstr("4080 codes"));
 
   bytes = whole;
   bytes.insert(frame, frame_segment);
-  EXPECT_THAT(refusal(bytes), HasSubstr("two JPEG frames"));
+  EXPECT_THAT(image_refusal(bytes), HasSubstr("two JPEG frames"));
 
   bytes = whole;
   bytes[frame + 1] = '\xC9';
-  EXPECT_THAT(refusal(bytes), HasSubstr("expected baseline or progressive"));
+  EXPECT_THAT(image_refusal(bytes), HasSubstr("expected baseline or progressive"));
 
   bytes = whole;
   bytes.erase(frame, frame_segment.size());
-  EXPECT_THAT(refusal(bytes), HasSubstr("before the frame header"));
+  EXPECT_THAT(image_refusal(bytes), HasSubstr("before the frame header"));
 
   bytes = whole;
   bytes[scan + 6] = '\x33';  // undefined tables
-  EXPECT_THAT(refusal(bytes), HasSubstr("DC Huffman table 3"));
+  EXPECT_THAT(image_refusal(bytes), HasSubstr("DC Huffman table 3"));
 
   bytes = whole.substr(0, scan);
   for (int i = 0; i < 101; ++i) bytes += whole.substr(scan, 14);
-  EXPECT_THAT(refusal(bytes + "\xFF\xD9"), HasSubstr("more than 100 scans"));
+  EXPECT_THAT(image_refusal(bytes + "\xFF\xD9"), HasSubstr("more than 100 scans"));
 
-  EXPECT_THAT(refusal(whole.substr(0, scan) + "\xFF\xD9"), HasSubstr("without image data"));
+  EXPECT_THAT(image_refusal(whole.substr(0, scan) + "\xFF\xD9"), HasSubstr("without image data"));
 }
 
 /// Tests of libjpeg-turbo, for builds that have it.
@@ -235,7 +236,7 @@ TEST_F(JpegDecoders, LibjpegRefusesImageDataThatEndEarly) {
   const std::string whole = testing::jpeg(Picture::ramp(40, 40, 3));
   const std::size_t data = whole.find("\xFF\xDA") + 14;
   for (const std::size_t kept : {std::size_t{1}, (whole.size() - 2 - data) / 2})
-    EXPECT_THAT(refusal(whole.substr(0, data + kept) + "\xFF\xD9"),
+    EXPECT_THAT(image_refusal(whole.substr(0, data + kept) + "\xFF\xD9"),
                 HasSubstr("premature end of data segment"));
 }
 
@@ -281,7 +282,7 @@ std::string flat_jpeg(char components) {
 TEST(DecodeImage, JpegsOfOneAndThreeComponentsAreDecoded) {
   for (const char components : {'\1', '\3'})
     EXPECT_EQ(decode(flat_jpeg(components)), std::vector<std::uint8_t>(192, 128)) << int{components};
-  EXPECT_THAT(refusal(flat_jpeg(2)), HasSubstr("damaged"));
+  EXPECT_THAT(image_refusal(flat_jpeg(2)), HasSubstr("damaged"));
 }
 
 TEST(DecodeImage, CmykIsConverted) {

@@ -6,19 +6,19 @@
 
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/ops/ops.h"
+#include "tests/engine/values.h"
 
 namespace convoy {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using testing::values_of;
 using Values = std::vector<float>;
 
 Variable vector_of(const Values& values, bool requires_grad = false) {
   return Variable(Tensor::from(values, {static_cast<std::int64_t>(values.size())}, Device::cpu()),
                   requires_grad);
 }
-
-Values values_of(const Variable& x) { return x.value().to_vector<float>(); }
 
 TEST(ArrayOps, EqualElementsShareTheGradientOfMaximum) {
   const Variable x = vector_of({1, 2, 3}, true), y = vector_of({2, 2, 2}, true);

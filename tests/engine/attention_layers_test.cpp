@@ -5,6 +5,7 @@
 
 #include "convoy/engine/nn/attention.h"
 #include "convoy/engine/ops/ops.h"
+#include "tests/engine/values.h"
 #include "tests/testing/op_cases/op_case.h"
 #include "tests/testing/support/errors.h"
 
@@ -14,8 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::message_of;
 using ::testing::Pointwise;
-
-std::vector<float> values_of(const Variable& x) { return x.value().to_vector<float>(); }
+using testing::values_of;
 
 TEST(MultiheadAttention, OfThreeEqualInputsIsSelfAttention) {
   nn::MultiheadAttention layer(8, 2);

@@ -5,11 +5,13 @@
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/nn/layers.h"
 #include "convoy/engine/ops/ops.h"
+#include "tests/engine/values.h"
 
 namespace convoy {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::values_of;
 using Inputs = std::span<const Variable>;
 using Outputs = std::span<Variable>;
 
@@ -33,8 +35,6 @@ Variable row(const std::vector<float>& values, bool requires_grad = false) {
   return Variable(Tensor::from(values, {1, static_cast<std::int64_t>(values.size())}, Device::cpu()),
                   requires_grad);
 }
-
-std::vector<float> values_of(const Variable& x) { return x.value().to_vector<float>(); }
 
 TEST(ForwardHook, SeesWhatAModuleAloneComputes) {
   const auto layer = std::make_shared<Doubling>();

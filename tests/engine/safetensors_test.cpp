@@ -27,7 +27,7 @@ using ::testing::Not;
 
 const std::filesystem::path kSample = testing::source_path("tests/reference/sample.safetensors");
 
-std::string bytes_of(const std::filesystem::path& path) {
+std::string contents_of(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   std::ostringstream out;
   out << in.rdbuf();
@@ -324,7 +324,7 @@ TEST(Safetensors, RejectsMissingFilesAndDirectories) {
 // A file without a manifest has no checksum, so flipped data would be another valid file. Headers are
 // checked.
 TEST(Safetensors, RejectsEveryFlippedHeaderByteAndEveryTruncation) {
-  const std::string good = bytes_of(kSample);
+  const std::string good = contents_of(kSample);
   std::uint64_t header = 0;
   std::memcpy(&header, good.data(), 8);
   int rejected = 0;

@@ -15,7 +15,7 @@
 namespace convoy::testing {
 namespace {
 
-constexpr int kSteps = 20;
+constexpr int kNetworkSteps = 20;
 constexpr int kBatches = 4;  // repeated in a cycle, so that the losses decrease
 
 const Reference& reference() {
@@ -57,7 +57,7 @@ TEST_P(LeNetParity, TwentyLosses) {
   const models::Model model = models::lenet().to(GetParam());
   fill_by_formula(model.root());
   optim::Sgd optimizer(model.parameters(), {.momentum = 0.9});
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kNetworkSteps; ++step) {
     const double stored = expected[static_cast<std::size_t>(step)];
     EXPECT_NEAR(loss_and_gradients(model, step, 32), stored, tolerance * stored) << "step " << step;
     optimizer.step(0.05);
@@ -83,7 +83,7 @@ TEST(ResNet20Parity, TwentyLossesInF64AndEachStepInF32) {
                                         single_parameters = single.parameters();
   optim::Sgd optimizer(parameters, {.momentum = 0.9, .nesterov = true, .weight_decay = 5e-4});
 
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kNetworkSteps; ++step) {
     const auto i = static_cast<std::size_t>(step);
     for (std::size_t p = 0; p < parameters.size(); ++p) {
       single_parameters[p].variable.set_value(parameters[p].variable.value().to(DType::f32));

@@ -14,7 +14,7 @@
 namespace convoy::dist {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kFormat = 1;
 constexpr const char* kKinds[] = {"phase",      "launched", "started", "completed",
@@ -26,12 +26,12 @@ std::int64_t wall_nanoseconds() {
       .count();
 }
 
-Json json_of(const FlightEvent& event, const RankSlot& slot, std::int64_t clock_offset) {
+OrderedJson json_of(const FlightEvent& event, const RankSlot& slot, std::int64_t clock_offset) {
   using Kind = FlightEvent::Kind;
-  Json json = {{"time", event.time + clock_offset},
-               {"kind", kKinds[static_cast<std::size_t>(event.kind) % std::size(kKinds)]},
-               {"phase", phase_name(event.phase)},
-               {"step", event.step}};
+  OrderedJson json = {{"time", event.time + clock_offset},
+                      {"kind", kKinds[static_cast<std::size_t>(event.kind) % std::size(kKinds)]},
+                      {"phase", phase_name(event.phase)},
+                      {"step", event.step}};
   if (event.kind == Kind::launched || event.kind == Kind::started || event.kind == Kind::completed) {
     json["communicator"] = slot.communicators[event.communicator % RankSlot::kCommunicators].name.get();
     json["number"] = event.collective.number;
@@ -48,16 +48,16 @@ FlightFile read_flight_file(const std::filesystem::path& path) {
   std::ifstream stream(path);
   const std::string text((std::istreambuf_iterator<char>(stream)), {});
   try {
-    const Json json = Json::parse(text);
+    const OrderedJson json = OrderedJson::parse(text);
     if (json.at("format") != kFormat)
       fail<DataError>("found format {}, expected {}", json.at("format").get<int>(), kFormat);
     FlightFile file{.job = json.at("job"),
                     .world_size = JsonInteger(json.at("world_size")),
                     .verdict = json.at("verdict"),
                     .time = JsonInteger(json.at("time")),
-                    .status = statuses_of(Json::array({json.at("status")}).dump()).front(),
+                    .status = statuses_of(OrderedJson::array({json.at("status")}).dump()).front(),
                     .events = {}};
-    for (const Json& event : json.at("events"))
+    for (const OrderedJson& event : json.at("events"))
       file.events.push_back(
           {.time = JsonInteger(event.at("time")),
            .kind = event.at("kind"),
@@ -83,18 +83,19 @@ void write_flight_files(const HostMemory& memory, const std::vector<RankInfo>& a
   const std::vector<RankStatus> statuses = observe_host(memory, all);
   for (int index = 0; index < memory.ranks(); ++index) {
     const RankSlot& slot = memory.slot(index);
-    Json json = {{"format", kFormat},
-                 {"job", job},
-                 {"world_size", all.size()},
-                 {"verdict", memory.host().verdict.get()},
-                 {"time", now},
-                 {"status", Json::parse(to_json({&statuses[static_cast<std::size_t>(index)], 1})).front()},
-                 {"events", Json::array()}};
+    OrderedJson json = {
+        {"format", kFormat},
+        {"job", job},
+        {"world_size", all.size()},
+        {"verdict", memory.host().verdict.get()},
+        {"time", now},
+        {"status", OrderedJson::parse(to_json({&statuses[static_cast<std::size_t>(index)], 1})).front()},
+        {"events", OrderedJson::array()}};
     for (const FlightEvent& event : slot.ring.events())
       json["events"].push_back(json_of(event, slot, clock_offset));
     const std::filesystem::path path = directory / fmt::format("rank-{}.json", memory.rank_at(index));
     std::ofstream stream(path);
-    stream << json.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+    stream << json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << "\n";
     stream.close();
     if (!stream) fail<DataError>("{}: cannot be written", path.string());
   }

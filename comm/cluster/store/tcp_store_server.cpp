@@ -19,8 +19,8 @@ namespace {
 
 using Kind = StoreFrame::Kind;
 
-constexpr std::chrono::seconds kHelloTimeout(5);          // for the hello message of a client
-constexpr std::chrono::milliseconds kShutdownWait(1000);  // for connected clients to disconnect
+constexpr std::chrono::seconds kHelloTimeout(5);                // for the hello message of a client
+constexpr std::chrono::milliseconds kServerShutdownWait(1000);  // for connected clients to disconnect
 constexpr std::size_t kMaxStrangers = 64;  // clients that are not identified and may be no ranks
 constexpr std::size_t kMaxConnectionsPerRank = 16;
 constexpr std::size_t kMaxTotalBytes = std::size_t{256} << 20;
@@ -57,7 +57,7 @@ void TcpStoreServer::serve() {
   while (true) {
     if (stopping_ && listener_) {
       listener_.close();  // frees the port for the next job
-      end = Clock::now() + kShutdownWait;
+      end = Clock::now() + kServerShutdownWait;
     }
     if (stopping_ && (Clock::now() >= end || std::none_of(clients_.begin(), clients_.end(),
                                                           [](const Client& c) { return c.rank >= 0; })))

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kBuffers = 2;  // backward writes one while the other is in flight
 
-void fill_with(const Tensor& tensor, double value) {
+void set_all(const Tensor& tensor, double value) {
   on(tensor.stream(), [&](auto& s) { kernels::fill(s, value, tensor.view()); });
 }
 
@@ -157,7 +157,7 @@ void ShardedGradients::launch_rest() {
     for (const BucketPlan::Slice& slice : parameters_.plan().buckets[b].slices) {
       const GradientState& state = states_[slice.parameter];
       const bool has_gradient = stage_ == ZeroStage::optimizer ? state.has_gradient : state.is_ready;
-      if (!has_gradient) fill_with(buckets_[b].gradients.slice(slice.offset, {slice.numel}), 0);
+      if (!has_gradient) set_all(buckets_[b].gradients.slice(slice.offset, {slice.numel}), 0);
     }
     launch_next();
   }
@@ -172,9 +172,9 @@ void ShardedGradients::end_micro_batch() {
 
 void ShardedGradients::finish() {
   if (stage_ == ZeroStage::optimizer) launch_rest();
-  fill_with(flags_, 1);
+  set_all(flags_, 1);
   for (std::size_t p = 0; p < states_.size(); ++p)
-    if (!states_[p].has_gradient) fill_with(flags_.slice(static_cast<std::int64_t>(p), {1}), 0);
+    if (!states_[p].has_gradient) set_all(flags_.slice(static_cast<std::int64_t>(p), {1}), 0);
   flags_ready_.record(compute_stream());
   flags_ready_.wait(comm_.stream());
   comm_.all_reduce(flags_.view());

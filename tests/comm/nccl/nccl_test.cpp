@@ -40,8 +40,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Body = std::function<void(std::unique_ptr<dist::Communicator>)>;
 
-constexpr double kShort = 2;  // timeout in seconds
-constexpr double kLong = 60;  // long enough that only a failing test waits for it
+constexpr double kShort = 2;      // timeout in seconds
+constexpr double kLongWait = 60;  // long enough that only a failing test waits for it
 
 void run_rank(std::unique_ptr<dist::Communicator> control, int gpu, const dist::CommOptions& options,
               const Body& body) {
@@ -109,7 +109,7 @@ TEST_F(NcclCommunicator, EndsUncomparedCountMismatchAtTimeout) {
 }
 
 TEST_F(NcclCommunicator, ComparesAllSignaturesWithCheckAlways) {
-  run_threads(2, {.timeout_seconds = kLong, .check_always = true},
+  run_threads(2, {.timeout_seconds = kLongWait, .check_always = true},
               [](std::unique_ptr<dist::Communicator> comm) {
                 run_compared_collectives(*comm);
                 DeviceValues<float> data(*comm, std::vector<float>(16, 1.0F));
@@ -121,7 +121,7 @@ TEST_F(NcclCommunicator, ComparesAllSignaturesWithCheckAlways) {
 }
 
 TEST_F(NcclCommunicator, ReportsErrorsOfNccl) {
-  run_threads(2, {.timeout_seconds = kLong}, [](std::unique_ptr<dist::Communicator> comm) {
+  run_threads(2, {.timeout_seconds = kLongWait}, [](std::unique_ptr<dist::Communicator> comm) {
     run_compared_collectives(*comm);
     comm->barrier();
     if (comm->rank() == 1) {
@@ -151,11 +151,11 @@ TEST_F(NcclCommunicator, ExchangesNoMessageWhileTraining) {
   std::atomic<int> launches = 0;
   std::barrier together(2);
   std::vector<std::thread> threads;
-  for (auto& control : dist::make_thread_communicators(2, {.timeout_seconds = kLong})) {
+  for (auto& control : dist::make_thread_communicators(2, {.timeout_seconds = kLongWait})) {
     const int gpu = control->rank();
     auto counting = std::make_unique<CountingCommunicator>(std::move(control), launches);
     threads.emplace_back([&launches, &together, gpu, own = std::move(counting)]() mutable {
-      run_rank(std::move(own), gpu, {.timeout_seconds = kLong},
+      run_rank(std::move(own), gpu, {.timeout_seconds = kLongWait},
                [&](std::unique_ptr<dist::Communicator> comm) {
                  run_compared_collectives(*comm);
                  comm->barrier();
@@ -181,10 +181,10 @@ TEST_F(NcclCommunicator, ExchangesNoMessageWhileTraining) {
 
 /// A communicator of one rank on GPU 1.
 struct LocalHandle {
-  explicit LocalHandle(double abort_seconds = kLong) : handle(1, abort_seconds) {
+  explicit LocalHandle(double abort_seconds = kLongWait) : handle(1, abort_seconds) {
     ncclUniqueId id{};
     EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-    handle.init(id, 0, 1, dist::Deadline(kLong));
+    handle.init(id, 0, 1, dist::Deadline(kLongWait));
   }
   dist::NcclHandle handle;
 };
@@ -200,8 +200,9 @@ TEST_F(NcclCommunicator, HangingAbortBlocksNoCall) {
     LocalHandle local;
     local.handle.abort();
     EXPECT_TRUE(begun.await());
-    EXPECT_EQ(message_of<PeerError>(
-                  [&] { local.handle.call([](ncclComm_t) { return ncclSuccess; }, dist::Deadline(kLong)); }),
+    EXPECT_EQ(message_of<PeerError>([&] {
+                local.handle.call([](ncclComm_t) { return ncclSuccess; }, dist::Deadline(kLongWait));
+              }),
               "the NCCL communicator was aborted or destroyed");
     local.handle.check();
     local.handle.abort();
@@ -216,7 +217,7 @@ std::unique_ptr<CudaGraph> capture_sum(dist::NcclHandle& handle, const DeviceCon
       const cudaStream_t stream = std::get<std::reference_wrapper<CudaStream>>(gpu.stream()).get().handle();
       return ncclAllReduce(data.data, data.data, 1, ncclFloat32, ncclSum, comm, stream);
     };
-    handle.call(sum, dist::Deadline(kLong));
+    handle.call(sum, dist::Deadline(kLongWait));
   });
 }
 
@@ -231,7 +232,7 @@ TEST_F(NcclCommunicator, NoCallAwaitsTheEndOfAGraph) {
     EXPECT_THAT(message_of<PeerError>([&] { local->handle.destroy(dist::Deadline(0.05)); }),
                 HasSubstr("waited 0.05 s for other ranks, or for the end of CUDA graphs"));
     local->handle.abort();
-    EXPECT_THROW(local->handle.destroy(dist::Deadline(kLong)), PeerError);
+    EXPECT_THROW(local->handle.destroy(dist::Deadline(kLongWait)), PeerError);
     local.reset();
   });
   EXPECT_EQ(emulator::nccl_communicators(), 1);
@@ -262,7 +263,7 @@ TEST_F(NcclCommunicator, CreationFailsWhenRankIsMissing) {
 TEST_F(NcclCommunicator, AThousandLeaveNothing) {
   constexpr int kRanks = 2, kKinds = 2;  // half of the communicators are parts of others
   expect_no_growth(1000 / (kRanks * kKinds), [] {
-    run_threads(kRanks, {.timeout_seconds = kLong}, [](std::unique_ptr<dist::Communicator> comm) {
+    run_threads(kRanks, {.timeout_seconds = kLongWait}, [](std::unique_ptr<dist::Communicator> comm) {
       const auto part = comm->split(0);
       DeviceValues<float> data(*comm, {1.0F});
       part->all_reduce(data.view());
@@ -353,7 +354,7 @@ TEST_F(NcclProcesses, NameStoppedRankAtTheTimeout) {
 
 TEST_F(NcclProcesses, DetectPeerDeathWhileGpusWait) {
   run_forked_ranks(3, [&](const ForkedRank& rank) {
-    const auto comm = make(rank, rank.rank, {.timeout_seconds = kLong});
+    const auto comm = make(rank, rank.rank, {.timeout_seconds = kLongWait});
     for (int i = 0; i < 32; ++i) comm->barrier();
     if (rank.rank == 1) raise(SIGKILL);
     const auto begin = std::chrono::steady_clock::now();

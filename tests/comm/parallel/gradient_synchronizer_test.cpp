@@ -31,7 +31,7 @@ std::vector<double> gradient(const nn::NamedParameter& parameter) {
   return parameter.variable.grad().to_vector<double>();
 }
 
-constexpr double kTinyBuckets = 256.0 / (1 << 20);  // MiB: one slice each
+constexpr double kSliceBuckets = 256.0 / (1 << 20);  // MiB: one slice each
 
 TEST(GradientSynchronizer, SumsGradientsOfAllRanks) {
   on_ranks(3, [](dist::Communicator& comm) {
@@ -56,7 +56,7 @@ TEST(GradientSynchronizer, GradientOnOneRankIsNewOnAllRanks) {
   on_ranks(3, [](dist::Communicator& comm) {
     const nn::NamedParameter everywhere = parameter("everywhere", {1}), one = parameter("one", {1, 2}),
                              nowhere = parameter("nowhere", {1});
-    dist::GradientSynchronizer gradients({everywhere, one, nowhere}, comm, {.bucket_mb = kTinyBuckets});
+    dist::GradientSynchronizer gradients({everywhere, one, nowhere}, comm, {.bucket_mb = kSliceBuckets});
     for (int step = 0; step < 4; ++step) {
       Variable loss = sum(everywhere.variable * 1.0);
       if (comm.rank() == 1) loss = loss + sum(one.variable * (step + 5.0));
@@ -98,7 +98,7 @@ TEST(GradientSynchronizer, RankWithoutSamplesAddsZeros) {
 TEST(GradientSynchronizer, LaunchesOnlyInLastMicroBatch) {
   FakeCommunicator comm(0, 2);
   const nn::NamedParameter a = parameter("a", {1}), early = parameter("early", {1});
-  dist::GradientSynchronizer gradients({a, early}, comm, {.bucket_mb = kTinyBuckets});
+  dist::GradientSynchronizer gradients({a, early}, comm, {.bucket_mb = kSliceBuckets});
   gradients.begin_step(false);
   backward(sum(a.variable * 2.0) + sum(early.variable * 3.0));
   EXPECT_THAT(comm.launches(), IsEmpty());
@@ -120,7 +120,7 @@ TEST(GradientSynchronizer, LaunchesInPlanOrderForAnyBackwardOrder) {
   FakeCommunicator comm(0, 2, [&](const FakeCommunicator::Launch&, View) {
     EXPECT_TRUE(b.variable.has_new_grad());  // no bucket is launched before its gradients are ready
   });
-  dist::GradientSynchronizer gradients({a, b}, comm, {.bucket_mb = kTinyBuckets, .deterministic = true});
+  dist::GradientSynchronizer gradients({a, b}, comm, {.bucket_mb = kSliceBuckets, .deterministic = true});
   const Variable first = sum(b.variable * 1.0);
   backward(first + sum(a.variable * 2.0));
   ASSERT_EQ(comm.launches().size(), 2U);
@@ -133,7 +133,7 @@ TEST(GradientSynchronizer, RebuildsBucketsOnceFromMeasuredTimes) {
   on_ranks(3, [](dist::Communicator& comm) {
     // The gradients become ready in registration order, which is the reverse of the first plan.
     const nn::NamedParameter a = parameter("a", {1}), b = parameter("b", {2}), c = parameter("c", {3});
-    dist::GradientSynchronizer gradients({a, b, c}, comm, {.bucket_mb = kTinyBuckets});
+    dist::GradientSynchronizer gradients({a, b, c}, comm, {.bucket_mb = kSliceBuckets});
     const std::string by_order = gradients.plan().text();
     EXPECT_EQ(by_order, "buckets of 3 parameters, 3 elements: 2 | 1 | 0");
     for (int step = 0; step < 4; ++step) {
@@ -160,7 +160,7 @@ TEST(GradientSynchronizer, KeepsGivenOrDeterministicPlan) {
     FakeCommunicator comm(0, 2);
     const nn::NamedParameter a = parameter("a", {1}), b = parameter("b", {2});
     dist::GradientSynchronizer gradients({a, b}, comm,
-                                         {.bucket_mb = kTinyBuckets,
+                                         {.bucket_mb = kSliceBuckets,
                                           .deterministic = !given,
                                           .plan = given ? std::optional(plan) : std::nullopt});
     EXPECT_TRUE(gradients.bucket_plan_final());
@@ -236,7 +236,7 @@ TEST(GradientSynchronizer, DestructorRemovesHooks) {
 TEST(GradientSynchronizer, AbandonStepResetsCounters) {
   FakeCommunicator comm(0, 2);
   const nn::NamedParameter a = parameter("a", {1}), b = parameter("b", {1});
-  dist::GradientSynchronizer gradients({a, b}, comm, {.bucket_mb = kTinyBuckets});
+  dist::GradientSynchronizer gradients({a, b}, comm, {.bucket_mb = kSliceBuckets});
   const Variable of_a = sum(a.variable * 1.0);
   backward(sum(b.variable * 1.0));
   EXPECT_EQ(comm.launches().size(), 1U);
@@ -252,7 +252,7 @@ TEST(GradientSynchronizer, CommunicatorErrorEndsBackward) {
     if (launch.collective.number == 1) comm.abort("rank 1 failed");
   });
   const nn::NamedParameter a = parameter("a", {1}), b = parameter("b", {1}), c = parameter("c", {1});
-  dist::GradientSynchronizer gradients({a, b, c}, comm, {.bucket_mb = kTinyBuckets, .deterministic = true});
+  dist::GradientSynchronizer gradients({a, b, c}, comm, {.bucket_mb = kSliceBuckets, .deterministic = true});
   const Variable of_a = sum(a.variable * 1.0), of_b = sum(b.variable * 1.0);
   EXPECT_EQ(message_of<PeerError>([&] { backward(of_a + of_b + sum(c.variable * 1.0)); }), "rank 1 failed");
   EXPECT_EQ(comm.launches().size(), 2U);
@@ -284,7 +284,7 @@ TEST(GradientSynchronizer, RankThatFailsInBackwardStopsPeers) {
   on_ranks(3, [](dist::Communicator& comm) {
     const nn::NamedParameter a = parameter("a", {1}), b = parameter("b", {1});
     const auto train = [&] {
-      dist::GradientSynchronizer gradients({a, b}, comm, {.bucket_mb = kTinyBuckets});
+      dist::GradientSynchronizer gradients({a, b}, comm, {.bucket_mb = kSliceBuckets});
       for (int step = 0; step < 5; ++step) {
         const Variable of_a = sum(a.variable * 1.0);
         backward(sum(b.variable * 1.0));  // its bucket is in flight

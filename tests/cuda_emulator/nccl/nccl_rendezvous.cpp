@@ -47,7 +47,7 @@ void close_file(std::uint64_t inode) {
   open_files().erase(found);
 }
 
-[[noreturn]] void refuse(ncclResult_t status, const std::string& why) {
+[[noreturn]] void refuse_id(ncclResult_t status, const std::string& why) {
   throw Refusal<ncclResult_t>{status, why};
 }
 
@@ -57,13 +57,13 @@ int open_file(const ncclUniqueId& id, std::uint64_t& inode) {
   unsigned long long expected = 0;
   if (id.internal[sizeof id.internal - 1] != '\0' ||
       std::sscanf(id.internal, "convoy %d %d %llu", &process, &number, &expected) != 3)
-    refuse(ncclInvalidArgument, "the unique id was not created by ncclGetUniqueId");
+    refuse_id(ncclInvalidArgument, "the unique id was not created by ncclGetUniqueId");
   const std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(number);
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
   struct stat status {};
   if (file < 0 || fstat(file, &status) != 0 || status.st_ino != expected) {
     if (file >= 0) close(file);
-    refuse(ncclSystemError, "the process that created the unique id has exited or closed it");
+    refuse_id(ncclSystemError, "the process that created the unique id has exited or closed it");
   }
   inode = expected;
   return file;
@@ -101,16 +101,17 @@ NcclRendezvous::NcclRendezvous(const ncclUniqueId& id, int rank, int ranks, int 
   void* const mapped =
       has_grown ? mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
   close(file);
-  if (mapped == MAP_FAILED) refuse(ncclSystemError, "cannot map shared memory");
+  if (mapped == MAP_FAILED) refuse_id(ncclSystemError, "cannot map shared memory");
   memory_ = static_cast<std::byte*>(mapped);
   auto& header = *reinterpret_cast<Header*>(memory_);
   std::int32_t expected = 0;
   const bool is_consistent = header.ranks.compare_exchange_strong(expected, ranks) || expected == ranks;
   if (!is_consistent || local().is_taken.exchange(1) != 0) {
     munmap(memory_, bytes_);
-    refuse(ncclInvalidUsage, is_consistent ? "two ranks have number " + std::to_string(rank)
-                                           : "ranks were given different numbers of ranks: " +
-                                                 std::to_string(expected) + " and " + std::to_string(ranks));
+    refuse_id(ncclInvalidUsage,
+              is_consistent ? "two ranks have number " + std::to_string(rank)
+                            : "ranks were given different numbers of ranks: " + std::to_string(expected) +
+                                  " and " + std::to_string(ranks));
   }
   local().gpu = gpu;
   local().host = host_id();

@@ -22,7 +22,7 @@ class StreamOrder : public EmulatorTest {
   }
 };
 
-__global__ void add_to_all(float* x, float value) { x[threadIdx.x] += value; }
+__global__ void add_to_each(float* x, float value) { x[threadIdx.x] += value; }
 
 void copy_on(CudaStream& stream, void* to, const void* from, std::size_t bytes) {
   stream.make_current();
@@ -35,7 +35,7 @@ bool other_stream_reads_sum(bool waits) {
   CudaStream other(0, gpu.memory);
   const Numbers<float> x(gpu, std::vector<float>(32, 0)), y(gpu, 32);
   CudaEvent done(0);
-  for (int i = 0; i < 10; ++i) kernels::launch(gpu.stream, 1, 32, 0, add_to_all, x.data(), 1.0f);
+  for (int i = 0; i < 10; ++i) kernels::launch(gpu.stream, 1, 32, 0, add_to_each, x.data(), 1.0f);
   gpu.stream.record(done);
   if (waits) other.wait(done);
   copy_on(other, y.data(), x.data(), 32 * sizeof(float));
@@ -113,7 +113,7 @@ TEST_F(StreamOrder, QueuedWorkStartsWhenTheHostWaits) {
   const Numbers<float> x(gpu, std::vector<float>(32, 0));
   CudaEvent before(0), after(0);
   gpu.stream.record(before);
-  kernels::launch(gpu.stream, 1, 32, 0, add_to_all, x.data(), 1.0f);
+  kernels::launch(gpu.stream, 1, 32, 0, add_to_each, x.data(), 1.0f);
   gpu.stream.record(after);
   EXPECT_FALSE(before.reached());
   before.wait();
@@ -143,7 +143,7 @@ TEST_F(StreamOrder, EventRefersToItsLatestRecording) {
   CudaEvent point(0);
   gpu.stream.record(point);
   other.wait(point);  // waits for the first recording, not for later ones
-  kernels::launch(gpu.stream, 1, 32, 0, add_to_all, x.data(), 1.0f);
+  kernels::launch(gpu.stream, 1, 32, 0, add_to_each, x.data(), 1.0f);
   gpu.stream.record(point);
   other.synchronize();
   EXPECT_FALSE(point.reached());

@@ -116,13 +116,13 @@ TEST_F(Warp, SubsetsOfAWarpConvergeSeparately) {
       << "a block of 20 threads";
 }
 
-struct Exchange {
+struct WarpExchange {
   int values[32];
 };
 
 /// Reverses the values of the even lanes and, separately, of the odd lanes.
 __global__ void reverse_kinds(int* y) {
-  auto& shared = kernels::cuda::shared_memory<Exchange>();
+  auto& shared = kernels::cuda::shared_memory<WarpExchange>();
   const unsigned mask = threadIdx.x % 2 == 0 ? 0x55555555u : 0xaaaaaaaau;
   shared.values[threadIdx.x] = static_cast<int>(threadIdx.x);
   __syncwarp(mask);
@@ -133,7 +133,7 @@ TEST_F(Warp, SyncwarpWaitsForLanesOfItsMask) {
   for_each_order([&] {
     Gpu gpu;
     const Numbers<int> y(gpu, 32);
-    kernels::launch(gpu.stream, 1, 32, sizeof(Exchange), reverse_kinds, y.data());
+    kernels::launch(gpu.stream, 1, 32, sizeof(WarpExchange), reverse_kinds, y.data());
     EXPECT_EQ(y.values(), expected([](int lane) { return lane % 2 == 0 ? 30 - lane : 32 - lane; }));
   });
 }

@@ -16,11 +16,11 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 template <class T>
-inline constexpr bool kIsHalf = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
+inline constexpr bool kIsNarrow = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
 
 template <class T>
 double as_double(T x) {
-  if constexpr (kIsHalf<T>) {
+  if constexpr (kIsNarrow<T>) {
     return static_cast<float>(x);
   } else {
     return x;
@@ -30,7 +30,7 @@ double as_double(T x) {
 /// Returns x converted to T by the definition in the header. 16-bit types are not rounded to float first.
 template <class T>
 T expected(double x) {
-  if constexpr (kIsHalf<T>) {
+  if constexpr (kIsNarrow<T>) {
     if (std::isnan(x)) return T(std::nanf(""));
     T half;
     half.bits = testing::nearest_half<T>(x);
@@ -51,7 +51,7 @@ T expected(double x) {
 /// Returns the bits of the result, with one value for all NaNs.
 template <class T>
 double comparable(T x) {
-  if constexpr (kIsHalf<T>) {
+  if constexpr (kIsNarrow<T>) {
     return std::isnan(as_double(x)) ? -1 : x.bits;
   } else {
     return std::isnan(as_double(x)) ? -1e-300 : as_double(x);

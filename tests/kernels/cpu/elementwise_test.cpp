@@ -46,8 +46,8 @@ void expect_same_bits_everywhere(const Kernel& kernel, bool can_add) {
 
 template <class T>
 class Elementwise : public ::testing::Test {};
-using Types = ::testing::Types<float, double>;
-TYPED_TEST_SUITE(Elementwise, Types);
+using ElementwiseTypes = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(Elementwise, ElementwiseTypes);
 
 TYPED_TEST(Elementwise, GivesTheSameBitsInPlaceAndForEveryNumberOfThreads) {
   expect_same_bits_everywhere<TypeParam>(

@@ -34,8 +34,8 @@ class LossScale : public ::testing::Test {
   }
 };
 
-using Types = ::testing::Types<float, double>;
-TYPED_TEST_SUITE(LossScale, Types);
+using LossScaleTypes = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(LossScale, LossScaleTypes);
 
 TYPED_TEST(LossScale, GrowsAfterConsecutiveGoodSteps) {
   const kernels::LossScaleOptions options{.growth = 4, .interval = 3, .maximum = 8192};

@@ -68,8 +68,8 @@ class Optimizer : public ::testing::Test {
   }
 };
 
-using Types = ::testing::Types<float, double>;
-TYPED_TEST_SUITE(Optimizer, Types);
+using OptimizerTypes = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(Optimizer, OptimizerTypes);
 
 TYPED_TEST(Optimizer, SgdMatchesPyTorch) {
   this->expect_sgd(0.1, {}, Array<double>({3}, {0.5499999999999999, -1.25, 2.05}));
@@ -310,7 +310,7 @@ TEST(ClipCoefficient, ScalesDownOnlyAboveMaxNorm) {
 
 template <class T>
 class ScaledClipCoefficient : public ::testing::Test {};
-TYPED_TEST_SUITE(ScaledClipCoefficient, Types);
+TYPED_TEST_SUITE(ScaledClipCoefficient, OptimizerTypes);
 
 TYPED_TEST(ScaledClipCoefficient, RemovesLossScale) {
   CpuStream stream({.threads = 1});

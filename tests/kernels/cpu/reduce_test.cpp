@@ -23,8 +23,8 @@ class Reduce : public ::testing::Test {
   CpuStream one{{.threads = 1}}, three{{.threads = 3}};
 };
 
-using Types = ::testing::Types<float, double>;
-TYPED_TEST_SUITE(Reduce, Types);
+using ReduceTypes = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(Reduce, ReduceTypes);
 
 TYPED_TEST(Reduce, SumMatchesSumInDouble) {
   for (const std::int64_t n : kSizes) {

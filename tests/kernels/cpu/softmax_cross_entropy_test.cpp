@@ -44,8 +44,8 @@ class CrossEntropy : public ::testing::Test {
  protected:
   static constexpr double kEps = std::numeric_limits<T>::epsilon();
 };
-using Types = ::testing::Types<float, double>;
-TYPED_TEST_SUITE(CrossEntropy, Types);
+using CrossEntropyTypes = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(CrossEntropy, CrossEntropyTypes);
 
 // Results of torch.nn.functional.cross_entropy(reduction="none", label_smoothing=s) of PyTorch 2.15 in
 // double. The gradients are those of half the sum of the losses.

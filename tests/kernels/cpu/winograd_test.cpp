@@ -30,7 +30,7 @@ ConvCase strided(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t i,
 
 // Channels: one vector, several, and numbers that fill neither a panel of the GEMM nor a block of its depth.
 // Sizes: whole tiles, tiles that overhang by one to three pixels, and images smaller than a tile.
-const std::vector<ConvCase> kCases = {
+const std::vector<ConvCase> kWinogradCases = {
     case_of(2, 8, 8, 16, 16, 1), case_of(1, 4, 4, 32, 48, 1), case_of(3, 7, 5, 48, 16, 1),
     case_of(1, 9, 10, 16, 80, 0), case_of(2, 3, 3, 16, 32, 1), case_of(1, 2, 1, 32, 16, 2),
     case_of(2, 6, 11, 80, 96, 2), case_of(1, 12, 13, 144, 64, 1), case_of(40, 5, 5, 16, 16, 1),
@@ -56,13 +56,13 @@ void compare(CpuStream& stream, const ConvCase& c, GradMode mode, std::size_t of
 TEST(Winograd, EqualsTheReference) {
   for (const int threads : {1, 3}) {
     CpuStream stream({.threads = threads});
-    for (const ConvCase& c : kCases) compare(stream, c, GradMode::overwrite, 0);
+    for (const ConvCase& c : kWinogradCases) compare(stream, c, GradMode::overwrite, 0);
   }
 }
 
 TEST(Winograd, AccumulatesGradientsAndSupportsUnalignedArrays) {
   CpuStream stream({.threads = 2});
-  for (const ConvCase& c : kCases) compare(stream, c, GradMode::accumulate, 3);
+  for (const ConvCase& c : kWinogradCases) compare(stream, c, GradMode::accumulate, 3);
 }
 
 // Counts pixels with small integers: the coefficients of the transforms are rounded, but the results are much

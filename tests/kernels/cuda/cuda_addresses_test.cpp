@@ -119,8 +119,8 @@ class CudaAddresses : public testing::GpuTest {
 
   const DeviceContext gpu_ = DeviceContext::create_cuda(0);
 };
-using Types = ::testing::Types<float, double, float16, bfloat16>;
-TYPED_TEST_SUITE(CudaAddresses, Types);
+using CudaAddressesTypes = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CudaAddresses, CudaAddressesTypes);
 
 TYPED_TEST(CudaAddresses, DoNotChangeTheBitsOfReductions) {
   for (const Reduction& reduction : reductions()) {

@@ -61,8 +61,8 @@ class CudaAugment : public testing::GpuTest {
   }
 };
 
-using Types = ::testing::Types<float, double, float16, bfloat16>;
-TYPED_TEST_SUITE(CudaAugment, Types);
+using CudaAugmentTypes = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CudaAugment, CudaAugmentTypes);
 
 // Statistics for which the normalization must round.
 constexpr kernels::AugmentOptions kNormalized{.mean = {0.4914f, 0.4822f, 0.4465f, 0.3f},

@@ -16,8 +16,8 @@ using testing::DeviceArray;
 
 template <class T>
 class CudaBroadcast : public testing::GpuTest {};
-using Types = ::testing::Types<float, double, float16, bfloat16>;
-TYPED_TEST_SUITE(CudaBroadcast, Types);
+using BroadcastTypes = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CudaBroadcast, BroadcastTypes);
 
 template <class T>
 Array<T> filled(const Shape& shape, float value) {

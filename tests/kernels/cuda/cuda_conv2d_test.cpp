@@ -111,8 +111,8 @@ class CudaConv2d : public testing::GpuTest {
   CudaOptions options_;
 };
 
-using Types = ::testing::Types<float, double, float16, bfloat16>;
-TYPED_TEST_SUITE(CudaConv2d, Types);
+using CudaConv2dTypes = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CudaConv2d, CudaConv2dTypes);
 
 TYPED_TEST(CudaConv2d, ReferenceAgrees) {
   for (const ConvCase& c : testing::kConvCases) this->template compare<Reference>(c);

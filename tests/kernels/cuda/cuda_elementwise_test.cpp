@@ -206,8 +206,8 @@ std::vector<std::int64_t> sizes() {
 
 template <class T>
 class CudaElementwise : public testing::GpuTest {};
-using Types = ::testing::Types<float, double, float16, bfloat16>;
-TYPED_TEST_SUITE(CudaElementwise, Types);
+using CudaElementwiseTypes = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CudaElementwise, CudaElementwiseTypes);
 
 TYPED_TEST(CudaElementwise, EqualsTheCpuForTailsAndUnalignedViews) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
@@ -319,7 +319,7 @@ class CudaDropout : public testing::GpuTest {
     }
   }
 };
-TYPED_TEST_SUITE(CudaDropout, Types);
+TYPED_TEST_SUITE(CudaDropout, CudaElementwiseTypes);
 
 TYPED_TEST(CudaDropout, DropsTheSameElementsAsTheCpu) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);

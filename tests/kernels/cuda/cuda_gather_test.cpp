@@ -36,8 +36,8 @@ Array<T> numbered(const Shape& shape) {
 template <class T>
 class CudaGather : public testing::GpuTest {};
 
-using Types = ::testing::Types<std::uint8_t, std::int32_t, float16, bfloat16, float, double>;
-TYPED_TEST_SUITE(CudaGather, Types);
+using CudaGatherTypes = ::testing::Types<std::uint8_t, std::int32_t, float16, bfloat16, float, double>;
+TYPED_TEST_SUITE(CudaGather, CudaGatherTypes);
 
 TYPED_TEST(CudaGather, SelectsSlices) {
   using T = TypeParam;

@@ -15,8 +15,8 @@ using testing::DeviceArray;
 template <class T>
 class CudaLossScale : public testing::GpuTest {};
 
-using Types = ::testing::Types<float, double>;
-TYPED_TEST_SUITE(CudaLossScale, Types);
+using CudaLossScaleTypes = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(CudaLossScale, CudaLossScaleTypes);
 
 TYPED_TEST(CudaLossScale, ChangesLikeOnTheCpu) {
   CpuStream cpu({.threads = 1});

@@ -130,8 +130,8 @@ class CudaMatmul : public testing::GpuTest {
   }
 };
 
-using Types = ::testing::Types<float, double, float16, bfloat16>;
-TYPED_TEST_SUITE(CudaMatmul, Types);
+using MatmulTypes = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CudaMatmul, MatmulTypes);
 
 TYPED_TEST(CudaMatmul, AddsAnotherMatrix) {
   for (const Sizes s : kSizes)
@@ -230,7 +230,7 @@ class CudaLinear : public CudaMatmul<T> {
     });
   }
 };
-TYPED_TEST_SUITE(CudaLinear, Types);
+TYPED_TEST_SUITE(CudaLinear, MatmulTypes);
 
 TYPED_TEST(CudaLinear, AgreesWithSeparateOps) {
   for (const Sizes s : kSizes)
@@ -295,7 +295,7 @@ class CublasGemm : public CudaMatmul<T> {
     return true;
   }
 };
-TYPED_TEST_SUITE(CublasGemm, Types);
+TYPED_TEST_SUITE(CublasGemm, MatmulTypes);
 
 TYPED_TEST(CublasGemm, ExistsForCommonSizes) {
   kernels::cuda::CublasLt library(cuda_stream_of(DeviceContext::create_cuda(0)));

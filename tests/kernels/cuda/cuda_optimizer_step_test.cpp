@@ -26,7 +26,7 @@ enum class Unaligned { none, value, gradient, first, second, low_precision_copy 
 
 /// The arrays of one parameter.
 template <class T>
-struct Parameter {
+struct OptimizerParameter {
   Array<T> value, gradient, first, second;
   Array<float16> f16_gradient;
   Array<bfloat16> bf16_gradient;
@@ -34,8 +34,8 @@ struct Parameter {
   DType half;           // type of the low-precision copy; f32: no copy
   DType half_gradient;  // type of the gradient; f32: T
 
-  Parameter(std::int64_t n, std::uint32_t seed, Unaligned which, DType half_dtype,
-            DType gradient_dtype = DType::f32)
+  OptimizerParameter(std::int64_t n, std::uint32_t seed, Unaligned which, DType half_dtype,
+                     DType gradient_dtype = DType::f32)
       : value(Array<T>::random({n}, seed)),
         gradient(Array<T>::random({n}, seed + 1)),
         first(Array<T>::random({n}, seed + 2)),
@@ -58,13 +58,13 @@ struct Parameter {
 
 /// The same values on a GPU.
 template <class T>
-struct OnGpu {
+struct OptimizerOnGpu {
   DeviceArray<T> value, gradient, first, second;
   DeviceArray<float16> f16, f16_gradient;
   DeviceArray<bfloat16> bf16, bf16_gradient;
   DType half, half_gradient;
 
-  OnGpu(const DeviceContext& gpu, const Parameter<T>& p)
+  OptimizerOnGpu(const DeviceContext& gpu, const OptimizerParameter<T>& p)
       : value(gpu, p.value, offset(p, Unaligned::value)),
         gradient(gpu, p.gradient, offset(p, Unaligned::gradient)),
         first(gpu, p.first, offset(p, Unaligned::first)),
@@ -76,7 +76,9 @@ struct OnGpu {
         half(p.half),
         half_gradient(p.half_gradient) {}
 
-  static std::size_t offset(const Parameter<T>& p, Unaligned which) { return p.unaligned == which ? 1 : 0; }
+  static std::size_t offset(const OptimizerParameter<T>& p, Unaligned which) {
+    return p.unaligned == which ? 1 : 0;
+  }
   View low_precision_copy() const {
     return half == DType::f16 ? f16.view() : half == DType::bf16 ? bf16.view() : View{};
   }
@@ -89,9 +91,9 @@ struct OnGpu {
 /// Sizes around the ends of packs, blocks and pieces; some are empty, some unaligned; more than one launch
 /// takes.
 template <class T>
-std::vector<Parameter<T>> make_model() {
+std::vector<OptimizerParameter<T>> make_model() {
   constexpr DType kHalves[] = {DType::f32, DType::f16, DType::bf16, DType::f32};
-  std::vector<Parameter<T>> model;
+  std::vector<OptimizerParameter<T>> model;
   std::uint32_t seed = 1;
   const auto add = [&](std::int64_t n) {
     model.emplace_back(n, seed, static_cast<Unaligned>(model.size() % 7 % 6), kHalves[model.size() % 3],
@@ -105,7 +107,7 @@ std::vector<Parameter<T>> make_model() {
 }
 
 /// The scalars of a step.
-struct Numbers {
+struct OptimizerNumbers {
   Array<double> lr{{2}, {0.1, 0.075}}, grad_scale{{1}, {0.375}}, steps{{1}, {6.0}};
   Array<std::int32_t> skip{{1}, {0}};
 
@@ -122,7 +124,7 @@ struct OnDevice {
   DeviceArray<double> lr, grad_scale, steps;
   DeviceArray<std::int32_t> skip;
 
-  OnDevice(const DeviceContext& gpu, const Numbers& numbers)
+  OnDevice(const DeviceContext& gpu, const OptimizerNumbers& numbers)
       : lr(gpu, numbers.lr),
         grad_scale(gpu, numbers.grad_scale),
         steps(gpu, numbers.steps),
@@ -149,12 +151,12 @@ class CudaOptimizer : public testing::GpuTest {
       SCOPED_TRACE(scaled ? "scaled" : "not scaled");
       auto expected = make_model<T>();
       const auto start = expected;
-      Numbers cpu_numbers = numbers;
+      OptimizerNumbers cpu_numbers = numbers;
       step(cpu, slots(expected), cpu_numbers.scalars(scaled));
       std::vector<Array<T>> first_found;
       this->for_each_order([&] {
-        std::deque<OnGpu<T>> held;
-        for (const Parameter<T>& p : start) held.emplace_back(gpu, p);
+        std::deque<OptimizerOnGpu<T>> held;
+        for (const OptimizerParameter<T>& p : start) held.emplace_back(gpu, p);
         const OnDevice gpu_numbers(gpu, numbers);
         on(gpu.stream(), [&](auto& s) { step(s, slots(held), gpu_numbers.scalars(scaled)); });
         EXPECT_EQ(gpu_numbers.steps.values()[0], cpu_numbers.steps[0]);
@@ -176,13 +178,13 @@ class CudaOptimizer : public testing::GpuTest {
   template <class Slots, class Step>
   void expect_unchanged(Slots slots, Step step) {
     const auto start = make_model<T>();
-    Numbers skipping = numbers;
+    OptimizerNumbers skipping = numbers;
     skipping.skip[0] = 1;
     const OnDevice gpu_numbers(gpu, skipping);
-    std::deque<OnGpu<T>> held;
-    for (const Parameter<T>& p : start) held.emplace_back(gpu, p);
+    std::deque<OptimizerOnGpu<T>> held;
+    for (const OptimizerParameter<T>& p : start) held.emplace_back(gpu, p);
     std::vector<Array<float16>> copies;
-    for (const OnGpu<T>& p : held) copies.push_back(p.f16.values());
+    for (const OptimizerOnGpu<T>& p : held) copies.push_back(p.f16.values());
     on(gpu.stream(), [&](auto& s) { step(s, slots(held), gpu_numbers.scalars(true)); });
     for (std::size_t i = 0; i < held.size(); ++i) {
       SCOPED_TRACE("parameter " + std::to_string(i));
@@ -195,10 +197,10 @@ class CudaOptimizer : public testing::GpuTest {
     EXPECT_EQ(gpu_numbers.steps.values()[0], numbers.steps[0]) << "a skipped step does not count";
   }
 
-  Numbers numbers;
+  OptimizerNumbers numbers;
 
  private:
-  static void expect_rounded_copy(const Array<T>& found, const OnGpu<T>& parameter) {
+  static void expect_rounded_copy(const Array<T>& found, const OptimizerOnGpu<T>& parameter) {
     const auto expect = [&](auto copy) {
       for (std::size_t e = 0; e < found.size(); ++e)
         ASSERT_EQ(copy[e].bits, converted<std::decay_t<decltype(copy[e])>>(found[e]).bits) << "element " << e;
@@ -208,8 +210,8 @@ class CudaOptimizer : public testing::GpuTest {
   }
 };
 
-using Types = ::testing::Types<float, double>;
-TYPED_TEST_SUITE(CudaOptimizer, Types);
+using OptimizerTypes = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(CudaOptimizer, OptimizerTypes);
 
 /// momentum_of(i) returns whether parameter i has a momentum.
 template <class F>
@@ -317,15 +319,15 @@ TEST(CudaMixedOptimizer, AcceptsMixedParameterTypesAndEmptyLists) {
   const CudaAvailability gpus = cuda_availability();
   if (gpus.count == 0) GTEST_SKIP() << gpus.reason;
   const DeviceContext gpu = DeviceContext::create_cuda(0);
-  const OnGpu<float> narrow(gpu, Parameter<float>(100, 1, Unaligned::none, DType::f32));
-  const OnGpu<double> wide(gpu, Parameter<double>(100, 1, Unaligned::none, DType::bf16));
+  const OptimizerOnGpu<float> narrow(gpu, OptimizerParameter<float>(100, 1, Unaligned::none, DType::f32));
+  const OptimizerOnGpu<double> wide(gpu, OptimizerParameter<double>(100, 1, Unaligned::none, DType::bf16));
   const std::vector<kernels::SgdSlot> slots = {
       {.parameter = narrow.value.view(), .gradient = narrow.gradient.view()},
       {.parameter = wide.value.view(),
        .gradient = wide.gradient.view(),
        .low_precision_copy = wide.low_precision_copy()}};
   const kernels::SgdSlot half{.parameter = narrow.f16.view(), .gradient = narrow.f16.view()};
-  Numbers numbers;
+  OptimizerNumbers numbers;
   numbers.lr[0] = 0.5;
   const OnDevice gpu_numbers(gpu, numbers);
   const kernels::StepScalars scalars = gpu_numbers.scalars(false);
@@ -339,7 +341,8 @@ TEST(CudaMixedOptimizer, AcceptsMixedParameterTypesAndEmptyLists) {
   EXPECT_EQ(gpu_numbers.steps.values()[0], numbers.steps[0] + 3) << "a step without parameters counts";
   // 1 - 0.5 for multiples of 2^-20 is exact in both types.
   testing::expect_same_bits(narrow.value.values().to<double>(), wide.value.values());
-  EXPECT_NE(narrow.value.values()[99], Parameter<float>(100, 1, Unaligned::none, DType::f32).value[99]);
+  EXPECT_NE(narrow.value.values()[99],
+            OptimizerParameter<float>(100, 1, Unaligned::none, DType::f32).value[99]);
 }
 
 class CudaStepScalars : public testing::GpuTest {

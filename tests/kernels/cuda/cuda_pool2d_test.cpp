@@ -76,8 +76,8 @@ class CudaPool2d : public testing::GpuTest {
   }
 };
 
-using Types = ::testing::Types<float, double, float16, bfloat16>;
-TYPED_TEST_SUITE(CudaPool2d, Types);
+using CudaPool2dTypes = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CudaPool2d, CudaPool2dTypes);
 
 TYPED_TEST(CudaPool2d, FirstOfEqualsAndFirstNanWin) {
   const double infinity = std::numeric_limits<double>::infinity();

@@ -43,8 +43,8 @@ class CudaReduceTest : public testing::GpuTest {
 
 template <class T>
 class CudaReduce : public CudaReduceTest {};
-using Types = ::testing::Types<float, double, float16, bfloat16>;
-TYPED_TEST_SUITE(CudaReduce, Types);
+using CudaReduceTypes = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CudaReduce, CudaReduceTypes);
 
 TYPED_TEST(CudaReduce, Sum) {
   using T = TypeParam;

@@ -56,8 +56,8 @@ class CudaCrossEntropy : public testing::GpuTest {
   }
 };
 
-using Types = ::testing::Types<float, double, float16, bfloat16>;
-TYPED_TEST_SUITE(CudaCrossEntropy, Types);
+using LossTypes = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CudaCrossEntropy, LossTypes);
 
 TYPED_TEST(CudaCrossEntropy, Forward) {
   using T = TypeParam;

@@ -19,8 +19,8 @@ using testing::values_of;
 using testing::write;
 using Step = testing::GraphStep;
 
-constexpr std::int64_t kCount = testing::kGraphCount;
-constexpr std::size_t kBytes = kCount * sizeof(float);
+constexpr std::int64_t kReplayCount = testing::kGraphCount;
+constexpr std::size_t kBytes = kReplayCount * sizeof(float);
 
 class CudaGraphReplay : public testing::GraphTest {};
 
@@ -40,34 +40,34 @@ TEST_F(CudaGraphReplay, MatchesEagerExecution) {
 
 TEST_F(CudaGraphReplay, CaptureRunsNothing) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
-  const DeviceArray<float> x(gpu, Array<float>({kCount}, -1));
+  const DeviceArray<float> x(gpu, Array<float>({kReplayCount}, -1));
   CudaGraph graph(
       gpu, [&] { kernels::unary_forward(stream_of(gpu), kernels::UnaryOp::relu, x.view(), x.view()); });
-  expect_same_bits(x.values(), Array<float>({kCount}, -1));
+  expect_same_bits(x.values(), Array<float>({kReplayCount}, -1));
   graph.replay();
-  expect_same_bits(x.values(), Array<float>({kCount}, 0));
+  expect_same_bits(x.values(), Array<float>({kReplayCount}, 0));
 }
 
 TEST_F(CudaGraphReplay, RunsInStreamOrder) {
   for_each_order([] {
     const DeviceContext gpu = DeviceContext::create_cuda(0);
-    const DeviceArray<float> x(gpu, Array<float>({kCount}, 1));
+    const DeviceArray<float> x(gpu, Array<float>({kReplayCount}, 1));
     CudaGraph doubles(gpu, [&] { kernels::add(stream_of(gpu), x.view(), x.view(), x.view()); });
     for (int i = 0; i < 3; ++i) {
       doubles.replay();
       kernels::scale(stream_of(gpu), x.view(), 0.25, x.grad());
       doubles.replay();
     }
-    expect_same_bits(x.values(), Array<float>({kCount}, 1));
+    expect_same_bits(x.values(), Array<float>({kReplayCount}, 1));
   });
 }
 
 TEST_F(CudaGraphReplay, MemoryOfACaptureIsPrivate) {
   for_each_gpu([](const DeviceContext& gpu) {
-    const DeviceArray<float> x(gpu, {kCount}), y(gpu, {kCount});
+    const DeviceArray<float> x(gpu, {kReplayCount}), y(gpu, {kReplayCount});
     void* scratch = nullptr;
     const auto negate_through_scratch = [&] {
-      const DeviceArray<float> half(gpu, {kCount});
+      const DeviceArray<float> half(gpu, {kReplayCount});
       scratch = half.view().data;
       kernels::scale(stream_of(gpu), x.view(), -0.5, half.grad());
       kernels::scale(stream_of(gpu), half.view(), 2, y.grad());
@@ -79,7 +79,7 @@ TEST_F(CudaGraphReplay, MemoryOfACaptureIsPrivate) {
       write(gpu, values_of(seed), x);
       graph.replay();
       // Allocations while the replay is pending get other memory.
-      const DeviceArray<float> other(gpu, {kCount}), another(gpu, {kCount});
+      const DeviceArray<float> other(gpu, {kReplayCount}), another(gpu, {kReplayCount});
       EXPECT_NE(other.view().data, scratch);
       EXPECT_NE(another.view().data, scratch);
       kernels::fill(stream_of(gpu), 7, other.view());
@@ -96,13 +96,13 @@ TEST_F(CudaGraphReplay, MemoryOfACaptureIsPrivate) {
 
 TEST_F(CudaGraphReplay, MemoryOfACaptureIsReusedAndReleasedWithTheGraph) {
   for_each_gpu([](const DeviceContext& gpu) {
-    const DeviceArray<float> x(gpu, {kCount});
+    const DeviceArray<float> x(gpu, {kReplayCount});
     gpu.memory().trim();
     const MemoryStats before = gpu.memory().stats();
     {
       const CudaGraph graph(gpu, [&] {
         for (int i = 0; i < 10; ++i) {
-          const DeviceArray<float> scratch(gpu, {kCount});
+          const DeviceArray<float> scratch(gpu, {kReplayCount});
           kernels::unary_forward(stream_of(gpu), kernels::UnaryOp::relu, x.view(), scratch.view());
         }
       });
@@ -121,12 +121,12 @@ TEST_F(CudaGraphReplay, BlocksAllocatedInACaptureMayOutliveTheGraph) {
     const MemoryStats before = gpu.memory().stats();
     std::optional<DeviceArray<float>> inside;
     auto graph = std::make_unique<CudaGraph>(gpu, [&] {
-      inside.emplace(gpu, Shape{kCount});
+      inside.emplace(gpu, Shape{kReplayCount});
       kernels::scale(stream_of(gpu), x.view(), 1, inside->grad());
     });
     graph->replay();
     graph.reset();
-    const DeviceArray<float> other(gpu, {kCount});
+    const DeviceArray<float> other(gpu, {kReplayCount});
     EXPECT_NE(other.view().data, inside->view().data);
     kernels::fill(stream_of(gpu), 7, other.view());
     expect_same_bits(inside->values(), values_of(3));
@@ -138,10 +138,10 @@ TEST_F(CudaGraphReplay, BlocksAllocatedInACaptureMayOutliveTheGraph) {
 
 TEST_F(CudaGraphReplay, DestructorWaitsForReplays) {
   for_each_gpu([](const DeviceContext& gpu) {
-    const DeviceArray<float> x(gpu, Array<float>({kCount}, 1));
+    const DeviceArray<float> x(gpu, Array<float>({kReplayCount}, 1));
     Event end = Event::timed(gpu.stream());
     auto graph = std::make_unique<CudaGraph>(gpu, [&] {
-      const DeviceArray<float> scratch(gpu, {kCount});
+      const DeviceArray<float> scratch(gpu, {kReplayCount});
       kernels::scale(stream_of(gpu), x.view(), 3, scratch.grad());
       kernels::scale(stream_of(gpu), scratch.view(), 1, x.grad());
       end.record();
@@ -150,16 +150,16 @@ TEST_F(CudaGraphReplay, DestructorWaitsForReplays) {
     graph->replay();
     graph.reset();
     EXPECT_TRUE(end.reached());
-    expect_same_bits(x.values(), Array<float>({kCount}, 9));
+    expect_same_bits(x.values(), Array<float>({kReplayCount}, 9));
   });
 }
 
 TEST_F(CudaGraphReplay, TwoGraphsAlternate) {
   for_each_gpu([](const DeviceContext& gpu) {
-    const DeviceArray<float> x(gpu, Array<float>({kCount}, 1));
+    const DeviceArray<float> x(gpu, Array<float>({kReplayCount}, 1));
     const auto times = [&](double factor) {
       return [&gpu, &x, factor] {
-        const DeviceArray<float> scratch(gpu, {kCount});
+        const DeviceArray<float> scratch(gpu, {kReplayCount});
         kernels::scale(stream_of(gpu), x.view(), factor, scratch.grad());
         kernels::scale(stream_of(gpu), scratch.view(), 1, x.grad());
       };
@@ -170,7 +170,7 @@ TEST_F(CudaGraphReplay, TwoGraphsAlternate) {
       halve.replay();
       halve.replay();
     }
-    expect_same_bits(x.values(), Array<float>({kCount}, 81.0f / 256));
+    expect_same_bits(x.values(), Array<float>({kReplayCount}, 81.0f / 256));
   });
 }
 
@@ -178,12 +178,12 @@ TEST_F(CudaGraphReplay, CapturedCopiesUseStagingMemory) {
   for_each_gpu([](const DeviceContext& gpu) {
     auto* const in = static_cast<float*>(gpu.staging().allocate(kBytes));
     float* out = nullptr;
-    const DeviceArray<float> x(gpu, {kCount});
+    const DeviceArray<float> x(gpu, {kReplayCount});
     auto graph = std::make_unique<CudaGraph>(gpu, [&] {
-      copy_bytes_async(Device::cpu(), ConstView(in, {kCount}, DType::f32), gpu, x.view());
+      copy_bytes_async(Device::cpu(), ConstView(in, {kReplayCount}, DType::f32), gpu, x.view());
       kernels::unary_forward(stream_of(gpu), kernels::UnaryOp::relu, x.view(), x.view());
       out = static_cast<float*>(gpu.staging().allocate(kBytes));
-      copy_bytes_async(gpu, x.view(), Device::cpu(), View{out, {kCount}, DType::f32});
+      copy_bytes_async(gpu, x.view(), Device::cpu(), View{out, {kReplayCount}, DType::f32});
     });
     for (std::uint32_t seed = 0; seed < 3; ++seed) {
       const Array<float> values = values_of(seed);
@@ -207,7 +207,8 @@ TEST_F(CudaGraphReplay, CapturesForkedStreams) {
     const DeviceContext gpu = DeviceContext::create_cuda(0);
     CudaStream& main = stream_of(gpu);
     CudaStream side(0, gpu.memory());
-    const DeviceArray<float> x(gpu, {kCount}), y(gpu, {kCount}), z(gpu, {kCount}), total(gpu, {kCount});
+    const DeviceArray<float> x(gpu, {kReplayCount}), y(gpu, {kReplayCount}), z(gpu, {kReplayCount}),
+        total(gpu, {kReplayCount});
     CudaGraph graph(gpu, [&] {
       CudaEvent fork(0), join(0);
       kernels::unary_forward(main, kernels::UnaryOp::relu, x.view(), y.view());
@@ -225,7 +226,7 @@ TEST_F(CudaGraphReplay, CapturesForkedStreams) {
       const Array<float> values = values_of(seed);
       write(gpu, values, x);
       graph.replay();
-      Array<float> expected({kCount});
+      Array<float> expected({kReplayCount});
       for (std::size_t i = 0; i < values.size(); ++i)
         expected[i] = 3 * std::max(0.0f, values[i]) + 2 * values[i];
       expect_same_bits(total.values(), expected);
@@ -236,7 +237,7 @@ TEST_F(CudaGraphReplay, CapturesForkedStreams) {
 TEST_F(CudaGraphReplay, TimedEventsMeasureEachReplay) {
   for_each_order([] {
     const DeviceContext gpu = DeviceContext::create_cuda(0);
-    const DeviceArray<float> x(gpu, Array<float>({kCount}, 1));
+    const DeviceArray<float> x(gpu, Array<float>({kReplayCount}, 1));
     Event begin = Event::timed(gpu.stream()), middle = Event::timed(gpu.stream()),
           end = Event::timed(gpu.stream()), outside = Event::timed(gpu.stream());
     CudaGraph graph(gpu, [&] {
@@ -261,7 +262,7 @@ TEST_F(CudaGraphReplay, TimedEventsOfAllStreamsShareOneClock) {
   for_each_order([] {
     const DeviceContext gpu = DeviceContext::create_cuda(0);
     CudaStream side(0, gpu.memory());
-    const DeviceArray<float> x(gpu, Array<float>({kCount}, 1));
+    const DeviceArray<float> x(gpu, Array<float>({kReplayCount}, 1));
     Event fork(gpu.stream()), join(gpu.stream());
     Event start = Event::timed(gpu.stream()), begin = Event::timed(gpu.stream()),
           side_begin = Event::timed(gpu.stream()), side_end = Event::timed(gpu.stream()),
@@ -299,7 +300,7 @@ TEST_F(CudaGraphReplay, TimedEventsOfAllStreamsShareOneClock) {
 
 TEST_F(CudaGraphReplay, TimedEventsWorkOutsideACapture) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
-  const DeviceArray<float> x(gpu, Array<float>({kCount}, 1));
+  const DeviceArray<float> x(gpu, Array<float>({kReplayCount}, 1));
   Event begin = Event::timed(gpu.stream()), end = Event::timed(gpu.stream());
   EXPECT_TRUE(begin.reached());
   EXPECT_THROW(elapsed_ms(begin, end), UsageError);

@@ -18,6 +18,7 @@
 #include "convoy/kernels/runtime/cuda/stream.h"
 #include "convoy/kernels/runtime/library_versions.h"
 #include "tests/kernels/device_array.h"
+#include "tests/kernels/runtime/graph_fixture.h"
 #include "tests/testing/support/gpu.h"
 
 namespace convoy {
@@ -28,6 +29,7 @@ using testing::DeviceArray;
 using ::testing::EndsWith;
 using testing::expect_same_bits;
 using ::testing::HasSubstr;
+using testing::stream_of;
 
 class CudaRuntime : public testing::GpuTest {};
 
@@ -39,10 +41,6 @@ std::string error_of(int index) {
     return error.what();
   }
   return "no error";
-}
-
-CudaStream& stream_of(const DeviceContext& device) {
-  return std::get<std::reference_wrapper<CudaStream>>(device.stream());
 }
 
 TEST(CudaDevice, ReportsAMissingDriver) {

@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kNoLimit = 0;
 
 /// What a fake source has allocated. It outlives the allocator that owns the source.
-struct Ledger {
+struct BlockLedger {
   std::size_t capacity = std::numeric_limits<std::size_t>::max();
   std::size_t held = 0;
   std::size_t refusals = 0;
@@ -30,7 +30,7 @@ struct Ledger {
 
 class FakeMemory final : public MemorySource {
  public:
-  explicit FakeMemory(Ledger& ledger) : ledger_(ledger) {}
+  explicit FakeMemory(BlockLedger& ledger) : ledger_(ledger) {}
   void* allocate(std::size_t bytes) override {
     if (bytes > ledger_.capacity - ledger_.held) {
       ++ledger_.refusals;
@@ -46,7 +46,7 @@ class FakeMemory final : public MemorySource {
   std::string name() const override { return "fake:3"; }
 
  private:
-  Ledger& ledger_;
+  BlockLedger& ledger_;
 };
 
 TEST(SizeClass, WastesAtMostAnEighth) {
@@ -71,7 +71,7 @@ TEST(SizeClass, HasEightClassesForEachPowerOfTwo) {
 }
 
 TEST(CachingAllocator, ZeroBytesGiveANullPointer) {
-  Ledger ledger;
+  BlockLedger ledger;
   CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), kNoLimit);
   EXPECT_EQ(allocator.allocate(0), nullptr);
   allocator.release(nullptr, 0);
@@ -79,7 +79,7 @@ TEST(CachingAllocator, ZeroBytesGiveANullPointer) {
 }
 
 TEST(CachingAllocator, ReusesAReleasedBlock) {
-  Ledger ledger;
+  BlockLedger ledger;
   CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), kNoLimit);
   void* const first = allocator.allocate(1000);
   allocator.release(first, 1000);
@@ -93,7 +93,7 @@ TEST(CachingAllocator, ReusesAReleasedBlock) {
 }
 
 TEST(CachingAllocator, ReportsLargeAllocationsToTheObserver) {
-  Ledger ledger;
+  BlockLedger ledger;
   CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), kNoLimit);
   std::vector<std::size_t> seen;
   allocator.set_observer(4096, [&](std::size_t bytes) { seen.push_back(bytes); });
@@ -107,7 +107,7 @@ TEST(CachingAllocator, ReportsLargeAllocationsToTheObserver) {
 }
 
 TEST(CachingAllocator, CountsSizeClassesAndThePeak) {
-  Ledger ledger;
+  BlockLedger ledger;
   CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), kNoLimit);
   void* const a = allocator.allocate(100);  // 128
   void* const b = allocator.allocate(600);  // 640
@@ -128,7 +128,7 @@ TEST(CachingAllocator, CountsSizeClassesAndThePeak) {
 }
 
 TEST(CachingAllocator, ReachesASteadyState) {
-  Ledger ledger;
+  BlockLedger ledger;
   CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), kNoLimit);
   const std::vector<std::size_t> sizes = {40, 4096, 100000, 4096, 77, 1 << 20};
   const auto step = [&] {
@@ -144,7 +144,7 @@ TEST(CachingAllocator, ReachesASteadyState) {
 }
 
 TEST(CachingAllocator, ReleasesItsCacheBeforeItFails) {
-  Ledger ledger{.capacity = 10000};
+  BlockLedger ledger{.capacity = 10000};
   CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), kNoLimit);
   allocator.release(allocator.allocate(6000), 6000);
   void* const block = allocator.allocate(8192);  // fits only without the cached 6144
@@ -155,7 +155,7 @@ TEST(CachingAllocator, ReleasesItsCacheBeforeItFails) {
 }
 
 TEST(CachingAllocator, CountsCachedBytesAgainstItsOwnLimit) {
-  Ledger ledger;
+  BlockLedger ledger;
   CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), 10000);
   allocator.release(allocator.allocate(6000), 6000);
   allocator.release(allocator.allocate(8192), 8192);
@@ -173,7 +173,7 @@ std::string message_of(CachingAllocator& allocator, std::size_t bytes) {
 }
 
 TEST(CachingAllocator, ErrorStatesRequestUsageAndAdvice) {
-  Ledger ledger;
+  BlockLedger ledger;
   CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), 3 << 20);
   void* const block = allocator.allocate(1 << 20);
   const std::string message = message_of(allocator, std::size_t{5} << 30);
@@ -187,7 +187,7 @@ TEST(CachingAllocator, ErrorStatesRequestUsageAndAdvice) {
 TEST(CachingAllocator, ThrowsForHugeSizesWithoutOverflow) {
   constexpr std::size_t kMax = std::numeric_limits<std::size_t>::max();
   for (const std::size_t limit : {std::size_t{1} << 20, kNoLimit}) {
-    Ledger ledger{.capacity = std::size_t{1} << 20};
+    BlockLedger ledger{.capacity = std::size_t{1} << 20};
     CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), limit);
     for (const std::size_t bytes : {kMax, kMax - 100, kMax / 2 + 2})
       EXPECT_NE(message_of(allocator, bytes).find("out of memory"), std::string::npos) << bytes;
@@ -195,7 +195,7 @@ TEST(CachingAllocator, ThrowsForHugeSizesWithoutOverflow) {
 }
 
 TEST(CachingAllocator, DestructorReleasesEverything) {
-  Ledger ledger;
+  BlockLedger ledger;
   {
     CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), kNoLimit);
     for (const std::size_t bytes : {1u, 700u, 90000u}) allocator.release(allocator.allocate(bytes), bytes);
@@ -209,7 +209,7 @@ class Pool : public ::testing::TestWithParam<CachingAllocator::Policy> {
  protected:
   bool caches() const { return GetParam() == CachingAllocator::Policy::caching; }
 
-  Ledger ledger_;
+  BlockLedger ledger_;
   CachingAllocator allocator_{std::make_unique<FakeMemory>(ledger_), kNoLimit, GetParam()};
 };
 

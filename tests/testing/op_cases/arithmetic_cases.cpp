@@ -86,22 +86,19 @@ std::vector<OpCase> arithmetic_cases() {
 }
 
 std::vector<ErrorCase> arithmetic_error_cases() {
-  const auto zeros = [](const Shape& shape, DType dtype = DType::f32) {
-    return Variable(Tensor::zeros(shape, dtype, Device::cpu()));
-  };
   return {
       {"add_shapes",
-       [=] {
+       [] {
          add(zeros({2, 3}), zeros({3, 2}));
        },
        "add: found the shapes [2, 3] and [3, 2]"},
-      {"mul_shapes", [=] { mul(zeros({2}), zeros({3})); }, "mul: found the shapes [2] and [3]"},
-      {"add_types", [=] { add(zeros({2}), zeros({2}, DType::f64)); },
+      {"mul_shapes", [] { mul(zeros({2}), zeros({3})); }, "mul: found the shapes [2] and [3]"},
+      {"add_types", [] { add(zeros({2}), zeros({2}, DType::f64)); },
        "add: element types of f32 [2] and f64 [2] differ"},
-      {"div_integers", [=] { div(zeros({2}, DType::i32), zeros({2}, DType::i32)); }, "div: input is i32 [2]"},
-      {"where_condition", [=] { where(zeros({2}).value(), zeros({2}), zeros({2})); },
+      {"div_integers", [] { div(zeros({2}, DType::i32), zeros({2}, DType::i32)); }, "div: input is i32 [2]"},
+      {"where_condition", [] { where(zeros({2}).value(), zeros({2}), zeros({2})); },
        "where: found a condition that is f32"},
-      {"where_shapes", [=] { where(Tensor::zeros({3}, DType::u8, Device::cpu()), zeros({2}), zeros({2})); },
+      {"where_shapes", [] { where(Tensor::zeros({3}, DType::u8, Device::cpu()), zeros({2}), zeros({2})); },
        "where: found the shapes [3] and [2]"},
   };
 }

@@ -6,10 +6,6 @@
 namespace convoy::testing {
 namespace {
 
-Variable zeros(const Shape& shape, DType dtype = DType::f32) {
-  return Variable(Tensor::zeros(shape, dtype, Device::cpu()));
-}
-
 std::vector<Shape> shapes(std::int64_t batch, std::int64_t heads, std::int64_t queries, std::int64_t keys,
                           std::int64_t depth, std::int64_t width) {
   return {{batch, heads, queries, depth}, {batch, heads, keys, depth}, {batch, heads, keys, width}};

@@ -43,42 +43,39 @@ std::vector<OpCase> conv2d_transpose_cases() {
 }
 
 std::vector<ErrorCase> conv2d_transpose_error_cases() {
-  const auto zeros = [](const Shape& shape, DType dtype = DType::f32) {
-    return Variable(Tensor::zeros(shape, dtype, Device::cpu()));
-  };
   return {
       {"conv2d_transpose_rank",
-       [=] {
+       [] {
          conv2d_transpose(zeros({4, 4, 3}), zeros({3, 2, 2, 5}), {});
        },
        "conv2d_transpose: input [4, 4, 3] has 3 dimensions, expected 4"},
       {"conv2d_transpose_channels",
-       [=] {
+       [] {
          conv2d_transpose(zeros({1, 4, 4, 3}), zeros({2, 2, 2, 5}), {});
        },
        "conv2d_transpose: input [1, 4, 4, 3] has 3 channels, filter [2, 2, 2, 5] expects 2"},
       {"conv2d_transpose_bias",
-       [=] {
+       [] {
          conv2d_transpose(zeros({1, 4, 4, 3}), zeros({3, 2, 2, 5}), zeros({3}));
        },
        "conv2d_transpose: bias [3], expected [5]"},
       {"conv2d_transpose_type",
-       [=] {
+       [] {
          conv2d_transpose(zeros({1, 4, 4, 3}), zeros({3, 2, 2, 5}, DType::f64), {});
        },
        "conv2d_transpose: element types of f32 [1, 4, 4, 3] and f64 [3, 2, 2, 5] differ"},
       {"conv2d_transpose_stride",
-       [=] {
+       [] {
          conv2d_transpose(zeros({1, 4, 4, 3}), zeros({3, 2, 2, 5}), {}, {.stride = 0});
        },
        "conv2d_transpose: found filter [3, 2, 2, 5], stride 0, padding 0, expected at least 1, 1 and 0"},
       {"conv2d_transpose_output_padding",
-       [=] {
+       [] {
          conv2d_transpose(zeros({1, 4, 4, 3}), zeros({3, 2, 2, 5}), {}, {.stride = 2, .output_padding = 2});
        },
        "conv2d_transpose: found output padding 2, expected 0 to 1"},
       {"conv2d_transpose_no_pixels",
-       [=] {
+       [] {
          conv2d_transpose(zeros({1, 1, 4, 3}), zeros({3, 2, 2, 5}), {}, {.padding = 1});
        },
        "make 0 pixels, expected at least 1"},

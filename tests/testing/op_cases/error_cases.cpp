@@ -4,10 +4,6 @@
 namespace convoy::testing {
 namespace {
 
-Variable zeros(const Shape& shape, DType dtype = DType::f32) {
-  return Variable(Tensor::zeros(shape, dtype, Device::cpu()));
-}
-
 Tensor labels(const std::vector<std::int32_t>& values) {
   return Tensor::from(values, {static_cast<std::int64_t>(values.size())}, Device::cpu());
 }

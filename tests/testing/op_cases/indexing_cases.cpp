@@ -98,9 +98,6 @@ std::vector<OpCase> indexing_cases() {
 }
 
 std::vector<ErrorCase> indexing_error_cases() {
-  const auto zeros = [](const Shape& shape) {
-    return Variable(Tensor::zeros(shape, DType::f32, Device::cpu()));
-  };
   const auto indices = [](const std::vector<std::int32_t>& values, const Shape& shape) {
     return Tensor::from(values, shape, Device::cpu());
   };

@@ -6,10 +6,6 @@
 namespace convoy::testing {
 namespace {
 
-Variable zeros(const Shape& shape, DType dtype = DType::f32) {
-  return Variable(Tensor::zeros(shape, dtype, Device::cpu()));
-}
-
 OpCase cross_entropy_case(std::string name, std::int64_t samples, std::int64_t classes, double smoothing) {
   return {.name = std::move(name),
           .inputs = {{samples, classes}},

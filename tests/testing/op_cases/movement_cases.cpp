@@ -127,98 +127,95 @@ std::vector<OpCase> movement_cases() {
 }
 
 std::vector<ErrorCase> movement_error_cases() {
-  const auto zeros = [](const Shape& shape) {
-    return Variable(Tensor::zeros(shape, DType::f32, Device::cpu()));
-  };
   return {
       {"permute_count",
-       [=] {
+       [] {
          permute(zeros({2, 3}), {0});
        },
        "permute: found 1 axes for [2, 3]"},
       {"permute_twice",
-       [=] {
+       [] {
          permute(zeros({2, 3}), {0, -2});
        },
        "permute: found axis 0 twice"},
       {"permute_axis",
-       [=] {
+       [] {
          permute(zeros({2, 3}), {0, 2});
        },
        "permute: found axis 2 for [2, 3]"},
       {"transpose_axis",
-       [=] {
+       [] {
          transpose(zeros({2, 3}), 0, 2);
        },
        "transpose: found axis 2 for [2, 3]"},
       {"squeeze_size",
-       [=] {
+       [] {
          squeeze(zeros({2, 3}), 0);
        },
        "squeeze: found size 2 of axis 0"},
       {"unsqueeze_axis",
-       [=] {
+       [] {
          unsqueeze(zeros({2, 3}), 3);
        },
        "unsqueeze: found axis 3 for [2, 3]"},
       {"unsqueeze_rank",
-       [=] {
+       [] {
          unsqueeze(zeros({1, 1, 1, 1, 1, 1}), 0);
        },
        "found a shape with 7 sizes"},
       {"broadcast_to_shape",
-       [=] {
+       [] {
          broadcast_to(zeros({2, 3}), {3, 2});
        },
        "broadcast_to: found the shapes"},
       {"broadcast_to_smaller",
-       [=] {
+       [] {
          broadcast_to(zeros({2, 3}), {1, 3});
        },
        "broadcast_to: found [1, 3]"},
       {"sum_to_larger",
-       [=] {
+       [] {
          sum_to(zeros({1, 3}), {2, 3});
        },
        "sum_to: found [2, 3]"},
       {"slice_end",
-       [=] {
+       [] {
          slice(zeros({2, 3}), 1, 1, 4);
        },
        "slice: found begin 1, end 4 and step 1 for axis 1"},
       {"slice_order",
-       [=] {
+       [] {
          slice(zeros({2, 3}), 1, 2, 1);
        },
        "slice: found begin 2, end 1"},
       {"slice_step",
-       [=] {
+       [] {
          slice(zeros({2, 3}), 1, 0, 1, 0);
        },
        "and step 0"},
       {"chunk_parts",
-       [=] {
+       [] {
          chunk(zeros({2, 3}), 2, 1);
        },
        "chunk: found 2 parts of axis 1"},
       {"concat_none", [] { concat({}, 0); }, "concat: found no inputs"},
       {"concat_shapes",
-       [=] {
+       [] {
          concat({zeros({2, 3}), zeros({3, 3})}, 1);
        },
        "concat: found the shapes [2, 3] and [3, 3]"},
       {"stack_shapes",
-       [=] {
+       [] {
          stack({zeros({2}), zeros({3})}, 0);
        },
        "stack: found the shapes [2] and [3]"},
       {"pad_count",
-       [=] {
+       [] {
          pad(zeros({2, 3}), {{1, 1}});
        },
        "pad: found 1 paddings for [2, 3]"},
       {"pad_negative",
-       [=] {
+       [] {
          pad(zeros({2}), {{-1, 0}});
        },
        "pad: found -1 and 0 elements around axis 0"},

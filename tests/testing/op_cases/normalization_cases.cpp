@@ -6,10 +6,6 @@
 namespace convoy::testing {
 namespace {
 
-Variable zeros(const Shape& shape, DType dtype = DType::f32) {
-  return Variable(Tensor::zeros(shape, dtype, Device::cpu()));
-}
-
 /// Returns a parameter in the type that the op expects for an input of its type.
 Variable parameter(const Variable& values) {
   return is_half(values.dtype()) ? cast(values, DType::f32) : values;

@@ -88,6 +88,11 @@ std::vector<OpCase> reductions_cases();
 std::vector<OpCase> attention_cases();
 std::vector<OpCase> normalization_cases();
 
+/// Returns zeros on the CPU, for error cases.
+inline Variable zeros(const Shape& shape, DType dtype = DType::f32) {
+  return Variable(Tensor::zeros(shape, dtype, Device::cpu()));
+}
+
 /// Returns the error cases of all families.
 std::vector<ErrorCase> error_cases();
 std::vector<ErrorCase> arithmetic_error_cases();

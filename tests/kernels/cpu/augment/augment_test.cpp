@@ -91,8 +91,8 @@ class Augment : public ::testing::Test {
   }
 };
 
-using Types = ::testing::Types<float, double>;
-TYPED_TEST_SUITE(Augment, Types);
+using AugmentTypes = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(Augment, AugmentTypes);
 
 TYPED_TEST(Augment, FollowsItsDefinition) {
   kernels::AugmentOptions options{.mean = {0.5f, 0.4f, 0.25f, 0.125f}, .inverse_std = {2, 4, 5, 3}};

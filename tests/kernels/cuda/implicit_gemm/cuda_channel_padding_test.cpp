@@ -14,8 +14,8 @@ namespace {
 
 template <class T>
 class CudaChannelPadding : public GpuTest {};
-using Types = ::testing::Types<float16, bfloat16>;
-TYPED_TEST_SUITE(CudaChannelPadding, Types);
+using CudaChannelPaddingTypes = ::testing::Types<float16, bfloat16>;
+TYPED_TEST_SUITE(CudaChannelPadding, CudaChannelPaddingTypes);
 
 TYPED_TEST(CudaChannelPadding, PadsWithZerosAndCutsAgain) {
   using T = TypeParam;

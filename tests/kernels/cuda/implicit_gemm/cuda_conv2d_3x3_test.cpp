@@ -59,8 +59,8 @@ class CudaConv2d3x3 : public testing::GpuTest {
   }
 };
 
-using Types = ::testing::Types<float16, bfloat16>;
-TYPED_TEST_SUITE(CudaConv2d3x3, Types);
+using CudaConv2d3x3Types = ::testing::Types<float16, bfloat16>;
+TYPED_TEST_SUITE(CudaConv2d3x3, CudaConv2d3x3Types);
 
 // Images of all kinds of borders: of one pixel, one row, one column; blocks that end within an image, or
 // contain several; the widest rows; several slabs of input; several blocks for pixels and for channels.

@@ -55,11 +55,11 @@ void run_separately(const DeviceContext& gpu, Norm<T>& norm, GradMode mode) {
 /// The largest difference, in values and sums of the size of 1: nvcc may contract products and sums of the two
 /// kernels in other ways, which can also change how a result is rounded to T.
 template <class T>
-constexpr double kTolerance = 64 * std::numeric_limits<T>::epsilon();
+constexpr double kGeluTolerance = 64 * std::numeric_limits<T>::epsilon();
 template <>
-constexpr double kTolerance<float16> = 0x1p-8;
+constexpr double kGeluTolerance<float16> = 0x1p-8;
 template <>
-constexpr double kTolerance<bfloat16> = 0x1p-5;
+constexpr double kGeluTolerance<bfloat16> = 0x1p-5;
 
 template <class U>
 void expect_alike(const Array<U>& found, const Array<U>& expected, double tolerance, const char* what) {
@@ -72,15 +72,15 @@ void expect_alike(const Array<U>& found, const Array<U>& expected, double tolera
 
 template <class T>
 class CudaBatchNormGelu : public testing::GpuTest {};
-using Types = ::testing::Types<float, double, float16, bfloat16>;
-TYPED_TEST_SUITE(CudaBatchNormGelu, Types);
+using CudaBatchNormGeluTypes = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CudaBatchNormGelu, CudaBatchNormGeluTypes);
 
 // Packs and single elements; several tiles and blocks of rows.
-constexpr std::int64_t kShapes[][2] = {{700, 16}, {33, 5}, {300, 72}};
+constexpr std::int64_t kGeluShapes[][2] = {{700, 16}, {33, 5}, {300, 72}};
 
 TYPED_TEST(CudaBatchNormGelu, IsThatOfSeparateKernels) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
-  for (const auto& [rows, channels] : kShapes)
+  for (const auto& [rows, channels] : kGeluShapes)
     for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
       SCOPED_TRACE(::testing::Message() << rows << " rows, " << channels << " channels");
       Norm<TypeParam> separate(rows, channels), fused = separate;
@@ -93,16 +93,16 @@ TYPED_TEST(CudaBatchNormGelu, IsThatOfSeparateKernels) {
       testing::expect_same_bits(unaligned.dx, fused.dx);
       testing::expect_same_bits(unaligned.dgamma, fused.dgamma);
       fused.y = unaligned.y;
-      expect_alike(fused.y, separate.y, kTolerance<TypeParam>, "y");
-      expect_alike(fused.dx, separate.dx, kTolerance<TypeParam>, "dx");
-      expect_alike(fused.dgamma, separate.dgamma, kTolerance<TypeParam>, "dgamma");
-      expect_alike(fused.dbeta, separate.dbeta, kTolerance<TypeParam>, "dbeta");
+      expect_alike(fused.y, separate.y, kGeluTolerance<TypeParam>, "y");
+      expect_alike(fused.dx, separate.dx, kGeluTolerance<TypeParam>, "dx");
+      expect_alike(fused.dgamma, separate.dgamma, kGeluTolerance<TypeParam>, "dgamma");
+      expect_alike(fused.dbeta, separate.dbeta, kGeluTolerance<TypeParam>, "dbeta");
     }
 }
 
 TYPED_TEST(CudaBatchNormGelu, OfShardsIsThatOfTheBatch) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
-  for (const auto& [rows, channels] : kShapes) {
+  for (const auto& [rows, channels] : kGeluShapes) {
     Norm<TypeParam> whole(rows, channels), shards = whole;
     forward(gpu, whole, kGelu);
     forward_in_shards(gpu, shards, kGelu, {rows});

@@ -66,16 +66,16 @@ void expect_same_gradients(const Norm<T>& a, const Norm<T>& b) {
 
 template <class T>
 class CudaBatchNormMask : public testing::GpuTest {};
-using Types = ::testing::Types<float, double, float16, bfloat16>;
-TYPED_TEST_SUITE(CudaBatchNormMask, Types);
+using CudaBatchNormMaskTypes = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CudaBatchNormMask, CudaBatchNormMaskTypes);
 
 // Packs and single elements; several tiles and blocks of rows.
-constexpr std::int64_t kShapes[][2] = {{700, 16}, {33, 5}, {300, 72}};
+constexpr std::int64_t kMaskShapes[][2] = {{700, 16}, {33, 5}, {300, 72}};
 
 TYPED_TEST(CudaBatchNormMask, RecomputedIsTheOneOfY) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const Fusion fusion{.training = true, .relu = true, .residual = false};
-  for (const auto& [rows, channels] : kShapes) {
+  for (const auto& [rows, channels] : kMaskShapes) {
     for (const bool has_nan : {false, true}) {
       Norm<TypeParam> norm = with_special_values<TypeParam>(rows, channels);
       if (has_nan) norm.x[static_cast<std::size_t>(channels)] = static_cast<TypeParam>(kNan);
@@ -98,7 +98,7 @@ TYPED_TEST(CudaBatchNormMask, RecomputedIsTheOneOfY) {
 TYPED_TEST(CudaBatchNormMask, RecomputedForShardsIsTheOneOfY) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const Fusion fusion{.training = true, .relu = true, .residual = false};
-  for (const auto& [rows, channels] : kShapes) {
+  for (const auto& [rows, channels] : kMaskShapes) {
     Norm<TypeParam> read = with_special_values<TypeParam>(rows, channels);
     forward_in_shards(gpu, read, fusion, {rows});
     Norm<TypeParam> recomputed = read;
@@ -116,7 +116,7 @@ TYPED_TEST(CudaBatchNormMask, MaskedGradientIsStoredOnce) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   for (const bool training : {true, false}) {
     const Fusion fusion{.training = training, .relu = true, .residual = true};
-    for (const auto& [rows, channels] : kShapes) {
+    for (const auto& [rows, channels] : kMaskShapes) {
       Norm<T> norm = with_special_values<T>(rows, channels);
       forward(gpu, norm, fusion);
       norm.dx = norm.dresidual = Array<T>(norm.x.shape(), T{});

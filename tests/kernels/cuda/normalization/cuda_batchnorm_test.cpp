@@ -168,8 +168,8 @@ class CudaBatchNorm : public testing::GpuTest {
     expect_same_backward(norm, expected, before, fusion);
   }
 };
-using Types = ::testing::Types<float, double, float16, bfloat16>;
-TYPED_TEST_SUITE(CudaBatchNorm, Types);
+using CudaBatchNormTypes = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CudaBatchNorm, CudaBatchNormTypes);
 
 // Channels that come in packs for all types, for some, and for none; one tile of channels, less than one, and
 // several; rows that end within a thread's group, within a block, and after one block.

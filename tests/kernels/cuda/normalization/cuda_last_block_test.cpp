@@ -17,13 +17,13 @@ using testing::Norm;
 
 constexpr Fusion kRelu{.training = true, .relu = true, .residual = false};
 
-CudaStream& stream_of(const DeviceContext& gpu) {
+CudaStream& block_stream(const DeviceContext& gpu) {
   return std::get<std::reference_wrapper<CudaStream>>(gpu.stream());
 }
 
 void expect_tickets_are_zero(const DeviceContext& gpu) {
   Array<std::int32_t> found({CudaStream::kTickets});
-  copy_bytes(gpu, View(stream_of(gpu).tickets(), found.shape(), DType::i32), Device::cpu(), found.view());
+  copy_bytes(gpu, View(block_stream(gpu).tickets(), found.shape(), DType::i32), Device::cpu(), found.view());
   expect_same_bits(found, Array<std::int32_t>({CudaStream::kTickets}, 0));
 }
 
@@ -47,7 +47,7 @@ class Step {
         dbeta_(gpu, norm.dbeta) {}
 
   void enqueue() const {
-    CudaStream& s = stream_of(gpu_);
+    CudaStream& s = block_stream(gpu_);
     const kernels::BatchNorm norm{gamma_.view(),
                                   beta_.view(),
                                   running_mean_.view(),
@@ -83,13 +83,13 @@ Norm<float> computed(const DeviceContext& gpu, Norm<float> norm) {
 class CudaLastBlock : public testing::GpuTest {};
 
 // Many blocks of one tile, many tiles with several blocks each, and more tiles than there are tickets.
-constexpr std::int64_t kShapes[][2] = {{9000, 4}, {700, 600}, {20, 32 * (CudaStream::kTickets + 3)}};
+constexpr std::int64_t kBlockShapes[][2] = {{9000, 4}, {700, 600}, {20, 32 * (CudaStream::kTickets + 3)}};
 
 TEST_F(CudaLastBlock, LeavesTheTicketsZero) {
   for_each_order([] {
     const DeviceContext gpu = DeviceContext::create_cuda(0);
     expect_tickets_are_zero(gpu);
-    for (const auto& [rows, channels] : kShapes) {
+    for (const auto& [rows, channels] : kBlockShapes) {
       Norm<float> norm(rows, channels);
       forward(gpu, norm, kRelu);
       expect_tickets_are_zero(gpu);
@@ -102,7 +102,7 @@ TEST_F(CudaLastBlock, LeavesTheTicketsZero) {
       const DeviceArray<float> dy(gpu, norm.dy), x(gpu, norm.x), weight(gpu, norm.gamma),
           bias(gpu, norm.beta), mean(gpu, Array<float>({rows, 1}, 0.5F)),
           inverse_std(gpu, Array<float>({rows, 1}, 2));
-      kernels::group_norm_backward(stream_of(gpu), dy.view(), x.view(), weight.view(), mean.view(),
+      kernels::group_norm_backward(block_stream(gpu), dy.view(), x.view(), weight.view(), mean.view(),
                                    inverse_std.view(), {}, weight.grad(), bias.grad());
       expect_tickets_are_zero(gpu);
     }
@@ -125,7 +125,7 @@ TEST_F(CudaLastBlock, RepeatsBitsInManyLaunches) {
 
 TEST_F(CudaLastBlock, StreamsHaveTheirOwnTickets) {
   const DeviceContext a = DeviceContext::create_cuda(0), b = DeviceContext::create_cuda(0);
-  const std::ptrdiff_t distance = stream_of(a).tickets() - stream_of(b).tickets();
+  const std::ptrdiff_t distance = block_stream(a).tickets() - block_stream(b).tickets();
   EXPECT_GE(std::abs(distance), CudaStream::kTickets);
   for_each_order([&] {
     const Norm<float> norm(9000, 4), expected = computed(a, norm);
