@@ -2,6 +2,7 @@
 // collectives.
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "bench/collectives/report.h"

@@ -1,6 +1,7 @@
 #include "bench/collectives/report.h"
 
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include "convoy/kernels/base/check.h"
 #include "convoy/version.h"

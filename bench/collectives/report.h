@@ -1,7 +1,7 @@
 // The output of the benchmark: tables in the format of nccl-tests, and JSON.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>

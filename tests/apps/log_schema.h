@@ -1,7 +1,7 @@
 // Checks lines of log.jsonl against docs/log.schema.json.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace convoy::testing {

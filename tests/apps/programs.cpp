@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "convoy/kernels/base/random.h"
@@ -161,6 +162,19 @@ Json Workshop::result(const std::string& out) const {
   const std::vector<Json> results = events(out, "result");
   EXPECT_EQ(results.size(), 1u) << out;
   return results.empty() ? Json::object() : results.back();
+}
+
+std::string error_line(const ProcessResult& run) {
+  std::string found;
+  int count = 0;
+  std::istringstream lines(run.err);
+  for (std::string line; std::getline(lines, line);)
+    if (line.find("error:") != std::string::npos) {
+      found = line;
+      ++count;
+    }
+  EXPECT_EQ(count, 1) << run.err;
+  return found;
 }
 
 std::string read_text(const fs::path& file) {

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -53,6 +53,8 @@ class Workshop {
   TempDirectory directory_;
 };
 
+/// Returns the only error line of a program's stderr. Other numbers of them fail the test.
+std::string error_line(const ProcessResult& run);
 std::string read_text(const std::filesystem::path& file);
 /// Returns the checkpoints of a run in the order of their steps.
 std::vector<std::filesystem::path> checkpoints_of(const std::filesystem::path& out);

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/apps/cluster/launched_training.h"
 

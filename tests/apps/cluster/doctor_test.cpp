@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "tests/apps/rank_runs.h"
 #include "tests/testing/support/free_port.h"

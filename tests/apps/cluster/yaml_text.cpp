@@ -1,5 +1,6 @@
 #include "tests/apps/cluster/yaml_text.h"
 
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
 

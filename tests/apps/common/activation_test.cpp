@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "convoy/engine/io/checkpoint.h"
 #include "tests/apps/programs.h"

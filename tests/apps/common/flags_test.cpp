@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "convoy/engine/io/safetensors.h"
 #include "tests/apps/programs.h"

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/apps/programs.h"
 #include "tests/testing/source_tree/source_path.h"
 

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "convoy/datasets/formats/readers.h"

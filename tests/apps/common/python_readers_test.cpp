@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
+#include "tests/apps/find_python.h"
 #include "tests/apps/programs.h"
 #include "tests/testing/source_tree/source_path.h"
-#include "tests/apps/find_python.h"
 
 namespace convoy::testing {
 namespace {

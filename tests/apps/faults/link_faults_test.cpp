@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "tests/apps/faults/rank_job.h"

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "convoy/kernels/runtime/device.h"

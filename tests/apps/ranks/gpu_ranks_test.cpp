@@ -8,6 +8,7 @@
 #include <cmath>
 #include <csignal>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "tests/apps/rank_runs.h"
 #include "tests/testing/support/free_port.h"

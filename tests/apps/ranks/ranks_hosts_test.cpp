@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "tests/apps/fault_record.h"

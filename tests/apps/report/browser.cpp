@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "convoy/datasets/formats/readers.h"
 #include "tests/testing/source_tree/source_path.h"

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "convoy/apps/report/tensorboard.h"
 #include "tests/apps/find_python.h"

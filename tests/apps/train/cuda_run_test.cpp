@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "convoy/kernels/runtime/device_context.h"
@@ -16,16 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr int kDeviceError = 7;
-
-/// Returns the error lines of stderr, without other output.
-std::string error_line(const ProcessResult& run) {
-  std::string found;
-  std::istringstream lines(run.err);
-  for (std::string line; std::getline(lines, line);)
-    if (line.find("error:") != std::string::npos) found += line;
-  return found;
-}
+constexpr int kNoDevice = 7;  // the exit code
 
 ProcessOptions gpus(int count) { return {.environment = {{"CONVOY_EMULATED_GPUS", std::to_string(count)}}}; }
 
@@ -102,7 +94,7 @@ TEST_F(CudaRun, AutoSelectsTheGpu) {
 
 TEST_F(CudaRun, UnknownGpuIndexIsADeviceError) {
   const ProcessResult run = train("run", {"--device", "cuda:7"});
-  EXPECT_EQ(run.exit_code, kDeviceError);
+  EXPECT_EQ(run.exit_code, kNoDevice);
   EXPECT_THAT(error_line(run), AllOf(HasSubstr("cuda:7"), HasSubstr("no such GPU"))) << run.err;
 }
 
@@ -112,7 +104,7 @@ TEST_F(CudaRun, TooLittleMemoryIsADeviceError) {
   const ProcessResult run =
       train("run", {"--device", "cuda"},
             {.environment = {{"CONVOY_EMULATED_GPUS", "1"}, {"CONVOY_EMULATED_MEMORY", "700000"}}});
-  EXPECT_EQ(run.exit_code, kDeviceError);
+  EXPECT_EQ(run.exit_code, kNoDevice);
   EXPECT_THAT(error_line(run), AllOf(HasSubstr("out of memory on cuda:0: asked for"), HasSubstr("in use"),
                                      HasSubstr("--batch-size")))
       << run.err;
@@ -129,7 +121,7 @@ class WithoutGpu : public CudaRun {
 
 TEST_F(WithoutGpu, CudaDeviceFailsWithADeviceError) {
   const ProcessResult run = train("run", {"--device", "cuda"}, gpus(0));
-  EXPECT_EQ(run.exit_code, kDeviceError);
+  EXPECT_EQ(run.exit_code, kNoDevice);
   EXPECT_THAT(error_line(run),
               HasSubstr("no NVIDIA driver on this machine; use --device cpu, or install one"));
 }

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
@@ -70,19 +71,6 @@ class CudaTraining : public ::testing::Test {
 
   const Workshop workshop;
 };
-
-std::string error_line(const ProcessResult& run) {
-  std::string found;
-  int count = 0;
-  std::istringstream lines(run.err);
-  for (std::string line; std::getline(lines, line);)
-    if (line.find("error:") != std::string::npos) {
-      found = line;
-      ++count;
-    }
-  EXPECT_EQ(count, 1) << run.err;
-  return found;
-}
 
 // ---- CUDA graphs ----
 

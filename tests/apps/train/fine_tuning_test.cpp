@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "convoy/engine/io/safetensors.h"
 #include "tests/apps/programs.h"

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "convoy/apps/common/config_file.h"
 #include "tests/apps/programs.h"

@@ -28,7 +28,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Clock = Profiler::Clock;
-using Json = nlohmann::json;
+using TraceJson = nlohmann::json;
 using std::chrono::milliseconds;
 
 class Trace : public ::testing::Test {
@@ -51,11 +51,11 @@ class Trace : public ::testing::Test {
     std::ifstream in(file(), std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
   }
-  std::vector<Json> written() const { return Json::parse(text())["traceEvents"]; }
+  std::vector<TraceJson> written() const { return TraceJson::parse(text())["traceEvents"]; }
   /// Returns the spans with this name by rank.
-  std::map<int, std::vector<Json>> spans(const std::string& name) const {
-    std::map<int, std::vector<Json>> found;
-    for (const Json& event : written())
+  std::map<int, std::vector<TraceJson>> spans(const std::string& name) const {
+    std::map<int, std::vector<TraceJson>> found;
+    for (const TraceJson& event : written())
       if (event["ph"] == "X" && event["name"] == name) found[event["pid"]].push_back(event);
     return found;
   }
@@ -75,7 +75,7 @@ TEST_F(Trace, HasAProcessForEachRank) {
   ASSERT_EQ(steps.size(), 3u);
   for (const auto& [rank, of_rank] : steps) EXPECT_EQ(of_rank.size(), static_cast<std::size_t>(rank) + 1);
   std::vector<std::string> names;
-  for (const Json& event : written())
+  for (const TraceJson& event : written())
     if (event["name"] == "process_name") names.push_back(event["args"]["name"]);
   const std::string host = dist::this_host().name;
   EXPECT_THAT(names, ElementsAre("rank 0 on " + host, "rank 1 on " + host, "rank 2 on " + host));
@@ -130,7 +130,7 @@ TEST_F(Trace, ShowsBucketsOnASeparateRow) {
     write_trace(profiler, &comm, file());
   });
   std::map<int, int> rows;  // the row "gradients" by rank
-  for (const Json& event : written())
+  for (const TraceJson& event : written())
     if (event["name"] == "thread_name" && event["args"]["name"] == "gradients")
       rows[event["pid"]] = event["tid"];
   ASSERT_EQ(rows.size(), 2u);
@@ -138,8 +138,8 @@ TEST_F(Trace, ShowsBucketsOnASeparateRow) {
   const auto backward = spans("backward");
   ASSERT_EQ(first.size() + second.size() + backward.size(), 6u);
   for (const int rank : {0, 1}) {
-    const Json& one = first.at(rank).at(0);
-    const Json& two = second.at(rank).at(0);
+    const TraceJson& one = first.at(rank).at(0);
+    const TraceJson& two = second.at(rank).at(0);
     EXPECT_EQ(one["tid"], rows[rank]);
     EXPECT_EQ(two["tid"], rows[rank]);
     EXPECT_NE(backward.at(rank).at(0)["tid"], rows[rank]);
@@ -165,7 +165,7 @@ TEST_F(Trace, GathersLargeTraces) {
             std::size_t{5} << 18);  // 1.25 MiB, gathered in pieces of 1 MiB
   EXPECT_THAT(problems_of_trace(text()), IsEmpty());
   std::map<int, int> next;
-  for (const Json& event : written()) {
+  for (const TraceJson& event : written()) {
     if (event["ph"] != "X") continue;
     int& number = next[event["pid"]];
     ASSERT_EQ(event["name"], "span " + std::to_string(number));

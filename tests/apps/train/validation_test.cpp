@@ -5,6 +5,7 @@
 
 #include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "convoy/engine/training/reduce_on_plateau.h"
 #include "tests/apps/programs.h"
