@@ -5,6 +5,9 @@
 # convoy_cpu_levels(target SOURCE…): adds a library for each level to a library of this directory. They compile these
 # sources of it, which must be its hot ones, and share all other objects with it. Call it when the target is complete.
 function(convoy_cpu_levels target)
+  if(CONVOY_CPU_LEVELS)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)  # an object for each source
+  endif()
   get_target_property(options ${target} COMPILE_OPTIONS)
   get_target_property(libraries ${target} LINK_LIBRARIES)
   list(JOIN ARGN "|" compiled)

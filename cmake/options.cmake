@@ -62,8 +62,10 @@ endif()
 # Flags for the code of this project, and not for projects that use it. Headers of libraries are included as SYSTEM.
 include_directories(${PROJECT_SOURCE_DIR})
 set(werror $<$<BOOL:${CONVOY_WERROR}>:-Werror>)
+# Sources of one unit see the names of each other, and anonymous namespaces of sources are none of a header.
+set(shadow $<IF:$<BOOL:${CMAKE_UNITY_BUILD}>,-Wshadow=local;-Wno-subobject-linkage,-Wshadow>)
 add_compile_options(
-  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;${werror};-Wshadow;-Wnon-virtual-dtor;-Woverloaded-virtual;\
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;${werror};${shadow};-Wnon-virtual-dtor;-Woverloaded-virtual;\
 -Wno-missing-field-initializers;-ffp-contract=off>"
   # No -Wpedantic: nvcc's generated host code violates it. --expt-relaxed-constexpr allows std::bit_cast in device code.
   "$<$<COMPILE_LANGUAGE:CUDA>:$<$<BOOL:${CONVOY_WERROR}>:--Werror=all-warnings>;--expt-relaxed-constexpr;\
