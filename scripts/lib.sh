@@ -20,6 +20,15 @@ jobs() {
   echo $((cores < memory ? cores : memory))
 }
 
+stages=()  # what took how long, for minutes()
+
+# Prints the stages so far with their minutes.
+minutes() {
+  local stage
+  say "minutes:"
+  for stage in "${stages[@]}"; do say "$(awk "BEGIN {printf \"%8.1f\", ${stage%% *} / 60}")  ${stage#* }"; done
+}
+
 # quietly LOG WHAT COMMAND…: the command's output goes to LOG, and its end to the screen where it fails.
 quietly() {
   local log=$1 what=$2 start=$SECONDS
@@ -30,6 +39,7 @@ quietly() {
     tail -n 60 "$log" >&2
     die "$what failed; the whole output is in $log"
   fi
+  stages+=("$((SECONDS - start)) $what")
   say "$what: done in $((SECONDS - start)) s"
 }
 

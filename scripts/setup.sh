@@ -1,37 +1,43 @@
 #!/usr/bin/env bash
-# scripts/setup.sh [--quiet]: installs what building and testing needs, on Debian 12, Ubuntu 24.04 and later. Does
-# nothing where all is there. --quiet: says nothing then either.
+# scripts/setup.sh [--quiet] [--train]: installs what building and testing needs, on Debian 12, Ubuntu 24.04 and later.
+# Does nothing where all is there. --train: only what the programs of scripts/train.sh need. --quiet: says nothing if
+# nothing is missing.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/scripts/lib.sh"
 
 packages=(
-  g++ cmake ninja-build ccache pkg-config git ca-certificates                # tools
+  g++ cmake ninja-build ca-certificates                                      # tools
   libdnnl-dev libopenblas-openmp-dev                                         # convolutions and products
-  libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev  # the programs
+  libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev                   # the programs
   libopenmpi-dev openmpi-bin                                                 # ranks
-  libarchive-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libstb-dev      # data sets
+  libarchive-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libstb-dev       # data sets
   libjpeg-dev libwebp-dev libtiff-dev                                        # images
   node-d3                                                                    # the pages of convoy-report
+)
+development=(
+  git ccache pkg-config                                                      # tools
   libgtest-dev libgmock-dev libbenchmark-dev python3-jsonschema zsh          # tests and benchmarks
   doxygen                                                                    # the reference of the public headers
   dpkg-dev file                                                              # the Debian package that cpack makes
 )
 
-quiet=false
+quiet=false train=false
 for argument in "$@"; do
   case $argument in
     --quiet) quiet=true ;;
+    --train) train=true ;;
     -h | --help)
-      say "usage: scripts/setup.sh [--quiet]   installs, where missing: ${packages[*]}"
+      say "usage: scripts/setup.sh [--quiet] [--train]   installs, where missing: ${packages[*]}; without --train also: ${development[*]}"
       exit 0
       ;;
     *)
-      say "setup.sh: found '$argument', expected --quiet or nothing"
+      say "setup.sh: found '$argument', expected --quiet, --train or nothing"
       exit 2
       ;;
   esac
 done
+$train || packages+=("${development[@]}")
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   # Another system: whether its own packages suffice, CMake finds out.

@@ -3,11 +3,12 @@
 #
 #   (no argument)  one optimised build in which an emulator on the CPU replaces the GPU, and its tests but those of
 #                  benchmarks, of the emulator itself, of jobs on several hosts and of whole trainings
-#   --all          what continuous integration runs: that build; debug (AddressSanitizer and
-#                  UndefinedBehaviorSanitizer) and tsan (ThreadSanitizer, the concurrent parts), both without the
-#                  programs; and where nvcc is installed, cuda: all CUDA code compiled and linked with NVIDIA's
-#                  libraries, as shared libraries, and the tests that need no GPU. With a GPU, the cuda build has
-#                  everything and runs every test on it.
+#   --all          what continuous integration runs: scripts/lint.sh --checks; that build and all its tests; debug
+#                  (AddressSanitizer and UndefinedBehaviorSanitizer) and tsan (ThreadSanitizer, the concurrent parts),
+#                  both without the programs; release and package, compiled without optimization and without tests to
+#                  run, release with each source by itself; and where nvcc is installed, cuda: all CUDA code compiled
+#                  and linked with NVIDIA's libraries, as shared libraries, and the tests that need no GPU. With a GPU,
+#                  the cuda build has everything and runs every test on it.
 #   PRESET…        these builds alone: test, debug (with the programs), tsan, cuda, release
 #
 # CONVOY_DATA=DIR: the directory of real data sets (DIR/cifar10, DIR/mnist). Tests that need them are skipped without.
@@ -45,8 +46,30 @@ for argument in "$@"; do
 done
 ((${#presets[@]} == 0)) && presets=(test)
 
+begin=$SECONDS
 "$root/scripts/setup.sh" --quiet
+stages+=("$((SECONDS - begin)) installing packages")
 if [[ -z ${CONVOY_DATA:-} && -d $root/data ]]; then export CONVOY_DATA=$root/data; fi
+
+# compile PRESET [-DNAME=VALUE…]: shows that a preset compiles and links, without optimization and in a directory of its own.
+compile() {
+  local preset=$1 directory=$root/build/compiled/$1
+  shift
+  quietly "$directory.configure.log" "configuring $preset" cmake -S "$root" -B "$directory" --preset "$preset" \
+    "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG" "$@"
+  quietly "$directory.build.log" "compiling $preset" cmake --build "$directory" --parallel "$(jobs)"
+}
+is_clean=yes
+if [[ $all == yes ]]; then
+  begin=$SECONDS
+  (quietly "$root/build/lint.log" "checking style and documentation" "$root/scripts/lint.sh" --checks) || is_clean=no
+  stages+=("$((SECONDS - begin)) checking style and documentation")
+  compile release -DCMAKE_UNITY_BUILD=OFF  # the other builds compile several sources as one
+  compile package
+  quietly "$root/build/compiled/install.log" "installing package" \
+    cmake --install "$root/build/compiled/package" --prefix "$root/build/compiled/prefix"
+  "$root/build/compiled/prefix/bin/convoy-train" --version >/dev/null || die "the installed convoy-train does not start"
+fi
 
 # cuda first: a test of the other builds compares the kernels that they launched with those that nvcc compiled.
 for preset in $(printf '%s\n' "${presets[@]}" | sort -u); do
@@ -62,7 +85,7 @@ for preset in $(printf '%s\n' "${presets[@]}" | sort -u); do
       # Without a GPU this code is compiled and hardly run, so its host code is not optimized, and there is one kind of
       # GPU, for which a kernel that spills registers is an error. scripts/compiled_kernels.py reads the PTX, for sm_80 too.
       settings=()
-      has_gpu || settings=(-DCONVOY_TOOLKIT_TESTS=ON -DCONVOY_PROGRAMS=OFF -DBUILD_SHARED_LIBS=ON
+      has_gpu || settings=(-DCONVOY_TOOLKIT_TESTS=ON -DCONVOY_PROGRAMS=OFF -DBUILD_SHARED_LIBS=ON -DCMAKE_UNITY_BUILD=OFF
                            "-DCMAKE_CUDA_ARCHITECTURES=80-virtual;90" "-DCMAKE_CUDA_FLAGS=-Xptxas=-warn-spills --no-compress"
                            "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG")
       build cuda "${settings[@]}"
@@ -92,4 +115,16 @@ if [[ "${presets[*]}" == test ]]; then
 fi
 [[ -n ${CONVOY_DATA:-} ]] || say "does not cover real data sets: CONVOY_DATA is not set"
 say "testing ${presets[*]}, $(jobs) tests at a time"
-exec ctest --test-dir "$root/build/tests" --label-exclude "$excluded" --output-on-failure --parallel "$(jobs)"
+# CTest's summary comes last, after the minutes of each stage.
+begin=$SECONDS status=0 summary=$root/build/tests/summary.txt
+: >"$summary"
+ctest --test-dir "$root/build/tests" --label-exclude "$excluded" --output-on-failure --parallel "$(jobs)" \
+  --output-junit "$root/build/tests/junit.xml" |
+  awk -v summary="$summary" '/^[0-9]+% tests passed/ {held = 1} held {print >summary; next} {print; fflush()}' || status=$?
+stages+=("$((SECONDS - begin)) testing ${presets[*]}")
+minutes
+[[ -f $root/build/tests/junit.xml ]] && python3 "$root/scripts/slowest.py" --builds
+[[ $is_clean == yes ]] || say "scripts/lint.sh --checks failed: build/lint.log"
+cat "$summary"
+[[ $is_clean == yes ]] || exit 1
+exit "$status"

@@ -81,8 +81,8 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"apps/train/tuning", {"apps/common"}},
     {"apps/train/augmentation", {"apps/common"}},
     {"apps/train",
-     {"apps/ranks", "comm/parallel/zero", "engine/training", "apps/train/augmentation",
-      "apps/train/profile", "apps/train/tuning"}},
+     {"apps/ranks", "comm/parallel/zero", "engine/training", "apps/train/augmentation", "apps/train/profile",
+      "apps/train/tuning"}},
     {"apps/train/continuation", {"apps/train"}},
     {"apps/train/report", {"apps/train"}},
     {"apps/programs", {"apps/train/continuation", "apps/train/report"}},
@@ -145,8 +145,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/comm/parallel", {"tests/comm", "comm/parallel/zero", "models"}},
     {"tests/datasets", {"datasets/formats", "datasets/loader", "datasets/download", "tests/testing/support"}},
     {"tests/apps", {"apps/common", "tests/testing/support"}},
-    {"tests/apps/common",
-     {"tests/apps", "tests/onnx", "apps/programs", "bench/collectives", "bench/step"}},
+    {"tests/apps/common", {"tests/apps", "tests/onnx", "apps/programs", "bench/collectives", "bench/step"}},
     {"tests/apps/train", {"tests/apps", "apps/programs"}},
     {"tests/apps/tutorials", {"tests/apps"}},
     {"tests/apps/ranks", {"tests/apps/tutorials", "tests/comm", "apps/train/report", "comm/cluster/control"}},
@@ -170,20 +169,6 @@ const std::set<std::string> kVersionShims = {
     "datasets/download/http_transfer.cpp",    "tests/cuda_emulator/runtime/fiber.cpp",
     "tests/cuda_emulator/runtime/sanitizer.h"};
 
-constexpr std::ptrdiff_t kMaxLines = 480;
-// Files that readers open first are shorter.
-const std::map<std::string, std::ptrdiff_t> kShorter = {
-    {"apps/examples/minimal_cifar10.cpp", 99},
-    {"apps/examples/minimal_cifar10_ranks.cpp", 119},
-    {"engine/autograd/backward.h", 299},
-    {"engine/autograd/backward.cpp", 299},
-    {"kernels/elementwise.h", 299},
-    {"kernels/cpu/elementwise.cpp", 299},
-    {"kernels/cuda/elementwise.cu", 299},
-};
-
-constexpr int kMaxSourcesPerDirectory = 30;
-
 constexpr const char* kTopDirectories[] = {"kernels",  "engine", "comm",  "models",
                                            "datasets", "apps",   "bench", "tests"};
 
@@ -193,7 +178,6 @@ std::string directory_of(const std::string& path) {
 }
 
 bool is_build_list(const SourceFile& file) { return file.path.ends_with("CMakeLists.txt"); }
-bool is_readme(const SourceFile& file) { return file.path.ends_with("README.md"); }
 bool is_translation_unit(const std::string& path) { return path.ends_with(".cpp") || path.ends_with(".cu"); }
 
 /// Whether `to` is reachable from `from` along the arrows.
@@ -286,9 +270,7 @@ std::vector<SourceFile> read_tree(const std::filesystem::path& root) {
     if (!std::filesystem::exists(root / directory)) continue;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root / directory)) {
       const std::filesystem::path& path = entry.path();
-      if (!kExtensions.contains(path.extension()) && path.filename() != "CMakeLists.txt" &&
-          path.filename() != "README.md")
-        continue;
+      if (!kExtensions.contains(path.extension()) && path.filename() != "CMakeLists.txt") continue;
       std::ifstream stream(path, std::ios::binary);
       files.push_back({.path = path.lexically_relative(root).generic_string(),
                        .text = std::string(std::istreambuf_iterator<char>(stream), {})});
@@ -302,7 +284,7 @@ Problems check_arrows(const std::vector<SourceFile>& files) {
   Problems problems;
   const auto index = by_path(files);
   for (const SourceFile& file : files) {
-    if (is_build_list(file) || is_readme(file)) continue;
+    if (is_build_list(file)) continue;
     const std::string from = directory_of(file.path);
     if (!kArrows.contains(from))
       problems.push_back(fmt::format("{}: {} has no row in the table of arrows", file.path, from));
@@ -350,7 +332,7 @@ Problems check_conditionals(const std::vector<SourceFile>& files) {
   static const std::regex kConditional(R"(^\s*#\s*(if|ifdef|ifndef|elif)\b)");
   Problems problems;
   for (const SourceFile& file : files) {
-    if (is_build_list(file) || is_readme(file) || file.path.starts_with("kernels/runtime/") ||
+    if (is_build_list(file) || file.path.starts_with("kernels/runtime/") ||
         file.path.starts_with("kernels/base/") || kVersionShims.contains(file.path))
       continue;
     for_each_line(file, [&](int number, const std::string& line) {
@@ -367,7 +349,7 @@ Problems check_flags_in_messages(const std::vector<SourceFile>& files) {
   static const std::regex kFlag(R"("[^"]*--[a-z][^"]*")");  // in a string literal of one line
   Problems problems;
   for (const SourceFile& file : files) {
-    if (is_build_list(file) || is_readme(file) || !std::regex_match(file.path, kLibrary)) continue;
+    if (is_build_list(file) || !std::regex_match(file.path, kLibrary)) continue;
     for_each_line(file, [&](int number, const std::string& line) {
       if (std::smatch found; std::regex_search(line, found, kFlag))
         problems.push_back(fmt::format(
@@ -386,7 +368,6 @@ Problems check_device_sources(const std::vector<SourceFile>& files) {
   const std::string shared_word = std::string("__") + "shared__";
   const std::string launch_sign = std::string("<") + "<<";
   for (const SourceFile& file : files) {
-    if (is_readme(file)) continue;
     const bool is_emulator = file.path.starts_with("tests/cuda_emulator/");
     // Kernels in strings, which a test compiles at run time.
     const bool is_source_text = file.path == "tests/kernels/cuda/planned/cubin_test.cpp";
@@ -406,37 +387,6 @@ Problems check_device_sources(const std::vector<SourceFile>& files) {
     std::set<std::string> visited;
     if (const std::string chain = include_chain_to_fmt(file, index, visited); !chain.empty())
       problems.push_back(fmt::format("{}: fmt does not compile in device sources: {}", file.path, chain));
-  }
-  return problems;
-}
-
-Problems check_lengths(const std::vector<SourceFile>& files) {
-  Problems problems;
-  for (const SourceFile& file : files) {
-    if (is_readme(file)) continue;
-    const auto lines = std::count(file.text.begin(), file.text.end(), '\n');
-    const auto own = kShorter.find(file.path);
-    const std::ptrdiff_t limit = own != kShorter.end() ? own->second : kMaxLines;
-    if (lines > limit) problems.push_back(fmt::format("{}: {} lines, at most {}", file.path, lines, limit));
-  }
-  return problems;
-}
-
-Problems check_directories(const std::vector<SourceFile>& files) {
-  std::map<std::string, int> sources;
-  std::set<std::string> with_readme;
-  for (const SourceFile& file : files) {
-    if (is_readme(file)) with_readme.insert(directory_of(file.path));
-    if (!is_readme(file) && !is_build_list(file)) ++sources[directory_of(file.path)];
-  }
-  Problems problems;
-  for (const auto& [directory, count] : sources) {
-    if (count > kMaxSourcesPerDirectory)
-      problems.push_back(
-          fmt::format("{}: {} sources, at most {}", directory, count, kMaxSourcesPerDirectory));
-    // A test directory may share the README of the directory above it.
-    const bool shares = directory.starts_with("tests/") && with_readme.contains(directory_of(directory));
-    if (!with_readme.contains(directory) && !shares) problems.push_back(directory + ": has no README.md");
   }
   return problems;
 }

@@ -31,10 +31,6 @@ Problems check_flags_in_messages(const std::vector<SourceFile>& files);
 /// Device code only in kernels/cuda, which launches and shares memory as an emulator can follow; no fmt in
 /// what nvcc compiles, at any depth of inclusion.
 Problems check_device_sources(const std::vector<SourceFile>& files);
-/// No file is too long to read in one sitting.
-Problems check_lengths(const std::vector<SourceFile>& files);
-/// Every directory has a README.md and few enough sources to survey.
-Problems check_directories(const std::vector<SourceFile>& files);
 /// The nearest CMakeLists.txt lists every source, each listed one exists, and none is globbed.
 Problems check_build_lists(const std::vector<SourceFile>& files);
 

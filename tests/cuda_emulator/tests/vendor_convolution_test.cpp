@@ -108,8 +108,8 @@ class VendorConvolutionOf : public VendorConvolution {
   }
 };
 
-using Types = ::testing::Types<float, float16, bfloat16>;
-TYPED_TEST_SUITE(VendorConvolutionOf, Types);
+using VendorConvolutionOfTypes = ::testing::Types<float, float16, bfloat16>;
+TYPED_TEST_SUITE(VendorConvolutionOf, VendorConvolutionOfTypes);
 
 TYPED_TEST(VendorConvolutionOf, IsRightWithEveryEngine) {
   this->compare({}, kPlain);

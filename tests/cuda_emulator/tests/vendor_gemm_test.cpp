@@ -220,8 +220,8 @@ class VendorGemmOf : public VendorGemm {
   }
 };
 
-using Types = ::testing::Types<float, double, float16, bfloat16>;
-TYPED_TEST_SUITE(VendorGemmOf, Types);
+using VendorGemmOfTypes = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(VendorGemmOf, VendorGemmOfTypes);
 
 TYPED_TEST(VendorGemmOf, IsRightWithEveryAlgorithm) {
   for (const auto transpose_a : {CUBLAS_OP_N, CUBLAS_OP_T})
