@@ -1,6 +1,11 @@
 #include "convoy/apps/common/text.h"
 
+#include <fmt/chrono.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <sstream>
@@ -20,6 +25,35 @@ std::string format_duration(double seconds) {
   const auto whole = static_cast<std::int64_t>(std::lround(seconds));
   if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+std::string utc_now() {
+  const auto now = std::chrono::system_clock::now();
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(now);
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now - seconds);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z",
+                     fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)), milliseconds.count());
+}
+
+std::size_t terminal_width() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+std::string bar(double share) {
+  constexpr std::size_t kWidth = 24;
+  return fmt::format("[{:<{}}]", std::string(static_cast<std::size_t>(share * kWidth), '='), kWidth);
+}
+
+std::string fit_line(std::vector<LinePart> parts, std::size_t columns) {
+  while (true) {
+    std::string line;
+    for (const LinePart& part : parts) line += (line.empty() ? "" : "  ") + part.text;
+    const auto last = std::max_element(
+        parts.begin(), parts.end(), [](const LinePart& a, const LinePart& b) { return a.leaves < b.leaves; });
+    if (line.size() <= columns || last == parts.end() || last->leaves == 0) return line;
+    parts.erase(last);
+  }
 }
 
 void print_table(const std::vector<std::pair<std::string, std::string>>& rows) {

@@ -15,6 +15,24 @@ std::string counted(std::int64_t count, std::string_view noun, std::string_view 
 /// Formats a duration as "1:02:03" or "4:05".
 std::string format_duration(double seconds);
 
+/// Returns the time as ISO 8601 with milliseconds: "2026-01-31T23:59:59.123Z".
+std::string utc_now();
+
+/// Returns the number of columns of the terminal on standard output; 80 if it is none.
+std::size_t terminal_width();
+
+/// Returns a bar of which `share`, 0 to 1, is full.
+std::string bar(double share);
+
+/// A part of a line that may be too long for its terminal.
+struct LinePart {
+  std::string text;
+  int leaves = 0;  // parts with the largest number are left out first; those with 0 stay
+};
+/// Joins the parts with two spaces, without those that must leave so that the line has at most `columns` columns.
+/// The text is ASCII.
+std::string fit_line(std::vector<LinePart> parts, std::size_t columns);
+
 /// Prints rows of a name and a value in two aligned columns.
 void print_table(const std::vector<std::pair<std::string, std::string>>& rows);
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
-#include <sstream>
 #include <utility>
 
+#include "convoy/apps/common/text.h"
 #include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/comm/core/library_versions.h"
 #include "convoy/comm/transport/mpi/mpi_collectives.h"
@@ -34,8 +34,7 @@ std::vector<std::string> type_names() {
 
 std::vector<Collective> parse_collectives(const std::string& text) {
   std::vector<Collective> found;
-  std::istringstream names(text);
-  for (std::string name; std::getline(names, name, ',');) {
+  for (const std::string& name : split(text)) {
     const Collective collective = parse_collective(name);
     check(std::find(found.begin(), found.end(), collective) == found.end(), "--collective {}: found {} twice",
           text, name);

@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
-#include <sstream>
 
 #include "convoy/apps/cluster/doctor/doctor.h"
+#include "convoy/apps/common/text.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/cuda/facts.h"
 #include "convoy/kernels/runtime/memory/memory.h"
@@ -154,8 +154,7 @@ std::optional<DeviceContext> open_gpu(const std::string& device, const dist::Ran
 
 std::string visible_devices_problem(const std::string& value, int installed) {
   if (value.empty()) return "is empty";
-  std::istringstream parts(value);
-  for (std::string part; std::getline(parts, part, ',');) {
+  for (const std::string& part : split(value)) {
     if (part.starts_with("GPU-") || part.starts_with("MIG-")) continue;
     const bool is_number =
         !part.empty() && part.size() < 5 && part.find_first_not_of("0123456789") == std::string::npos;

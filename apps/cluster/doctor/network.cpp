@@ -11,10 +11,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <thread>
 
 #include "convoy/apps/cluster/doctor/doctor.h"
+#include "convoy/apps/common/text.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::doctor {
@@ -133,10 +133,8 @@ void check_interface_names(const RankFacts& facts, bool is_alone, Findings& find
     if (value.empty() || (is_nccl && value[0] == '^')) continue;
     const bool is_whole = !is_nccl || value[0] == '=';
     if (is_nccl && is_whole) value.erase(0, 1);
-    std::istringstream parts(value);
     bool found = false;
-    for (std::string part; std::getline(parts, part, ',');)
-      found = found || has_interface(facts, part, is_whole);
+    for (const std::string& part : split(value)) found = found || has_interface(facts, part, is_whole);
     if (found) continue;
     const bool is_needed = is_nccl ? facts.gpu.index >= 0 : !is_alone;
     findings.push_back(

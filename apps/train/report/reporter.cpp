@@ -1,8 +1,6 @@
 #include "convoy/apps/train/report/reporter.h"
 
 #include <fcntl.h>
-#include <fmt/chrono.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -47,15 +45,6 @@ void write_whole(int descriptor, std::string_view bytes, const fs::path& path) {
   }
 }
 
-/// Returns the time as ISO 8601 with milliseconds: "2026-01-31T23:59:59.123Z".
-std::string utc_now() {
-  const auto now = std::chrono::system_clock::now();
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(now);
-  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now - seconds);
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z",
-                     fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)), milliseconds.count());
-}
-
 WorkPlan work_plan(const Setup& setup, const Trainer& trainer) {
   constexpr double kForwardShare =
       1.0 / 3;                  // of a step: a backward pass takes twice as long as a forward pass
@@ -69,17 +58,6 @@ WorkPlan work_plan(const Setup& setup, const Trainer& trainer) {
           .steps_per_evaluation = *setup.options.eval_every * trainer.steps_per_epoch(),
           .steps_of_evaluation = kForwardShare * ratio(data.evaluated().size(), *setup.options.batch_size),
           .final_evaluations = (*setup.options.tta ? kViews : 0) + of_test};
-}
-
-std::size_t terminal_width() {
-  winsize size{};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
-/// Returns a bar of which `share`, 0 to 1, is full.
-std::string bar(double share) {
-  constexpr std::size_t kWidth = 24;
-  return fmt::format("[{:<{}}]", std::string(static_cast<std::size_t>(share * kWidth), '='), kWidth);
 }
 
 }  // namespace
@@ -169,17 +147,6 @@ std::optional<double> TimeLeft::seconds() const {
                                                  : per_step * plan_.steps_of_evaluation;
   return static_cast<double>(plan_.total_steps - last_step_) * per_step +
          (static_cast<double>(evaluations_left()) + plan_.final_evaluations) * per_evaluation;
-}
-
-std::string fit_line(std::vector<LinePart> parts, std::size_t columns) {
-  while (true) {
-    std::string line;
-    for (const LinePart& part : parts) line += (line.empty() ? "" : "  ") + part.text;
-    const auto last = std::max_element(
-        parts.begin(), parts.end(), [](const LinePart& a, const LinePart& b) { return a.leaves < b.leaves; });
-    if (line.size() <= columns || last == parts.end() || last->leaves == 0) return line;
-    parts.erase(last);
-  }
 }
 
 Reporter::Reporter(const fs::path& log, std::optional<std::int64_t> resume_step, const Setup& setup,

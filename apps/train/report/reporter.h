@@ -90,15 +90,6 @@ class TimeLeft {
   std::int64_t evaluated_step_ = -1;
 };
 
-/// A part of a line that may be too long for its terminal.
-struct LinePart {
-  std::string text;
-  int leaves = 0;  // parts with the largest number are left out first; those with 0 stay
-};
-/// Joins the parts with two spaces, without those that must leave so that the line has at most `columns` columns.
-/// The text is ASCII.
-std::string fit_line(std::vector<LinePart> parts, std::size_t columns);
-
 /// Reports a training on rank 0: to the log, and to standard output as one line of progress that is redrawn on a
 /// terminal, or one line per measured step in a file or pipe. Must outlive the training that calls it.
 class Reporter final : public training::Callback {
