@@ -95,8 +95,6 @@ Tensor Optimizer::norm_of(const std::vector<ConstView>& gradients, ProcessGroup*
   return norm;
 }
 
-double Optimizer::gradient_norm() const { return norm_of(new_gradients(false)).item(); }
-
 void Optimizer::step(double lr, const OptimizerStepOptions& options) {
   check(std::isfinite(lr) && lr >= 0, "optimizer {}: learning rate {}, expected at least 0", name(), lr);
   on(lr_.stream(), [&](auto& s) { kernels::fill(s, lr, lr_.view()); });

@@ -82,10 +82,6 @@ class Optimizer {
   /// fixed addresses (Variable::set_grad_storage()). Throws UsageError for another tensor.
   void step(const Tensor& lr, const OptimizerStepOptions& options = {});
 
-  /// Returns the global norm of the new gradients, before any clipping. Blocks until the device has computed
-  /// it.
-  double gradient_norm() const;
-
   /// Returns the number of steps done, without skipped ones. Adam's bias corrections use this number for all
   /// parameters. The counter is in device memory: blocks until the device has computed it.
   std::int64_t steps() const;
@@ -138,7 +134,7 @@ class Optimizer {
   std::vector<ConstView> new_gradients(bool may_be_empty) const;
   /// Returns the norm of the gradients, f64 [1] on the parameters' device; over all ranks of `group` if
   /// given.
-  Tensor norm_of(const std::vector<ConstView>& gradients, ProcessGroup* group = nullptr) const;
+  Tensor norm_of(const std::vector<ConstView>& gradients, ProcessGroup* group) const;
   /// Returns the factor for every gradient, f64 [1], that applies clipping and undoes the loss scale.
   Tensor gradient_coefficient(const std::vector<ConstView>& gradients,
                               const OptimizerStepOptions& options) const;

@@ -70,11 +70,6 @@ int Profiler::row_of_this_thread() {
   return rows_.try_emplace(std::this_thread::get_id(), next_row()).first->second;
 }
 
-void Profiler::name_thread(std::string name) {
-  const std::scoped_lock lock(mutex_);
-  row_names_[row_of_this_thread()] = std::move(name);
-}
-
 void Profiler::start_clock() {
   const std::scoped_lock lock(mutex_);
   origin_ = Clock::now();

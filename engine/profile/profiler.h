@@ -50,9 +50,6 @@ class Profiler {
     Clock::time_point begin_;
   };
 
-  /// Sets the label of the calling thread's row in the trace, such as "loader 2".
-  void name_thread(std::string name);
-
   /// Adds a range that was timed elsewhere, as on a GPU, to the trace row named `row`. It appears in the
   /// trace but not in totals(), which would count the same work twice.
   void add(std::string_view row, std::string name, std::string category, Clock::time_point begin,

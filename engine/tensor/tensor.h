@@ -107,8 +107,6 @@ class Tensor {
   View view() const;
   /// Notes that the work with this number of DeviceContext::enqueue_on_side_stream() writes the tensor's storage.
   void written_on_side_stream(std::uint64_t number) const { storage_->written_on_side_stream(number); }
-  /// Returns whether both tensors use the same storage.
-  bool shares_storage_with(const Tensor& other) const { return storage_ == other.storage_; }
   /// Returns whether no other tensor uses this tensor's storage.
   bool is_only_owner() const { return storage_.use_count() == 1; }
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "convoy/kernels/runtime/stream.h"
-#include "convoy/kernels/runtime/threads/thread_pool.h"
+#include "convoy/kernels/runtime/thread_pool.h"
 
 namespace convoy {
 

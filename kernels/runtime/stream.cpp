@@ -11,7 +11,7 @@
 
 #include "convoy/kernels/base/error.h"
 #include "convoy/kernels/runtime/memory/memory.h"
-#include "convoy/kernels/runtime/threads/thread_pool.h"
+#include "convoy/kernels/runtime/thread_pool.h"
 
 namespace convoy {
 namespace {

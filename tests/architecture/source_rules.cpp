@@ -19,8 +19,7 @@ namespace {
 const std::map<std::string, std::vector<std::string>> kArrows = {
     {"kernels/base", {}},
     {"kernels/runtime/memory", {"kernels/base"}},
-    {"kernels/runtime/threads", {}},
-    {"kernels/runtime", {"kernels/runtime/memory", "kernels/runtime/threads"}},
+    {"kernels/runtime", {"kernels/runtime/memory"}},
     {"kernels/runtime/cuda", {"kernels/runtime"}},
     {"kernels", {"kernels/runtime"}},
     {"kernels/shared", {"kernels"}},

@@ -53,24 +53,19 @@ TEST(Profiler, NestedRangesAreContainedInOuterOnes) {
 TEST(Profiler, GivesEveryThreadARow) {
   Profiler profiler;
   profiler.enable(true);
-  const auto work = [&](int i) {
-    profiler.name_thread("worker " + std::to_string(i));
+  const auto work = [&] {
     for (int n = 0; n < 100; ++n) const Range range(&profiler, "item");
   };
   {
     const Range all(&profiler, "all");
     std::vector<std::jthread> threads;
-    for (int i = 0; i < 4; ++i) threads.emplace_back(work, i);
+    for (int i = 0; i < 4; ++i) threads.emplace_back(work);
   }
   std::set<int> rows;
   for (const Json& event : events(profiler, "X")) rows.insert(event["tid"].get<int>());
   EXPECT_LE(rows.size(), 5u);  // a new thread may reuse the ID of one that has ended
   EXPECT_GE(rows.size(), 2u);
   EXPECT_LT(*rows.rbegin(), 5);
-  std::set<std::string> names;
-  for (const Json& event : events(profiler, "M"))
-    if (event["name"] == "thread_name") names.insert(event["args"]["name"].get<std::string>());
-  EXPECT_EQ(names.size(), rows.size() - 1);
 
   const std::vector<Profiler::Total> totals = profiler.totals();
   ASSERT_EQ(totals.size(), 2u);

@@ -46,7 +46,7 @@ std::unique_ptr<MemorySource> host_memory();
 struct MemoryStats {
   std::size_t in_use = 0;          // allocated, or reserved by a pool
   std::size_t in_pools = 0;        // reserved by pools, whether allocated or free there; part of in_use
-  std::size_t peak_in_use = 0;     // maximum of in_use since the start or reset_peak()
+  std::size_t peak_in_use = 0;     // maximum of in_use since the start
   std::size_t cached = 0;          // free, and kept for later allocations
   std::uint64_t source_calls = 0;  // allocations that the cache could not serve; constant in a steady state
 };
@@ -123,8 +123,6 @@ class CachingAllocator {
   /// Returns an estimate of the bytes that can still be allocated: free bytes of the source plus cached
   /// bytes. Other processes may use the same memory.
   std::size_t available() const;
-  /// Sets peak_in_use to the bytes in use now.
-  void reset_peak();
   /// Releases all cached blocks to the source. Does nothing while a pool scope is open.
   void trim() noexcept;
   /// Replaces the observer of large allocations: a function that gets the size of each block of at least `min_bytes`

@@ -1,4 +1,4 @@
-#include "convoy/kernels/runtime/threads/thread_pool.h"
+#include "convoy/kernels/runtime/thread_pool.h"
 
 #include <algorithm>
 #include <ctime>
