@@ -21,6 +21,25 @@ void check_pool(std::string_view layer, Pool2dOptions options) {
         options.kernel, options.padding, options.kernel / 2);
 }
 
+/// The name, the op and the fusible activation of an activation.
+struct ActivationRow {
+  const char* name;
+  Variable (*op)(const Variable& x);
+  FusedActivation fusible = FusedActivation::none;
+};
+
+ActivationRow activation_row(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::relu: return {"ReLU", relu, FusedActivation::relu};
+    case ActivationKind::gelu: return {"GELU", gelu, FusedActivation::gelu};
+    case ActivationKind::silu: return {"SiLU", silu};
+    case ActivationKind::hardswish: return {"Hardswish", hardswish};
+    case ActivationKind::tanh: return {"Tanh", tanh};
+    case ActivationKind::sigmoid: return {"Sigmoid", sigmoid};
+  }
+  fail<UsageError>("Activation: found the unknown kind {}", static_cast<int>(kind));
+}
+
 template <class Options>
 std::string window(const Options& options) {
   std::string text = fmt::format("{}x{}", options.kernel, options.kernel);
@@ -117,34 +136,8 @@ std::string BatchNorm2d::describe() const {
   return fmt::format("BatchNorm2d {}{}", channels_, fixed_scale_ ? ", scale 1" : "");
 }
 
-Variable Activation::forward(const Variable& x, const ForwardContext&) {
-  switch (kind_) {
-    case ActivationKind::relu: return relu(x);
-    case ActivationKind::gelu: return gelu(x);
-    case ActivationKind::silu: return silu(x);
-    case ActivationKind::hardswish: return hardswish(x);
-    case ActivationKind::tanh: return tanh(x);
-    case ActivationKind::sigmoid: return sigmoid(x);
-  }
-  fail<UsageError>("Activation: unknown kind");
-}
-
-std::string Activation::describe() const {
-  switch (kind_) {
-    case ActivationKind::relu: return "ReLU";
-    case ActivationKind::gelu: return "GELU";
-    case ActivationKind::silu: return "SiLU";
-    case ActivationKind::hardswish: return "Hardswish";
-    case ActivationKind::tanh: return "Tanh";
-    case ActivationKind::sigmoid: return "Sigmoid";
-  }
-  return "?";
-}
-
-FusedActivation Activation::fusible_activation() const {
-  if (kind_ == ActivationKind::relu) return FusedActivation::relu;
-  return kind_ == ActivationKind::gelu ? FusedActivation::gelu : FusedActivation::none;
-}
+Activation::Activation(ActivationKind kind)
+    : Function(activation_row(kind).name, activation_row(kind).op), fusible_(activation_row(kind).fusible) {}
 
 Dropout::Dropout(double p) : p_(p) {
   check(p >= 0 && p < 1, "Dropout: found p = {}, expected 0 <= p < 1", p);

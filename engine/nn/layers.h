@@ -90,20 +90,32 @@ class BatchNorm2d final : public Module {
   bool is_frozen_ = false;
 };
 
+/// A layer without parameters that calls a function.
+class Function : public Module {
+ public:
+  /// Makes a layer that computes f(x) and that describe() describes as `description`.
+  Function(std::string description, std::function<Variable(const Variable& x)> f)
+      : description_(std::move(description)), f_(std::move(f)) {}
+  std::string describe() const override { return description_; }
+
+ private:
+  Variable forward(const Variable& x, const ForwardContext&) override { return f_(x); }
+  std::string description_;
+  std::function<Variable(const Variable& x)> f_;
+};
+
 /// An activation, by the name of its op.
 enum class ActivationKind : std::uint8_t { relu, gelu, silu, hardswish, tanh, sigmoid };
 
 /// An elementwise activation of any shape.
-class Activation final : public Module {
+class Activation final : public Function {
  public:
   /// Makes the layer of an op.
-  explicit Activation(ActivationKind kind) : kind_(kind) {}
-  std::string describe() const override;
-  FusedActivation fusible_activation() const override;
+  explicit Activation(ActivationKind kind);
+  FusedActivation fusible_activation() const override { return fusible_; }
 
  private:
-  Variable forward(const Variable& x, const ForwardContext& context) override;
-  ActivationKind kind_;
+  FusedActivation fusible_;
 };
 
 /// Inverted dropout with probability `p`. The draws are keyed by the path of the layer, so the dropouts of a
@@ -117,20 +129,6 @@ class Dropout final : public Module {
  private:
   Variable forward(const Variable& x, const ForwardContext& context) override;
   double p_;
-};
-
-/// A layer without parameters that calls a function.
-class Function : public Module {
- public:
-  /// Makes a layer that computes f(x) and that describe() describes as `description`.
-  Function(std::string description, std::function<Variable(const Variable& x)> f)
-      : description_(std::move(description)), f_(std::move(f)) {}
-  std::string describe() const override { return description_; }
-
- private:
-  Variable forward(const Variable& x, const ForwardContext&) override { return f_(x); }
-  std::string description_;
-  std::function<Variable(const Variable& x)> f_;
 };
 
 /// Max pooling of [N, H, W, C], as max_pool2d() does.

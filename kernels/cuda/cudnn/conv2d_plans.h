@@ -22,14 +22,14 @@ namespace convoy::kernels {
 /// order:
 ///  1. One that was timed before, by this stream or as stored in stream.algorithm_cache(). The cache's keys
 ///     are problems (Conv2dProblem::text(), and "tf32" if f32 may use it). Its values are plans
-///     (CudnnPlan::to_text()); "implicit_gemm": the kernel of this project; "separate": first the convolution,
-///     then bias and ReLU by this project's kernels; or "padded": a convolution of copies with as many input
-///     channels as tensor cores want, which has an entry of its own. The cache also keeps the code of plans that
-///     cuDNN compiled at run time. If it cannot be used, for example after an update of the driver, the plan is
-///     compiled again, with one warning per stream.
-///  2. If stream.autotune(): the fastest of all plans that the heuristics propose and that finalize, with bias or
-///     ReLU also "separate", and if the problem has at least implicit_gemm::MinimumFlops, this project's kernel
-///     and "padded". It is then added to the cache.
+///     (CudnnPlan::to_text()); "implicit_gemm": the kernel of this project; "separate": first the
+///     convolution, then bias and ReLU by this project's kernels; or "padded": a convolution of copies with as
+///     many input channels as tensor cores want, which has an entry of its own. The cache also keeps the code
+///     of plans that cuDNN compiled at run time. If it cannot be used, for example after an update of the
+///     driver, the plan is compiled again, with one warning per stream.
+///  2. If stream.autotune(): the fastest of all plans that the heuristics propose and that finalize, with
+///     bias or ReLU also "separate", and if the problem has at least implicit_gemm::MinimumFlops, this
+///     project's kernel and "padded". It is then added to the cache.
 ///  3. The first plan that finalizes and runs, or else a kernel of this project. It is not added to the
 ///     cache, and is replaced as soon as 1 or 2 applies.
 /// Deterministic streams use 3 only. CudaOptions::convolutions excludes this project's kernels from 1 and 2,
