@@ -8,16 +8,16 @@
 namespace convoy {
 namespace {
 
-class LibraryLoading : public testing::GpuTest {};
+class LibraryLoadingOnAGpu : public testing::GpuTest {};
 
-TEST_F(LibraryLoading, StepRunsInEveryPrecision) {
+TEST_F(LibraryLoadingOnAGpu, StepRunsInEveryPrecision) {
   for (const std::string& name : precision_names()) {
     const DeviceContext gpu = DeviceContext::create_cuda(0);
     EXPECT_NO_THROW(load_libraries(gpu, parse_precision(name))) << name;
   }
 }
 
-TEST_F(LibraryLoading, LeavesNoTraceOnTheTrainingsContext) {
+TEST_F(LibraryLoadingOnAGpu, LeavesNoTraceOnTheTrainingsContext) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const auto before = gpu.algorithm_cache().revision();
   { const LibraryLoading loading(gpu, parse_precision("bf16")); }
