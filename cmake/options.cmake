@@ -62,8 +62,14 @@ endif()
 # Flags for the code of this project, and not for projects that use it. Headers of libraries are included as SYSTEM.
 include_directories(${PROJECT_SOURCE_DIR})
 set(werror $<$<BOOL:${CONVOY_WERROR}>:-Werror>)
-# Sources of one unit see the names of each other, and anonymous namespaces of sources are none of a header.
-set(shadow $<IF:$<BOOL:${CMAKE_UNITY_BUILD}>,-Wshadow=local;-Wno-subobject-linkage,-Wshadow>)
+set(shadow -Wshadow)
+if(CMAKE_UNITY_BUILD)
+  set(shadow)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    # Sources that are compiled as one see the names of each other, and the compiler takes each of them for a header.
+    set(shadow -Wshadow=local -Wno-subobject-linkage)
+  endif()
+endif()
 add_compile_options(
   "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;${werror};${shadow};-Wnon-virtual-dtor;-Woverloaded-virtual;\
 -Wno-missing-field-initializers;-ffp-contract=off>"
