@@ -40,7 +40,7 @@ std::size_t terminal_width() {
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-std::string bar(double share) {
+std::string progress_bar(double share) {
   constexpr std::size_t kWidth = 24;
   return fmt::format("[{:<{}}]", std::string(static_cast<std::size_t>(share * kWidth), '='), kWidth);
 }

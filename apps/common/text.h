@@ -22,7 +22,7 @@ std::string utc_now();
 std::size_t terminal_width();
 
 /// Returns a bar of which `share`, 0 to 1, is full.
-std::string bar(double share);
+std::string progress_bar(double share);
 
 /// A part of a line that may be too long for its terminal.
 struct LinePart {

@@ -248,7 +248,7 @@ void Reporter::show(std::int64_t step, double lr, bool is_measured) {
   const double epochs = static_cast<double>(step) / static_cast<double>(trainer_.steps_per_epoch());
   const double share = static_cast<double>(step) / static_cast<double>(plan_.total_steps);
   std::vector<LinePart> parts;
-  if (terminal_) parts = {{bar(share), 7}, {fmt::format("{:.0f}%", share * 100), 1}};
+  if (terminal_) parts = {{progress_bar(share), 7}, {fmt::format("{:.0f}%", share * 100), 1}};
   parts.push_back({fmt::format("step {}/{}", step, plan_.total_steps)});
   parts.push_back({fmt::format("epoch {:.2f}", epochs), 5});
   parts.push_back({fmt::format("lr {:.4g}", lr), 6});
