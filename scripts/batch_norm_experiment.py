@@ -110,7 +110,7 @@ def wait_for(processes, logs):
             return code, logs[rank].read().decode(errors="replace").strip().splitlines()[-1:]
         if all(code == 0 for code in codes):
             return 0, []
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 def train(options, combination):

@@ -3,7 +3,7 @@
 
     echo 1 1 1 | python3 bench/python/pytorch_overhead.py
 
-Reads numbers of rounds from stdin. The cases and their tensors are those of bench/overhead, with the layout of PyTorch.
+Reads numbers of rounds from stdin. The cases and their tensors are those of bench/programs/overhead.cpp, with the layout of PyTorch.
 Needs torch.
 """
 

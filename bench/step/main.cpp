@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "bench/common/results.h"
+#include "bench/programs/results.h"
 #include "bench/step/report.h"
 #include "bench/step/step_counts.h"
 #include "convoy/apps/common/run_main.h"

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "bench/common/results.h"
+#include "bench/programs/results.h"
 #include "convoy/apps/common/machine.h"
 #include "convoy/apps/common/text.h"
 #include "convoy/version.h"

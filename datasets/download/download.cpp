@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -120,6 +121,17 @@ fs::path download(const Mirrors& mirrors, const fs::path& directory, const Downl
   fail<DataError>(
       "{} could not be downloaded: {}. Copy it to {} manually, or try again; the received part is kept", name,
       failures, directory.string());
+}
+
+fs::path cache_directory() {
+  // XDG Base Directory Specification: a relative path counts as not set.
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && cache[0] == '/')
+    return fs::path(cache) / "convoy";
+  const char* home = std::getenv("HOME");
+  check(home != nullptr && home[0] == '/',
+        "cache directory: neither XDG_CACHE_HOME nor HOME is an absolute path; set one of them, or name the "
+        "directory of the data set");
+  return fs::path(home) / ".cache" / "convoy";
 }
 
 }  // namespace convoy::data

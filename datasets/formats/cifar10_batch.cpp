@@ -8,6 +8,8 @@
 namespace convoy::data {
 namespace {
 
+using Kind = PickledValue::Kind;
+
 /// Stores an image, which begins with its red plane, and its label as sample `index` of `set`. `record` is
 /// its number in the file `name`.
 void store_sample(const ImageSet& set, std::int64_t index, std::int64_t label, const char* planes,
@@ -21,15 +23,15 @@ void store_sample(const ImageSet& set, std::int64_t index, std::int64_t label, c
       pixels[pixel * 3 + c] = static_cast<std::uint8_t>(planes[c * kCifarPixels + pixel]);
 }
 
-/// Returns the value `key` of a pickled dictionary. Throws DataError unless it is a T.
-template <class T>
-T pickled_value(const std::map<std::string_view, PickledValue>& dictionary, std::string_view key,
-                std::string_view expected, const std::string& name) {
-  const auto found = dictionary.find(key);
-  if (found == dictionary.end()) fail<DataError>("{}: found no '{}', expected {}", name, key, expected);
-  const T* const value = std::get_if<T>(&found->second);
-  if (value == nullptr) fail<DataError>("{}: found '{}' of another type, expected {}", name, key, expected);
-  return *value;
+/// Returns the items of the value `key` of a pickled dictionary. Throws DataError unless it is a `kind`.
+const std::vector<PickledValue>& pickled_items(const PickledValue& dictionary, std::string_view key,
+                                               PickledValue::Kind kind, std::string_view expected,
+                                               const std::string& name) {
+  const PickledValue* const value = dictionary.find(key);
+  if (value == nullptr) fail<DataError>("{}: found no '{}', expected {}", name, key, expected);
+  if (value->kind != kind)
+    fail<DataError>("{}: found '{}' of another type, expected {}", name, key, expected);
+  return *value->items;
 }
 
 std::vector<std::string> checked_names(std::vector<std::string> names, const std::string& name) {
@@ -37,8 +39,6 @@ std::vector<std::string> checked_names(std::vector<std::string> names, const std
     fail<DataError>("{}: {} class names, expected {}", name, names.size(), kCifarClasses);
   return names;
 }
-
-using SharedList = std::shared_ptr<const PickledList>;
 
 }  // namespace
 
@@ -55,19 +55,22 @@ void parse_cifar10_batch(std::string_view bytes, const std::string& name, std::i
 
 void parse_cifar10_pickle(std::string_view bytes, const std::string& name, std::int64_t begin,
                           std::int64_t count, const ImageSet& set) {
-  const auto dictionary = parse_pickle(bytes, name);
+  const PickledValue dictionary = parse_pickle(bytes, name);
   constexpr std::int64_t kValues = 3 * kCifarPixels;
-  const auto images = pickled_value<PickledArray>(dictionary, "data", "an array of images", name);
-  if (images.shape != std::vector{count, kValues})
-    fail<DataError>("{}: found 'data' of shape [{}], expected [{}, {}]", name, fmt::join(images.shape, ", "),
-                    count, kValues);
-  const auto labels = pickled_value<SharedList>(dictionary, "labels", "a list of labels", name);
-  if (std::ssize(*labels) != count)
-    fail<DataError>("{}: {} labels, expected one for each of the {} images", name, labels->size(), count);
+  const auto& images = pickled_items(dictionary, "data", Kind::array, "an array of images", name);
+  std::vector<std::int64_t> shape;
+  for (std::size_t axis = 0; axis + 1 < images.size(); ++axis) shape.push_back(images[axis].number);
+  if (shape != std::vector{count, kValues})
+    fail<DataError>("{}: found 'data' of shape [{}], expected [{}, {}]", name, fmt::join(shape, ", "), count,
+                    kValues);
+  const auto& labels = pickled_items(dictionary, "labels", Kind::list, "a list of labels", name);
+  if (std::ssize(labels) != count)
+    fail<DataError>("{}: {} labels, expected one for each of the {} images", name, labels.size(), count);
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto* label = std::get_if<std::int64_t>(&(*labels)[static_cast<std::size_t>(i)]);
-    if (label == nullptr) fail<DataError>("{}: the label of record {} is a text, expected a number", name, i);
-    store_sample(set, begin + i, *label, images.bytes.data() + i * kValues, name, i);
+    const PickledValue& label = labels[static_cast<std::size_t>(i)];
+    if (label.kind != Kind::number)
+      fail<DataError>("{}: the label of record {} is a text, expected a number", name, i);
+    store_sample(set, begin + i, label.number, images.back().text.data() + i * kValues, name, i);
   }
 }
 
@@ -82,13 +85,12 @@ std::vector<std::string> parse_cifar10_names(std::string_view bytes, const std::
 }
 
 std::vector<std::string> parse_cifar10_pickled_names(std::string_view bytes, const std::string& name) {
-  const auto list =
-      pickled_value<SharedList>(parse_pickle(bytes, name), "label_names", "a list of class names", name);
+  const PickledValue dictionary = parse_pickle(bytes, name);
   std::vector<std::string> names;
-  for (const auto& item : *list) {
-    const auto* text = std::get_if<std::string_view>(&item);
-    if (text == nullptr) fail<DataError>("{}: a class name is a number, expected a text", name);
-    names.emplace_back(*text);
+  for (const PickledValue& item :
+       pickled_items(dictionary, "label_names", Kind::list, "a list of class names", name)) {
+    if (item.kind != Kind::text) fail<DataError>("{}: a class name is a number, expected a text", name);
+    names.emplace_back(item.text);
   }
   return checked_names(std::move(names), name);
 }

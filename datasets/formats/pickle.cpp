@@ -3,6 +3,7 @@
 #include "convoy/datasets/formats/pickle.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "convoy/kernels/base/check.h"
@@ -10,42 +11,29 @@
 namespace convoy::data {
 namespace {
 
+using Kind = PickledValue::Kind;
+using Values = std::vector<PickledValue>;
+
 // A batch of CIFAR-10 has about 30,000 opcodes. Each makes at most one value.
 constexpr int kMaxOpcodes = 200'000;
 // Of tuples: an array's state is a tuple with the tuple of its shape. Bounds recursion.
 constexpr int kMaxDepth = 4;
 constexpr std::size_t kMaxRank = 4;  // of arrays
 
-struct Mark {};
-struct Tuple;
-struct Array : PickledArray {
-  bool is_built = false;  // whether it has its shape and its bytes
-};
-enum class Global : std::uint8_t { reconstruct, ndarray, dtype };
-struct ByteType {};  // numpy.dtype('u1')
-struct Dictionary;
-/// A value on the stack. `monostate` is None.
-using Value = std::variant<std::monostate, Mark, bool, std::int64_t, std::string_view, Global, ByteType,
-                           std::shared_ptr<Tuple>, std::shared_ptr<PickledList>, std::shared_ptr<Array>,
-                           std::shared_ptr<Dictionary>>;
-struct Tuple {
-  std::vector<Value> items;
-  int depth = 1;
-};
-struct Dictionary {
-  std::map<std::string_view, Value> items;
-};
-
 class PickleMachine {
  public:
   PickleMachine(std::string_view bytes, const std::string& name) : bytes_(bytes), name_(name) {}
 
-  std::map<std::string_view, PickledValue> run() {
+  PickledValue run() {
     if (byte() != 0x80 || byte() != 2) refuse("another beginning, expected a pickle of protocol 2");
     for (int count = 0; count < kMaxOpcodes; ++count) {
       at_ = next_;
       const std::uint8_t opcode = byte();
-      if (opcode == '.') return result();
+      if (opcode == '.') {
+        PickledValue result = pop(Kind::dictionary, "a dictionary");
+        if (!stack_.empty()) refuse("an end with values left over");
+        return result;
+      }
       execute(opcode);
     }
     refuse(fmt::format("more than {} opcodes", kMaxOpcodes));
@@ -83,32 +71,32 @@ class PickleMachine {
 
   // ---- The stack ----
 
-  void push(Value value) { stack_.push_back(std::move(value)); }
-  Value pop() {
+  void push(PickledValue value) { stack_.push_back(std::move(value)); }
+  void push_number(std::int64_t number) { push({.kind = Kind::number, .number = number}); }
+  void push_text(std::string_view text) { push({.kind = Kind::text, .text = text}); }
+  void push_empty(Kind kind) { push({.kind = kind, .items = std::make_shared<Values>()}); }
+  PickledValue pop() {
     if (stack_.empty()) refuse("an opcode that lacks its operand");
-    Value value = std::move(stack_.back());
+    PickledValue value = std::move(stack_.back());
     stack_.pop_back();
     return value;
   }
-  /// Pops a value of type T.
-  template <class T>
-  T pop_as(const char* expected) {
-    Value value = pop();
-    T* const found = std::get_if<T>(&value);
-    if (found == nullptr) refuse(fmt::format("another operand than {}", expected));
-    return std::move(*found);
+  PickledValue pop(Kind kind, const char* expected) {
+    PickledValue value = pop();
+    if (value.kind != kind) refuse(fmt::format("another operand than {}", expected));
+    return value;
   }
   /// Removes the values above the last mark, and the mark.
-  std::vector<Value> pop_to_mark() {
+  Values pop_to_mark() {
     const auto mark = std::find_if(stack_.rbegin(), stack_.rend(),
-                                   [](const Value& value) { return std::holds_alternative<Mark>(value); });
+                                   [](const PickledValue& value) { return value.kind == Kind::mark; });
     if (mark == stack_.rend()) refuse("an opcode that lacks its mark");
-    std::vector<Value> values(std::make_move_iterator(mark.base()), std::make_move_iterator(stack_.end()));
+    Values values(std::make_move_iterator(mark.base()), std::make_move_iterator(stack_.end()));
     stack_.erase(mark.base() - 1, stack_.end());
     return values;
   }
-  std::vector<Value> pop_some(std::size_t count) {
-    std::vector<Value> values(count);
+  Values pop_some(std::size_t count) {
+    Values values(count);
     for (std::size_t i = count; i-- > 0;) values[i] = pop();
     return values;
   }
@@ -117,24 +105,24 @@ class PickleMachine {
 
   void execute(std::uint8_t opcode) {
     switch (opcode) {
-      case 'N': return push(std::monostate());
-      case 0x88: return push(true);
-      case 0x89: return push(false);
-      case 'K': return push(std::int64_t{byte()});
-      case 'M': return push(std::int64_t{little_endian(2)});
-      case 'J': return push(std::int64_t{static_cast<std::int32_t>(little_endian(4))});
-      case 'U': return push(take(byte()));
-      case 'T': return push(take(little_endian(4)));  // a negative length is larger than any file
-      case '(': return push(Mark());
+      case 'N': return push({});
+      case 0x88: return push({.kind = Kind::boolean, .number = 1});
+      case 0x89: return push({.kind = Kind::boolean});
+      case 'K': return push_number(byte());
+      case 'M': return push_number(little_endian(2));
+      case 'J': return push_number(static_cast<std::int32_t>(little_endian(4)));
+      case 'U': return push_text(take(byte()));
+      case 'T': return push_text(take(little_endian(4)));  // a negative length is larger than any file
+      case '(': return push({.kind = Kind::mark});
       case ')': return push_tuple({});
       case 0x85: return push_tuple(pop_some(1));
       case 0x86: return push_tuple(pop_some(2));
       case 0x87: return push_tuple(pop_some(3));
       case 't': return push_tuple(pop_to_mark());
-      case ']': return push(std::make_shared<PickledList>());
+      case ']': return push_empty(Kind::list);
       case 'a': return append(pop_some(1));
       case 'e': return append(pop_to_mark());
-      case '}': return push(std::make_shared<Dictionary>());
+      case '}': return push_empty(Kind::dictionary);
       case 's': return set_items(pop_some(2));
       case 'u': return set_items(pop_to_mark());
       case 'q': return store(byte());
@@ -148,47 +136,40 @@ class PickleMachine {
     }
   }
 
-  void push_tuple(std::vector<Value> items) {
-    auto tuple = std::make_shared<Tuple>();
-    for (const Value& item : items) {
-      if (std::holds_alternative<Mark>(item)) refuse("a mark in a tuple");
-      if (const auto* inner = std::get_if<std::shared_ptr<Tuple>>(&item))
-        tuple->depth = std::max(tuple->depth, (*inner)->depth + 1);
+  void push_tuple(Values items) {
+    std::int64_t depth = 1;
+    for (const PickledValue& item : items) {
+      if (item.kind == Kind::mark) refuse("a mark in a tuple");
+      if (item.kind == Kind::dictionary) refuse("a dictionary in a tuple");  // which it could contain
+      if (item.kind == Kind::tuple) depth = std::max(depth, item.number + 1);
     }
-    if (tuple->depth > kMaxDepth) refuse(fmt::format("tuples nested {} deep", tuple->depth));
-    tuple->items = std::move(items);
-    push(std::move(tuple));
+    if (depth > kMaxDepth) refuse(fmt::format("tuples nested {} deep", depth));
+    push({.kind = Kind::tuple, .number = depth, .items = std::make_shared<Values>(std::move(items))});
   }
 
-  void append(std::vector<Value> items) {
-    const auto list = pop_as<std::shared_ptr<PickledList>>("a list");
-    for (const Value& item : items) {
-      if (const auto* number = std::get_if<std::int64_t>(&item))
-        list->emplace_back(*number);
-      else if (const auto* text = std::get_if<std::string_view>(&item))
-        list->emplace_back(*text);
-      else
+  void append(const Values& items) {
+    PickledValue list = pop(Kind::list, "a list");
+    for (const PickledValue& item : items)
+      if (item.kind != Kind::number && item.kind != Kind::text)
         refuse("an element of a list that is neither a number nor a text");
-    }
-    push(list);
+    list.items->insert(list.items->end(), items.begin(), items.end());
+    push(std::move(list));
   }
 
-  void set_items(std::vector<Value> items) {
-    const auto dictionary = pop_as<std::shared_ptr<Dictionary>>("a dictionary");
+  void set_items(const Values& items) {
+    PickledValue dictionary = pop(Kind::dictionary, "a dictionary");
     if (items.size() % 2 != 0) refuse("a key without a value");
     for (std::size_t i = 0; i < items.size(); i += 2) {
-      const auto* key = std::get_if<std::string_view>(&items[i]);
-      if (key == nullptr) refuse("a key that is not a text");
+      if (items[i].kind != Kind::text) refuse("a key that is not a text");
       // It could contain itself.
-      if (std::holds_alternative<std::shared_ptr<Dictionary>>(items[i + 1])) refuse("a nested dictionary");
-      dictionary->items[*key] = std::move(items[i + 1]);
+      if (items[i + 1].kind == Kind::dictionary) refuse("a nested dictionary");
     }
-    push(dictionary);
+    dictionary.items->insert(dictionary.items->end(), items.begin(), items.end());
+    push(std::move(dictionary));
   }
 
   void store(std::uint32_t index) {
-    if (stack_.empty() || std::holds_alternative<Mark>(stack_.back()))
-      refuse("an opcode that lacks its operand");
+    if (stack_.empty() || stack_.back().kind == Kind::mark) refuse("an opcode that lacks its operand");
     memo_[index] = stack_.back();
   }
   void recall(std::uint32_t index) {
@@ -199,79 +180,64 @@ class PickleMachine {
 
   void push_global() {
     const std::string_view module = line(), function = line();
-    if (module == "numpy.core.multiarray" && function == "_reconstruct") return push(Global::reconstruct);
-    if (module == "numpy" && function == "ndarray") return push(Global::ndarray);
-    if (module == "numpy" && function == "dtype") return push(Global::dtype);
-    refuse("a class or a function other than those of NumPy's arrays");
+    const bool is_known = (module == "numpy.core.multiarray" && function == "_reconstruct") ||
+                          (module == "numpy" && (function == "ndarray" || function == "dtype"));
+    if (!is_known) refuse("a class or a function other than those of NumPy's arrays");
+    push({.kind = Kind::function, .text = function});
   }
 
   /// _reconstruct(ndarray, (0,), 'b') makes an array without contents; dtype('u1', …) a type.
   void reduce() {
-    const auto arguments = pop_as<std::shared_ptr<Tuple>>("arguments");
-    const auto function = pop_as<Global>("a function");
-    if (function == Global::reconstruct) return push(std::make_shared<Array>());
-    const auto* type =
-        arguments->items.empty() ? nullptr : std::get_if<std::string_view>(&arguments->items.front());
-    if (function != Global::dtype || type == nullptr || *type != "u1")
+    const PickledValue arguments = pop(Kind::tuple, "arguments");
+    const PickledValue function = pop(Kind::function, "a function");
+    if (function.text == "_reconstruct") return push_empty(Kind::array);
+    if (function.text != "dtype" || arguments.items->empty() || arguments.items->front().text != "u1")
       refuse("an array of another type than u1");
-    push(ByteType());
+    push({.kind = Kind::byte_type});
   }
 
   /// Sets the state of an array: (version, shape, type, is column-major, bytes). That of u1 says nothing new.
   void build() {
-    const auto state = pop_as<std::shared_ptr<Tuple>>("a state");
-    Value object = pop();
-    if (std::holds_alternative<ByteType>(object)) return push(object);
-    auto* const array = std::get_if<std::shared_ptr<Array>>(&object);
-    const std::vector<Value>& items = state->items;
-    if (array == nullptr || (*array)->is_built || items.size() != 5) refuse("a state of something unknown");
-    const auto* shape = std::get_if<std::shared_ptr<Tuple>>(&items[1]);
-    const auto* column_major = std::get_if<bool>(&items[3]);
-    const auto* contents = std::get_if<std::string_view>(&items[4]);
-    if (shape == nullptr || !std::holds_alternative<ByteType>(items[2]) || column_major == nullptr ||
-        *column_major || contents == nullptr)
+    const Values state = *pop(Kind::tuple, "a state").items;
+    PickledValue array = pop();
+    if (array.kind == Kind::byte_type) return push(std::move(array));
+    if (array.kind != Kind::array || !array.items->empty() || state.size() != 5)
+      refuse("a state of something unknown");
+    const PickledValue &shape = state[1], &is_column_major = state[3], &contents = state[4];
+    if (shape.kind != Kind::tuple || state[2].kind != Kind::byte_type ||
+        is_column_major.kind != Kind::boolean || is_column_major.number != 0 || contents.kind != Kind::text)
       refuse("an array that is not of u1 in row-major order");
-    if ((*shape)->items.size() > kMaxRank) refuse(fmt::format("an array of {} axes", (*shape)->items.size()));
+    if (shape.items->size() > kMaxRank) refuse(fmt::format("an array of {} axes", shape.items->size()));
     std::uint64_t count = 1;
-    for (const Value& axis : (*shape)->items) {
-      const auto* size = std::get_if<std::int64_t>(&axis);
-      if (size == nullptr || *size < 0) refuse("an array with an invalid size");
-      (*array)->shape.push_back(*size);
-      count *= static_cast<std::uint64_t>(*size);  // both factors have at most 32 bits
-      if (count > contents->size()) break;
+    for (const PickledValue& size : *shape.items) {
+      if (size.kind != Kind::number || size.number < 0) refuse("an array with an invalid size");
+      count *= static_cast<std::uint64_t>(size.number);  // both factors have at most 32 bits
+      if (count > contents.text.size()) break;
     }
-    if (count != contents->size())
-      refuse(fmt::format("an array of another shape than its {} bytes", contents->size()));
-    (*array)->bytes = *contents;
-    (*array)->is_built = true;
-    push(object);
-  }
-
-  std::map<std::string_view, PickledValue> result() {
-    const auto dictionary = pop_as<std::shared_ptr<Dictionary>>("a dictionary");
-    if (!stack_.empty()) refuse("an end with values left over");
-    std::map<std::string_view, PickledValue> values;
-    for (auto& [key, value] : dictionary->items) {
-      PickledValue& to = values[key];
-      if (const auto* number = std::get_if<std::int64_t>(&value)) to = *number;
-      if (const auto* text = std::get_if<std::string_view>(&value)) to = *text;
-      if (const auto* list = std::get_if<std::shared_ptr<PickledList>>(&value)) to = *list;
-      if (const auto* array = std::get_if<std::shared_ptr<Array>>(&value)) to = PickledArray(**array);
-    }
-    return values;
+    if (count != contents.text.size())
+      refuse(fmt::format("an array of another shape than its {} bytes", contents.text.size()));
+    *array.items = *shape.items;
+    array.items->push_back(contents);
+    push(std::move(array));
   }
 
   std::string_view bytes_;
   const std::string& name_;
   std::size_t next_ = 0;  // position of the next byte
   std::size_t at_ = 0;    // position of the current opcode
-  std::vector<Value> stack_;
-  std::map<std::uint32_t, Value> memo_;
+  Values stack_;
+  std::map<std::uint32_t, PickledValue> memo_;
 };
 
 }  // namespace
 
-std::map<std::string_view, PickledValue> parse_pickle(std::string_view bytes, const std::string& name) {
+const PickledValue* PickledValue::find(std::string_view key) const {
+  for (std::size_t i = items->size(); i >= 2; i -= 2)  // the last value of a key counts
+    if ((*items)[i - 2].text == key) return &(*items)[i - 1];
+  return nullptr;
+}
+
+PickledValue parse_pickle(std::string_view bytes, const std::string& name) {
   return PickleMachine(bytes, name).run();
 }
 

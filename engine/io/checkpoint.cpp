@@ -284,8 +284,8 @@ Checkpoint open_checkpoint(const fs::path& directory) { return {directory, read_
 void load_checkpoint(const Checkpoint& checkpoint, nn::Module& model, optim::Optimizer* optimizer,
                      const std::vector<optim::NamedState>& other_weights) {
   const fs::path model_file = checkpoint.path / kModelFile;
-  const PreparedImport import =
-      PreparedImport::of(model, read_safetensors(model_file, Device::cpu()).tensors, model_file.string());
+  const PreparedImport import = PreparedImport::of(
+      model_state(model), read_safetensors(model_file, Device::cpu()).tensors, model_file.string());
   std::optional<PreparedImport> others;
   if (!other_weights.empty()) {
     const fs::path file = checkpoint.path / kOtherWeightsFile;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "convoy/engine/io/state_dict.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::io {
@@ -31,12 +32,7 @@ void copy_list(const std::vector<T>& from, std::vector<T>& to, Tensor T::*tensor
 
 Snapshot Snapshot::of(const nn::Module& model) {
   Snapshot snapshot;
-  for (const nn::NamedParameter& parameter : model.parameters()) {
-    parameter.variable.wait_ready();
-    snapshot.model.push_back({parameter.name, parameter.variable.value(), parameter.kind});
-  }
-  for (const nn::NamedBuffer& buffer : model.buffers())
-    snapshot.model.push_back({buffer.name, buffer.tensor, buffer.kind});
+  snapshot.model = model_state(model);
   return snapshot;
 }
 
@@ -55,10 +51,10 @@ void Snapshot::copy_from(const Snapshot& other) {
 }
 
 void Snapshot::restore_model(nn::Module& to) const {
-  const Snapshot live = Snapshot::of(to);
-  check(live.model.size() == model.size(), "snapshot: {} tensors, expected the {} of the model", model.size(),
-        live.model.size());
-  for (std::size_t i = 0; i < model.size(); ++i) live.model[i].tensor.copy_from(model[i].tensor);
+  const std::vector<optim::NamedState> live = model_state(to);
+  check(live.size() == model.size(), "snapshot: {} tensors, expected the {} of the model", model.size(),
+        live.size());
+  for (std::size_t i = 0; i < model.size(); ++i) live[i].tensor.copy_from(model[i].tensor);
   to.refresh_low_precision_copies();
 }
 

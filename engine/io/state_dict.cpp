@@ -1,14 +1,12 @@
 #include "convoy/engine/io/state_dict.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <string_view>
 #include <utility>
 
+#include "convoy/engine/io/file.h"
 #include "convoy/engine/io/safetensors_header.h"
 #include "convoy/kernels/base/check.h"
 
@@ -68,14 +66,8 @@ void describe(std::string& text, const std::vector<std::string>& items, std::str
 
 }  // namespace
 
-struct PreparedImport::Target {
-  std::string name;
-  Tensor tensor;
-  nn::ParameterKind kind;
-};
-
-PreparedImport PreparedImport::match(const std::vector<Target>& targets,
-                                     const std::vector<NamedTensor>& tensors, const std::string& source) {
+PreparedImport PreparedImport::of(const std::vector<optim::NamedState>& state,
+                                  const std::vector<NamedTensor>& tensors, const std::string& source) {
   std::map<std::string_view, const Tensor*> found;
   std::vector<std::string> missing, unexpected, mismatched;
   for (const NamedTensor& named : tensors)
@@ -83,7 +75,7 @@ PreparedImport PreparedImport::match(const std::vector<Target>& targets,
       unexpected.push_back(printable(named.name) + " twice");
 
   PreparedImport prepared;
-  for (const Target& target : targets) {
+  for (const optim::NamedState& target : state) {
     const auto entry = found.find(target.name);
     if (entry == found.end()) {
       missing.push_back(printable(target.name));
@@ -113,25 +105,6 @@ PreparedImport PreparedImport::match(const std::vector<Target>& targets,
   return prepared;
 }
 
-PreparedImport PreparedImport::of(nn::Module& model, const std::vector<NamedTensor>& tensors,
-                                  const std::string& source) {
-  std::vector<Target> targets;
-  for (const nn::NamedParameter& parameter : model.parameters()) {
-    parameter.variable.wait_ready();
-    targets.push_back({parameter.name, parameter.variable.value(), parameter.kind});
-  }
-  for (const nn::NamedBuffer& buffer : model.buffers())
-    targets.push_back({buffer.name, buffer.tensor, buffer.kind});
-  return match(targets, tensors, source);
-}
-
-PreparedImport PreparedImport::of(const std::vector<optim::NamedState>& state,
-                                  const std::vector<NamedTensor>& tensors, const std::string& source) {
-  std::vector<Target> targets;
-  for (const auto& [name, tensor, kind] : state) targets.push_back({name, tensor, kind});
-  return match(targets, tensors, source);
-}
-
 void PreparedImport::apply() const {
   const DeviceContext cpu = Device::cpu();
   for (const Copy& copy : copies_) {
@@ -154,16 +127,18 @@ Tensor from_checkpoint(const Tensor& tensor, const Shape& shape, nn::ParameterKi
   return kind == nn::ParameterKind::filter ? to_memory_layout(tensor, shape) : tensor;
 }
 
-std::vector<NamedTensor> state_dict(const nn::Module& model) {
-  std::vector<NamedTensor> tensors;
+std::vector<optim::NamedState> model_state(const nn::Module& model) {
+  std::vector<optim::NamedState> state;
   for (const nn::NamedParameter& parameter : model.parameters()) {
     parameter.variable.wait_ready();
-    tensors.push_back({parameter.name, to_checkpoint(parameter.variable.value(), parameter.kind)});
+    state.push_back({parameter.name, parameter.variable.value(), parameter.kind});
   }
   for (const nn::NamedBuffer& buffer : model.buffers())
-    tensors.push_back({buffer.name, to_checkpoint(buffer.tensor, buffer.kind)});
-  return tensors;
+    state.push_back({buffer.name, buffer.tensor, buffer.kind});
+  return state;
 }
+
+std::vector<NamedTensor> state_dict(const nn::Module& model) { return state_dict(model_state(model)); }
 
 std::vector<NamedTensor> state_dict(const std::vector<optim::NamedState>& state) {
   std::vector<NamedTensor> tensors;
@@ -172,19 +147,18 @@ std::vector<NamedTensor> state_dict(const std::vector<optim::NamedState>& state)
 }
 
 void load_state_dict(nn::Module& model, const std::vector<NamedTensor>& tensors, const std::string& source) {
-  PreparedImport::of(model, tensors, source).apply();
+  PreparedImport::of(model_state(model), tensors, source).apply();
   model.refresh_low_precision_copies();
 }
 
 std::string parameters_hash(const nn::Module& model) { return parameters_hash(state_dict(model)); }
 
 std::string parameters_hash(const std::vector<NamedTensor>& exported) {
-  const std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state(XXH64_createState(),
-                                                                         XXH64_freeState);
-  XXH64_reset(state.get(), 0);
+  std::vector<std::string_view> pieces;
   for (const NamedTensor& named : exported)
-    if (named.tensor.numel() > 0) XXH64_update(state.get(), named.tensor.view().data, named.tensor.bytes());
-  return fmt::format("{:016x}", XXH64_digest(state.get()));
+    if (named.tensor.numel() > 0)
+      pieces.emplace_back(static_cast<const char*>(named.tensor.view().data), named.tensor.bytes());
+  return hash_bytes(pieces);
 }
 
 }  // namespace convoy::io

@@ -12,11 +12,15 @@
 
 namespace convoy::io {
 
+/// Returns the parameters, then the buffers, which share the storage of the model. Waits until the parameters are
+/// complete on this rank.
+std::vector<optim::NamedState> model_state(const nn::Module& model);
+
 /// Returns the parameters, then the buffers. num_batches_tracked of batch norms is left out; PyTorch does not
 /// require it. A tensor that needs neither a move nor a permutation shares the model's storage: write it to
 /// the file before the next step.
 std::vector<NamedTensor> state_dict(const nn::Module& model);
-/// Returns the tensors of an optimizer's state in the same form.
+/// Returns the tensors of a state in the same form.
 std::vector<NamedTensor> state_dict(const std::vector<optim::NamedState>& state);
 
 /// Returns the shape that a checkpoint stores for a tensor of this kind and shape in memory.
@@ -36,10 +40,8 @@ void load_state_dict(nn::Module& model, const std::vector<NamedTensor>& tensors,
 /// changes anything.
 class PreparedImport {
  public:
-  /// Matches tensors with those of a model by name. Throws CheckpointError as load_state_dict() does.
-  static PreparedImport of(nn::Module& model, const std::vector<NamedTensor>& tensors,
-                           const std::string& source);
-  /// Matches tensors with those of an optimizer's state, with the same errors.
+  /// Matches tensors with those of the state of a model or an optimizer by name. Throws CheckpointError as
+  /// load_state_dict() does.
   static PreparedImport of(const std::vector<optim::NamedState>& state,
                            const std::vector<NamedTensor>& tensors, const std::string& source);
   /// Copies the tensors. Does not refresh low-precision copies.
@@ -51,9 +53,6 @@ class PreparedImport {
     Tensor to;
     bool is_filter = false;
   };
-  struct Target;
-  static PreparedImport match(const std::vector<Target>& targets, const std::vector<NamedTensor>& tensors,
-                              const std::string& source);
   std::vector<Copy> copies_;
 };
 

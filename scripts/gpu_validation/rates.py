@@ -1,15 +1,11 @@
 """Compares training rates with PyTorch (bench/python/compare.py step), and the time to the first step."""
 
 import functools
-import json
-import pathlib
-import tempfile
 
 from gpu_validation.environment import need_device
 from gpu_validation.losses import need_pytorch
-from gpu_validation.work import Failed, NotHere, last_line
+from gpu_validation.work import NotHere
 
-PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "bench" / "python" / "compare.py"
 EAGER, COMPILED, REDUCED = "eager:channels_last", "max-autotune:channels_last", "reduce-overhead:channels_last"
 
 
@@ -37,18 +33,6 @@ CASES = (
          compiled=1.2),
     case("lenet_128", ("--model", "lenet", "--batch-size", 128, "--precision", "fp32", "--steps", 300), 50),
 )
-
-
-def call(work, flags):
-    with tempfile.TemporaryDirectory() as directory:
-        report = pathlib.Path(directory) / "figures.json"
-        done = work.run([
-            work.python, PROGRAM, "step", "--convoy", work.programs / "convoy-train", "--device", "cuda", "--json",
-            report, *flags
-        ])
-        if done.returncode != 0:
-            raise Failed(last_line(done.stderr))
-        return json.loads(report.read_text())
 
 
 def goal_rows(goals, figures):
@@ -83,7 +67,7 @@ def run_case(chosen, work):
     else:
         need_pytorch(work)
         flags += ["--sides", f"{EAGER},{REDUCED},{COMPILED}"]
-    figures = call(work, [*flags, "--time-limit", int(work.left() - 3)])
+    figures = work.compare("step", [*flags, "--time-limit", int(work.left() - 3)])
     work.found = figures
     work.left_out += [f"{side}: {why}" for side, why in figures["left_out"].items()]
     figures["goals"] = goal_rows(chosen["goals"], figures)
@@ -95,7 +79,7 @@ def run_cold_start(work):
     flags = ["--model", "resnet18", "--batch-size", 128, "--precision", "bf16", "--rounds", 3, "--cold-start"]
     if work.quick:
         raise NotHere("PyTorch cannot use emulated GPUs")
-    figures = call(work, flags)
+    figures = work.compare("step", flags)
     figures["goals"] = [[
         "of PyTorch's seconds to the end of the first step", figures["ratio"], 0.25, figures["ratio"] <= 0.25
     ]]

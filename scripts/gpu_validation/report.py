@@ -1,15 +1,13 @@
 """Formats the JSON file of a validation as Markdown."""
 
-import re
+from gpu_validation import work  # noqa: F401, puts bench/python on the path
+from comparisons import harness
 
-
-def one_line(text, max_length=300):
-    return re.sub(r"\s+", " ", str(text))[:max_length].replace("|", "\\|")
+MAX_CELL = 300  # characters
 
 
 def table(head, rows):
-    return ["", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)] + [
-        "| " + " | ".join(one_line(cell) for cell in row) + " |" for row in rows]
+    return ["", *harness.table(head, [[str(cell)[:MAX_CELL] for cell in row] for row in rows])]
 
 
 def number(value, digits=2):

@@ -1,18 +1,13 @@
 """Trains speedrun by the speed recipe with many seeds, alternating with PyTorch (bench/python/compare.py speedrun)."""
 
-import json
 import os
 import pathlib
-import sys
 import tempfile
 
 from gpu_validation.environment import need_device
 from gpu_validation.losses import need_pytorch
-from gpu_validation.work import Failed, NotHere, last_line
-
-BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench" / "python"
-sys.path.insert(0, str(BENCH))
-import generated_images  # noqa: E402
+from gpu_validation.work import NotHere
+import generated_images  # of bench/python, which work.py has put on the path
 
 SEEDS = 50
 BLOCK = 25  # trainings of a side in one process, as the record's script makes them
@@ -60,11 +55,5 @@ def flags_for(work, directory):
 def run(work):
     need_device(work)
     with tempfile.TemporaryDirectory() as directory:
-        report = pathlib.Path(directory) / "figures.json"
-        done = work.run([work.python, BENCH / "compare.py", "speedrun", "--convoy", work.programs / "convoy-train",
-                         "--device", "cuda", "--json", report, "--time-limit", int(work.left() - 3),
-                         *flags_for(work, directory)])
-        if done.returncode != 0:
-            raise Failed(last_line(done.stderr))
-        figures = json.loads(report.read_text())
+        figures = work.compare("speedrun", ["--time-limit", int(work.left() - 3), *flags_for(work, directory)])
     work.found = {**figures, "goals": goal_rows(figures["sides"])}

@@ -3,14 +3,12 @@
 import dataclasses
 import json
 import pathlib
-import sys
 import tempfile
 
 from gpu_validation.environment import need_device
 from gpu_validation.work import Failed, last_line
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "python"))
-import generated_images  # noqa: E402
+import generated_images  # of bench/python, which work.py has put on the path
 
 # Unit roundoff of the factors. There are a few roundings between image and loss, which five steps amplify.
 ROUNDOFF = {"tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}

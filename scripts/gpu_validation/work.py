@@ -2,11 +2,18 @@
 
 import concurrent.futures
 import contextlib
+import json
 import os
 import pathlib
 import signal
 import subprocess
+import sys
+import tempfile
 import time
+
+BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench" / "python"
+sys.path.insert(0, str(BENCH))
+from comparisons.harness import last_line  # noqa: E402
 
 
 class Failed(Exception):
@@ -15,11 +22,6 @@ class Failed(Exception):
 
 class NotHere(Exception):
     """A reason why a stage cannot run on this machine, in one line. It is not an error of Convoy."""
-
-
-def last_line(text):
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else "no output"
 
 
 class Work:
@@ -61,6 +63,16 @@ class Work:
             process.stdout.close()
             process.stderr.close()
         return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def compare(self, name, flags):
+        """Returns the results of a subcommand of bench/python/compare.py on the GPU. Raises Failed if it fails."""
+        with tempfile.TemporaryDirectory() as directory:
+            report = pathlib.Path(directory) / "figures.json"
+            done = self.run([self.python, BENCH / "compare.py", name, "--convoy", self.programs / "convoy-train",
+                             "--device", "cuda", "--json", report, *flags])
+            if done.returncode != 0:
+                raise Failed(last_line(done.stderr))
+            return json.loads(report.read_text())
 
     def max_concurrent(self, limit):
         """Returns how many processes may share the processor and the GPU if only correctness matters."""

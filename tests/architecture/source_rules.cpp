@@ -99,11 +99,8 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"bench/counted", {"kernels", "tests/cuda_emulator/vendor"}},
     {"bench/kernels",
      {"bench/counted", "apps/common", "kernels/cuda/implicit_gemm", "tests/testing/op_cases"}},
-    {"bench/common", {"apps/common"}},
-    {"bench/step", {"bench/common", "bench/counted", "apps/train/report"}},
-    {"bench/layers", {"bench/common", "apps/train"}},
-    {"bench/loader", {"bench/common", "apps/train/report"}},
-    {"bench/overhead", {"bench/common"}},
+    {"bench/programs", {"apps/train/report"}},
+    {"bench/step", {"bench/programs", "bench/counted"}},
     {"tests/testing/source_tree", {}},
     {"tests/testing/support",
      {"tests/testing/source_tree", "engine/io", "comm/cluster/hierarchical", "comm/cluster/store",
@@ -156,8 +153,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/faults", {"engine/io", "tests/testing/support"}},
     {"tests/package/all_libraries", {}},
     {"tests/package/engine_only", {}},
-    {"tests/bench",
-     {"bench/collectives", "bench/kernels", "bench/layers", "bench/loader", "bench/overhead", "tests/apps"}},
+    {"tests/bench", {"bench/collectives", "bench/kernels", "bench/step", "tests/apps"}},
 };
 
 // Outside kernels/base and kernels/runtime: sources that differ between versions of a library, or between processors.

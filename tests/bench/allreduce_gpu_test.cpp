@@ -13,20 +13,13 @@ using ::testing::HasSubstr;
 
 Arguments arguments(const Arguments& more) {
   Arguments all = {program("convoy-bench-allreduce"),
-                   "-b",
-                   "4",
-                   "-e",
-                   "4K",
-                   "-f",
-                   "32",
-                   "-n",
-                   "2",
-                   "-w",
-                   "1",
-                   "--threads",
-                   "1",
-                   "--collective",
-                   "all_reduce,reduce_scatter,all_gather,broadcast"};
+                   "-b4",
+                   "-e4K",
+                   "-f32",
+                   "-n2",
+                   "-w1",
+                   "--threads=1",
+                   "--collective=all_reduce,reduce_scatter,all_gather,broadcast"};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }

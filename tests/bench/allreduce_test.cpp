@@ -23,17 +23,8 @@ class Allreduce : public ::testing::Test {
  protected:
   /// Returns a command line for few collectives on the CPU, followed by `more`.
   Arguments arguments(const Arguments& more = {}) const {
-    Arguments all = {program("convoy-bench-allreduce"),
-                     "-n",
-                     "3",
-                     "-w",
-                     "1",
-                     "--device",
-                     "cpu",
-                     "--threads",
-                     "1",
-                     "--comm-timeout",
-                     "60"};
+    Arguments all = {
+        program("convoy-bench-allreduce"), "-n3", "-w1", "--device=cpu", "--threads=1", "--comm-timeout=60"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -195,7 +186,7 @@ TEST_F(Allreduce, RanksWithDifferentFlagsExitWithAnError) {
 
 TEST_F(Allreduce, NamesTheMissingRankAfterATimeout) {
   Arguments lonely = arguments({});
-  lonely.back() = "1";  // second
+  lonely.back() = "--comm-timeout=1";  // second
   const ProcessResult result = run_program(lonely, {.environment = rank_environment(0, 2, free_port())});
   EXPECT_EQ(result.exit_code, 4) << result.out;
   EXPECT_THAT(result.err, HasSubstr("rank 1"));

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
@@ -26,15 +28,24 @@ constexpr Collective kAll[] = {Collective::all_reduce, Collective::reduce_scatte
                                Collective::broadcast};
 constexpr DType kTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i32};
 
-CollectivePlan plan_of(std::vector<const char*> flags) {
+std::vector<std::string> words_of(const std::string& line) {
+  std::istringstream in(line);
+  return {std::istream_iterator<std::string>(in), std::istream_iterator<std::string>()};
+}
+
+/// Returns the plan of a command line of words, where '' is an empty one.
+CollectivePlan plan_of(const std::string& flags) {
+  std::vector<std::string> words = words_of("convoy-bench-allreduce " + flags);
+  std::replace(words.begin(), words.end(), std::string("''"), std::string());
+  std::vector<const char*> arguments;
+  for (const std::string& word : words) arguments.push_back(word.c_str());
   CollectiveOptions options;
   CommandLine line = collective_command_line(options);
-  flags.insert(flags.begin(), "convoy-bench-allreduce");
-  line.parse(static_cast<int>(flags.size()), flags.data());
+  line.parse(static_cast<int>(arguments.size()), arguments.data());
   return make_plan(options, line);
 }
 
-std::string refusal_of(const std::vector<const char*>& flags) {
+std::string refusal_of(const std::string& flags) {
   return message_of<UsageError>([&] { plan_of(flags); });
 }
 
@@ -58,7 +69,7 @@ TEST(CollectiveSizes, IncreaseByStepOrFactor) {
 }
 
 TEST(CollectiveFlags, HaveTheDefaultsOfNcclTests) {
-  const CollectivePlan plan = plan_of({});
+  const CollectivePlan plan = plan_of("");
   EXPECT_THAT(plan.sizes, ElementsAre(32 << 20));
   EXPECT_THAT(plan.collectives, ElementsAre(Collective::all_reduce));
   EXPECT_THAT(plan.dtypes, ElementsAre(DType::f32));
@@ -73,29 +84,8 @@ TEST(CollectiveFlags, HaveTheDefaultsOfNcclTests) {
 }
 
 TEST(CollectiveFlags, HaveShortNames) {
-  const CollectivePlan plan = plan_of({"-b",
-                                       "8",
-                                       "-e4K",
-                                       "-f",
-                                       "8",
-                                       "-n",
-                                       "3",
-                                       "-w",
-                                       "0",
-                                       "-c",
-                                       "2",
-                                       "-o",
-                                       "sum",
-                                       "-d",
-                                       "bfloat16",
-                                       "-r",
-                                       "all",
-                                       "-a",
-                                       "3",
-                                       "-z",
-                                       "1",
-                                       "--collective",
-                                       "broadcast,all_gather"});
+  const CollectivePlan plan = plan_of(
+      "-b 8 -e4K -f 8 -n 3 -w 0 -c 2 -o sum -d bfloat16 -r all -a 3 -z 1 --collective broadcast,all_gather");
   EXPECT_THAT(plan.sizes, ElementsAre(8, 64, 512, 4096));
   EXPECT_TRUE(plan.is_factor);
   EXPECT_EQ(plan.step, 8);
@@ -107,40 +97,38 @@ TEST(CollectiveFlags, HaveShortNames) {
   EXPECT_EQ(plan.over_ranks, OverRanks::maximum);
   EXPECT_EQ(plan.blocking, Blocking::with_barrier);
   EXPECT_THAT(plan.collectives, ElementsAre(Collective::broadcast, Collective::all_gather));
-  EXPECT_THAT(plan_of({"-b", "1K", "-e", "3K", "-i", "1K"}).sizes, ElementsAre(1024, 2048, 3072));
-  EXPECT_EQ(plan_of({"-d", "all"}).dtypes.size(), 5U);
-  EXPECT_EQ(plan_of({"--beside-mpi", "--rounds", "7", "-d", "double"}).mpi_rounds, 7);
+  EXPECT_THAT(plan_of("-b 1K -e 3K -i 1K").sizes, ElementsAre(1024, 2048, 3072));
+  EXPECT_EQ(plan_of("-d all").dtypes.size(), 5U);
+  EXPECT_EQ(plan_of("--beside-mpi --rounds 7 -d double").mpi_rounds, 7);
 }
 
 TEST(CollectiveFlags, RejectInvalidValuesAndCombinations) {
-  EXPECT_THAT(refusal_of({"-o", "max"}), HasSubstr("--op: found 'max', expected sum"));
-  EXPECT_THAT(refusal_of({"-d", "fp32"}), HasSubstr("--datatype: found 'fp32', expected float, half"));
-  EXPECT_THAT(refusal_of({"-b", "64M"}), HasSubstr("--minbytes 64M: more than --maxbytes 32M"));
-  EXPECT_THAT(refusal_of({"-f", "2", "-i", "8"}), HasSubstr("--stepfactor 2: found --stepbytes 8 too"));
-  EXPECT_THAT(refusal_of({"-f", "1"}), HasSubstr("--stepfactor: found 1, expected at least 2"));
-  EXPECT_THAT(refusal_of({"-b", "1", "-e", "1G", "-i", "1"}),
-              HasSubstr("--stepbytes 1: found 1073741824 sizes"));
-  EXPECT_THAT(refusal_of({"-n", "0"}), HasSubstr("--iters: found 0"));
-  EXPECT_THAT(refusal_of({"-a", "4"}), HasSubstr("--average: found '4'"));
-  EXPECT_THAT(refusal_of({"-z", "3"}), HasSubstr("--blocking: found '3'"));
-  EXPECT_THAT(refusal_of({"-r", "1"}), HasSubstr("--root 1: only broadcast has a root"));
-  EXPECT_THAT(refusal_of({"-r", "-1", "--collective", "broadcast"}), HasSubstr("--root"));
-  EXPECT_THAT(refusal_of({"-r", "x", "--collective", "broadcast"}), HasSubstr("--root: found 'x'"));
-  EXPECT_THAT(refusal_of({"--collective", "all_reduc"}), HasSubstr("did you mean 'all_reduce'?"));
-  EXPECT_THAT(refusal_of({"--collective", "broadcast,broadcast"}), HasSubstr("found broadcast twice"));
-  EXPECT_THAT(refusal_of({"--collective", ""}), HasSubstr("--collective: found no name"));
-  EXPECT_THAT(refusal_of({"--rounds", "3"}), HasSubstr("--rounds 3: requires --beside-mpi"));
-  EXPECT_THAT(refusal_of({"-m", "2"}), HasSubstr("-m: unknown flag"));
-  EXPECT_THAT(refusal_of({"-minbytes", "8"}), HasSubstr("did you mean '--minbytes'?"));
+  EXPECT_THAT(refusal_of("-o max"), HasSubstr("--op: found 'max', expected sum"));
+  EXPECT_THAT(refusal_of("-d fp32"), HasSubstr("--datatype: found 'fp32', expected float, half"));
+  EXPECT_THAT(refusal_of("-b 64M"), HasSubstr("--minbytes 64M: more than --maxbytes 32M"));
+  EXPECT_THAT(refusal_of("-f 2 -i 8"), HasSubstr("--stepfactor 2: found --stepbytes 8 too"));
+  EXPECT_THAT(refusal_of("-f 1"), HasSubstr("--stepfactor: found 1, expected at least 2"));
+  EXPECT_THAT(refusal_of("-b 1 -e 1G -i 1"), HasSubstr("--stepbytes 1: found 1073741824 sizes"));
+  EXPECT_THAT(refusal_of("-n 0"), HasSubstr("--iters: found 0"));
+  EXPECT_THAT(refusal_of("-a 4"), HasSubstr("--average: found '4'"));
+  EXPECT_THAT(refusal_of("-z 3"), HasSubstr("--blocking: found '3'"));
+  EXPECT_THAT(refusal_of("-r 1"), HasSubstr("--root 1: only broadcast has a root"));
+  EXPECT_THAT(refusal_of("-r -1 --collective broadcast"), HasSubstr("--root"));
+  EXPECT_THAT(refusal_of("-r x --collective broadcast"), HasSubstr("--root: found 'x'"));
+  EXPECT_THAT(refusal_of("--collective all_reduc"), HasSubstr("did you mean 'all_reduce'?"));
+  EXPECT_THAT(refusal_of("--collective broadcast,broadcast"), HasSubstr("found broadcast twice"));
+  EXPECT_THAT(refusal_of("--collective ''"), HasSubstr("--collective: found no name"));
+  EXPECT_THAT(refusal_of("--rounds 3"), HasSubstr("--rounds 3: requires --beside-mpi"));
+  EXPECT_THAT(refusal_of("-m 2"), HasSubstr("-m: unknown flag"));
+  EXPECT_THAT(refusal_of("-minbytes 8"), HasSubstr("did you mean '--minbytes'?"));
 }
 
 TEST(CollectiveFlags, RootMustBeARank) {
-  const CollectivePlan third = plan_of({"-r", "2", "-b", "8", "-e", "8", "--collective", "broadcast"});
+  const CollectivePlan third = plan_of("-r 2 -b 8 -e 8 --collective broadcast");
   EXPECT_EQ(cases_of(third, Collective::broadcast, 3).front().root, 2);
   EXPECT_THAT(message_of<UsageError>([&] { cases_of(third, Collective::broadcast, 2); }),
               HasSubstr("--root: found 2, expected a rank below the world size of 2"));
-  const CollectivePlan all =
-      plan_of({"-r", "all", "-b", "8", "-e", "16", "-f", "2", "--collective", "broadcast"});
+  const CollectivePlan all = plan_of("-r all -b 8 -e 16 -f 2 --collective broadcast");
   std::vector<int> roots;
   for (const Case& one : cases_of(all, Collective::broadcast, 3)) roots.push_back(one.root);
   EXPECT_THAT(roots, ElementsAre(0, 0, 1, 1, 2, 2));
@@ -358,13 +346,6 @@ TEST(CollectiveBench, IsCorrectOnThreadCommunicators) {
               << "ranks have the same results";
       }
   }
-}
-
-std::vector<std::string> words_of(const std::string& line) {
-  std::istringstream in(line);
-  std::vector<std::string> words;
-  for (std::string word; in >> word;) words.push_back(word);
-  return words;
 }
 
 RowResult sample_row() {

@@ -1,52 +1,34 @@
 // Tests of convoy-bench-overhead. Times are not tested.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <regex>
-#include <string>
-#include <vector>
 
-#include "bench/overhead/overhead.h"
+#include "tests/bench/bench_programs.h"
 #include "tests/testing/source_tree/source_path.h"
-#include "tests/testing/support/process.h"
-#include "tests/testing/support/temp_directory.h"
 
 namespace convoy::testing {
 namespace {
 
-using ::testing::HasSubstr;
-using Json = nlohmann::ordered_json;
+class Overheads : public BenchProgram {
+ protected:
+  Overheads() : BenchProgram("convoy-bench-overhead", {"--rounds=1", "--seconds=0.0001"}) {}
+};
 
-std::string read_text(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-TEST(Overheads, HaveTheCasesOfPyTorch) {
-  const std::string script = read_text(source_path("bench/python/pytorch_overhead.py"));
+TEST_F(Overheads, HaveTheCasesOfPyTorch) {
+  std::string out;
+  const Json figures = measure({}, {}, &out);
+  EXPECT_THAT(out, ::testing::HasSubstr("forward and backward"));
+  std::ifstream in(source_path("bench/python/pytorch_overhead.py"));
+  const std::string script{std::istreambuf_iterator<char>(in), {}};
   const std::regex row("\n    \"([a-z0-9_]+)\": \\(");
   std::vector<std::string> expected, found;
   for (std::sregex_iterator at(script.begin(), script.end(), row), end; at != end; ++at)
     expected.push_back((*at)[1]);
-  for (const bench::Overhead& each : bench::measure_overheads(1, 1e-5)) found.push_back(each.name);
+  for (const auto& [name, times] : figures.items()) {
+    found.push_back(name);
+    for (const char* mode : {"inference_ns", "recorded_ns", "training_ns"})
+      EXPECT_GT(times.at(mode).get<double>(), 0) << name;
+  }
   EXPECT_EQ(found, expected);
-}
-
-TEST(Overheads, AreWrittenAsJson) {
-  const TempDirectory directory;
-  const std::string file = (directory.path() / "figures.json").string();
-  const auto program =
-      std::filesystem::read_symlink("/proc/self/exe").parent_path() / "convoy-bench-overhead";
-  const ProcessResult run =
-      run_program({program.string(), "--rounds", "1", "--seconds", "0.0001", "--json", file});
-  ASSERT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_THAT(run.out, HasSubstr("forward and backward"));
-  const Json figures = Json::parse(read_text(file));
-  for (const char* mode : {"inference_ns", "recorded_ns", "training_ns"})
-    EXPECT_GT(figures.at("relu").at(mode).get<double>(), 0);
   // A backward pass has an operation of its own for each operation of the forward pass.
   EXPECT_GT(figures.at("ten_relus").at("training_ns"), figures.at("relu").at("training_ns"));
 }

@@ -1,59 +1,21 @@
 // Tests of convoy-bench-step: output and rejected flags, at small sizes. Times are not tested.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
-
-#include "bench/common/results.h"
-#include "tests/testing/support/process.h"
-#include "tests/testing/support/temp_directory.h"
+#include "bench/programs/results.h"
+#include "tests/bench/bench_programs.h"
 
 namespace convoy::testing {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using Json = nlohmann::ordered_json;
-using Arguments = std::vector<std::string>;
 
-class Step : public ::testing::Test {
+class Step : public BenchProgram {
  protected:
-  ProcessResult run(const Arguments& more, const ProcessOptions& options = {}) const {
-    Arguments arguments = {
-        std::filesystem::read_symlink("/proc/self/exe").parent_path() / "convoy-bench-step",
-        "--model",
-        "lenet",
-        "--batch-size",
-        "4",
-        "--device",
-        "cpu"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run_program(arguments, options);
-  }
+  Step() : BenchProgram("convoy-bench-step", {"--model=lenet", "--batch-size=4", "--device=cpu"}) {}
+
   Json measure(Arguments more, const ProcessOptions& options = {}) const {
-    more.insert(more.end(),
-                {"--threads", "1", "--steps", "2", "--rounds", "3", "--warmup", "1", "--json", json()});
-    const ProcessResult result = run(more, options);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return read(json());
+    more.insert(more.end(), {"--threads=1", "--steps=2", "--rounds=3", "--warmup=1"});
+    return BenchProgram::measure(more, options);
   }
-  static Json read(const std::string& file) {
-    std::ifstream in(file);
-    return Json::parse(in);
-  }
-  std::string json() const { return directory.path() / "figures.json"; }
-  void expect_refusal(const Arguments& arguments, const std::string& what) const {
-    const ProcessResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 2) << result.err;
-    EXPECT_THAT(result.err, AllOf(StartsWith("convoy-bench-step: error: "), HasSubstr(what)));
-    EXPECT_EQ(result.out, "");
-  }
-  TempDirectory directory;
 };
 
 void expect_spread(const Json& spread) {

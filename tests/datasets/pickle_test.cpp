@@ -245,6 +245,7 @@ TEST(Pickle, OperandsOfOtherTypesAreRefused) {
                                    "a.")),
               HasSubstr("neither a number nor a text"));
   EXPECT_THAT(refusal(after_header("}q\x01U\x01kh\x01s.")), HasSubstr("a nested dictionary"));
+  EXPECT_THAT(refusal(after_header("}\x85.")), HasSubstr("a dictionary in a tuple"));
   EXPECT_THAT(refusal(after_header("K\x01" + std::string(100000, '\x85') + ".")), HasSubstr("nested 5 deep"));
   EXPECT_THAT(refusal(after_header(std::string(300000, 'N') + ".")), HasSubstr("more than 200000 opcodes"));
 }

@@ -1,12 +1,14 @@
-#include "bench/layers/layer_share.h"
-
-#include <algorithm>
+// convoy-bench-layers: measures convolutions and batch norms in isolation, relative to a whole training step.
 #include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "bench/common/results.h"
+#include "bench/programs/results.h"
+#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/common/compute.h"
+#include "convoy/apps/common/precision.h"
+#include "convoy/apps/common/run_main.h"
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/engine/optim/optimizer.h"
@@ -18,6 +20,39 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
+
+/// The network and batch of a step.
+struct StepChoice {
+  std::string model = "resnet18";
+  std::int64_t batch = 128;
+  std::int64_t image_size = 32;
+};
+
+/// A convolution and the batch norm that follows it.
+struct LayerPair {
+  std::string name;  // the convolution's: "layer2.0.conv1"
+  std::string type;  // "Conv2d 64 -> 128, 3x3 stride 2 padding 1"
+  nn::Module* convolution = nullptr;
+  nn::Module* norm = nullptr;
+  Shape input, output;        // including the batch dimension
+  bool takes_images = false;  // the gradient of the input is not computed
+};
+
+/// The times per round, in milliseconds: of each pair (forward and backward with all gradients) and of a
+/// whole step.
+struct LayerShare {
+  std::vector<LayerPair> pairs;
+  std::vector<std::vector<double>> pair_ms;  // [rounds, pairs]
+  std::vector<double> step_ms;               // [rounds]
+
+  /// Returns the sum of the pairs' times divided by the time of the step, per round.
+  std::vector<double> shares() const {
+    std::vector<double> shares;
+    for (std::size_t round = 0; round < step_ms.size(); ++round)
+      shares.push_back(std::accumulate(pair_ms[round].begin(), pair_ms[round].end(), 0.0) / step_ms[round]);
+    return shares;
+  }
+};
 
 double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
@@ -88,8 +123,8 @@ std::vector<double> column(const std::vector<std::vector<double>>& rows, std::si
   return values;
 }
 
-}  // namespace
-
+/// Returns all pairs in the order of execution; `model` must outlive them. Throws UsageError if the network
+/// has no convolution, or one that is not followed by a batch norm.
 std::vector<LayerPair> layer_pairs(const models::Model& model, std::int64_t batch) {
   const Shape image = model.input();
   std::vector<nn::LayerSummary> rows;
@@ -118,13 +153,8 @@ std::vector<LayerPair> layer_pairs(const models::Model& model, std::int64_t batc
   return pairs;
 }
 
-std::vector<double> LayerShare::shares() const {
-  std::vector<double> shares;
-  for (std::size_t round = 0; round < step_ms.size(); ++round)
-    shares.push_back(std::accumulate(pair_ms[round].begin(), pair_ms[round].end(), 0.0) / step_ms[round]);
-  return shares;
-}
-
+/// Measures the pairs and the step in alternation, after `warmup` rounds that do not count. The step is forward,
+/// backward and SGD with momentum on a batch of constant images. `device` must be a CPU.
 LayerShare measure_layers(const StepChoice& choice, int rounds, int warmup, const DeviceContext& device) {
   const models::Model model =
       models::make(choice.model, {.input = {choice.image_size, choice.image_size, 3}, .device = device});
@@ -148,6 +178,8 @@ Json to_json(const LayerShare& share) {
   for (std::size_t i = 0; i < share.pairs.size(); ++i)
     pairs.push_back({{"name", share.pairs[i].name},
                      {"type", share.pairs[i].type},
+                     {"input", share.pairs[i].input.text()},
+                     {"output", share.pairs[i].output.text()},
                      {"ms", to_json(spread_of(column(share.pair_ms, i)))}});
   return {{"step_ms", to_json(spread_of(share.step_ms))},
           {"share", to_json(spread_of(share.shares()))},
@@ -166,4 +198,44 @@ void print(const LayerShare& share) {
       spread_of(share.step_ms).median, 100 * fraction.median, 100 * fraction.lowest, 100 * fraction.highest);
 }
 
+int run(int argc, char** argv) {
+  ComputeOptions compute{.device = "cpu"};
+  StepChoice choice;
+  std::int64_t rounds = 5, warmup = 2;
+  std::string json;
+  CommandLine line("convoy-bench-layers",
+                   "Compares the time of a network's convolutions and batch norms, one by one, with whole "
+                   "training steps on the CPU.");
+  line.group("Step");
+  line.add("model", &choice.model, "Network", {.value = "NAME", .choices = models::names()});
+  line.add("batch-size", &choice.batch, "Batch size (images)", {.value = "N", .minimum = 1, .maximum = 1e6});
+  line.add("image-size", &choice.image_size, "Image size (pixels per side)",
+           {.value = "PIXELS", .minimum = 8, .maximum = 4096});
+  add_compute_flags(line, compute);
+  line.group("Measurement");
+  line.add("rounds", &rounds, "Measured rounds; results are the median, minimum and maximum",
+           {.value = "N", .minimum = 1, .maximum = 1e4});
+  line.add("warmup", &warmup, "Warmup rounds", {.value = "N", .minimum = 0, .maximum = 1e4});
+  line.add("json", &json, "Result file (JSON)", {.value = "FILE"});
+  if (!line.parse(argc, argv)) return 0;
+  check(compute.device == "cpu", "--device: found {}, expected cpu", compute.device);
+  check_writable(json);
+  const DeviceContext device = open_device(compute, parse_precision("fp32"));
+  warn_if_busy("convoy-bench-layers");
+  const LayerShare share = measure_layers(choice, static_cast<int>(rounds), static_cast<int>(warmup), device);
+  print(share);
+  Json report = {{"model", choice.model},
+                 {"batch_size", choice.batch},
+                 {"image_size", choice.image_size},
+                 {"threads", compute.threads}};
+  report.update(to_json(share));
+  write_json(json, report);
+  return 0;
+}
+
+}  // namespace
 }  // namespace convoy::bench
+
+int main(int argc, char** argv) {
+  return convoy::run_main("convoy-bench-layers", [&] { return convoy::bench::run(argc, argv); });
+}

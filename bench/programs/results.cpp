@@ -1,4 +1,4 @@
-#include "bench/common/results.h"
+#include "bench/programs/results.h"
 
 #include <algorithm>
 #include <fstream>

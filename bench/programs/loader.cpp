@@ -1,0 +1,216 @@
+// convoy-bench-loader: measures reading image files and making batches, without a training.
+#include <sys/resource.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "bench/programs/results.h"
+#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/common/data_source.h"
+#include "convoy/apps/common/machine.h"
+#include "convoy/apps/common/run_main.h"
+#include "convoy/apps/common/text.h"
+#include "convoy/apps/train/augmentation/augmentation_options.h"
+#include "convoy/datasets/loader/loader.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/version.h"
+
+namespace convoy::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// The flags of convoy-bench-loader.
+struct LoaderBenchOptions {
+  DataOptions data;
+  std::int64_t batch_size = 128;
+  std::string augment = "crop=4,flip";
+  AugmentationOptions augmentation;
+  std::int64_t epochs = 3;
+  std::int64_t seed = 1;
+  std::string json;  // file
+};
+
+/// A number of images and the time that they took.
+struct LoaderTime {
+  std::int64_t images = 0;
+  double seconds = 0;       // wall time
+  double core_seconds = 0;  // user and system time of the process, over all cores
+};
+
+/// The results of the benchmark.
+struct LoaderFigures {
+  std::string note;                 // description of the data set
+  std::vector<std::int64_t> image;  // [H, W, C]
+  std::string transform;
+  /// Opening, decoding and resizing of all training and test files, which a training does once.
+  LoaderTime reading;
+  /// Making batches of the training images from memory, per epoch.
+  std::vector<LoaderTime> epochs;
+
+  /// Returns the cost of a first epoch: the share of `reading` that belongs to the training images, plus the
+  /// first of `epochs`.
+  LoaderTime first_epoch() const {
+    const LoaderTime& first = epochs.front();
+    const double fraction = static_cast<double>(first.images) / static_cast<double>(reading.images);
+    return {.images = first.images,
+            .seconds = fraction * reading.seconds + first.seconds,
+            .core_seconds = fraction * reading.core_seconds + first.core_seconds};
+  }
+};
+
+double core_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+/// Measures wall time and CPU time since its construction.
+class Watch {
+ public:
+  LoaderTime stop(std::int64_t images) const {
+    return {.images = images,
+            .seconds = std::chrono::duration<double>(Clock::now() - begin_).count(),
+            .core_seconds = core_seconds() - core_begin_};
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin_ = Clock::now();
+  double core_begin_ = core_seconds();
+};
+
+LoaderTime run_epoch(data::DataLoader& loader, std::int64_t images) {
+  const Watch watch;
+  std::int64_t found = 0;
+  for (std::vector<data::Batch> step = loader.next_step(); !step.empty(); step = loader.next_step())
+    for (const data::Batch& batch : step) found += batch.images.size(0);
+  check(found == images, "an epoch: found {} images, expected {}", found, images);
+  return watch.stop(images);
+}
+
+Spread rates_of(const std::vector<LoaderTime>& times, double LoaderTime::*seconds) {
+  std::vector<double> rates;
+  for (const LoaderTime& time : times) rates.push_back(static_cast<double>(time.images) / time.*seconds);
+  return spread_of(rates);
+}
+
+/// Requests every batch of every epoch and discards it. Throws DataError if the data set cannot be read.
+LoaderFigures measure_loader(const LoaderBenchOptions& options) {
+  const DataLocation location = locate_data(options.data);
+  const auto seed = static_cast<std::uint64_t>(options.seed);
+  const Watch watch;
+  const data::DataSet data = read_data(location, options.data, seed);
+  data::TransformSpec transform =
+      data::make_transform(options.augment, data::channel_statistics(data.train), {.natural_images = true});
+  apply_augmentation(options.augmentation, transform);
+  LoaderFigures figures{.note = data.note,
+                        .image = {},
+                        .transform = transform.describe(),
+                        .reading = watch.stop(data.train.size() + data.test.size()),
+                        .epochs = {}};
+  const Shape shape = data.image_shape();
+  for (int i = 0; i < shape.rank(); ++i) figures.image.push_back(shape[i]);
+  data::DataLoader loader(data.train, {.global_batch = options.batch_size,
+                                       .seed = seed,
+                                       .transform = transform,
+                                       .workers = static_cast<int>(options.data.workers),
+                                       .max_epochs = options.epochs});
+  for (std::int64_t epoch = 0; epoch < options.epochs; ++epoch)
+    figures.epochs.push_back(run_epoch(loader, data.train.size()));
+  return figures;
+}
+
+Json to_json(const LoaderTime& time) {
+  const auto images = static_cast<double>(time.images);
+  return {{"images", time.images},
+          {"seconds", time.seconds},
+          {"core_seconds", time.core_seconds},
+          {"images_per_second", images / time.seconds},
+          {"images_per_core_second", images / time.core_seconds}};
+}
+
+Json to_json(const LoaderFigures& figures) {
+  Json epochs = Json::array();
+  for (const LoaderTime& time : figures.epochs) epochs.push_back(to_json(time));
+  return {{"data", figures.note},
+          {"image", figures.image},
+          {"transform", figures.transform},
+          {"reading", to_json(figures.reading)},
+          {"first_epoch", to_json(figures.first_epoch())},
+          {"images_per_second", to_json(rates_of(figures.epochs, &LoaderTime::seconds))},
+          {"images_per_core_second", to_json(rates_of(figures.epochs, &LoaderTime::core_seconds))},
+          {"epochs", epochs}};
+}
+
+CommandLine loader_command_line(LoaderBenchOptions& options) {
+  CommandLine line(
+      "convoy-bench-loader",
+      "Measures the data loader: images per second, and per second of one core, for reading files "
+      "into memory and for making batches from memory.");
+  add_data_flags(line, options.data);
+  line.add("augment", &options.augment, "Augmentation, as in convoy-train", {.value = "LIST"});
+  add_augmentation_flags(line, options.augmentation);
+  line.add("batch-size", &options.batch_size, "Batch size (images)",
+           {.value = "N", .minimum = 1, .maximum = 1 << 20});
+  line.add("seed", &options.seed, "Random seed of shuffling and augmentation",
+           {.value = "N", .minimum = 0, .advanced = true});
+  line.group("Measurement");
+  line.add("epochs", &options.epochs, "Measured epochs", {.value = "N", .minimum = 1, .maximum = 1e4});
+  line.add("json", &options.json, "Result file (JSON)", {.value = "FILE"});
+  return line;
+}
+
+std::string format_rates(double per_second, double per_core_second) {
+  return fmt::format("{:.0f} images/s; {:.0f} images per core-second", per_second, per_core_second);
+}
+
+void print_report(const Json& report) {
+  const auto rates = [&](const char* part) {
+    const Json& time = report[part];
+    return format_rates(time["images_per_second"].get<double>(),
+                        time["images_per_core_second"].get<double>());
+  };
+  const Json& machine = report["machine"];
+  print_table(
+      {{"data", report["data"].get<std::string>()},
+       {"transform", report["transform"].get<std::string>()},
+       {"batches", fmt::format("{} images each, {} workers", report["batch_size"].get<std::int64_t>(),
+                               report["workers"].get<std::int64_t>())},
+       {"machine", fmt::format("{}, {} cores, {}", machine["processor"].get<std::string>(),
+                               machine["cores"].get<std::int64_t>(), machine["system"].get<std::string>())},
+       {"reading", rates("reading")},
+       {"first epoch", rates("first_epoch") + ", including reading"},
+       {"each epoch", format_rates(report["images_per_second"]["median"].get<double>(),
+                                   report["images_per_core_second"]["median"].get<double>()) +
+                          ", from memory"}});
+}
+
+int run(int argc, char** argv) {
+  LoaderBenchOptions options;
+  options.data.dataset = "folder";
+  CommandLine line = loader_command_line(options);
+  if (!line.parse(argc, argv)) return 0;
+  check_writable(options.json);
+  warn_if_busy("convoy-bench-loader");
+  const Machine host = this_machine();
+  Json report = {
+      {"version", kVersion},
+      {"machine", {{"processor", host.processor}, {"cores", host.cores.size()}, {"system", host.system}}},
+      {"batch_size", options.batch_size},
+      {"workers", options.data.workers}};
+  report.update(to_json(measure_loader(options)));
+  print_report(report);
+  write_json(options.json, report);
+  return 0;
+}
+
+}  // namespace
+}  // namespace convoy::bench
+
+int main(int argc, char** argv) {
+  return convoy::run_main("convoy-bench-loader", [&] { return convoy::bench::run(argc, argv); });
+}
