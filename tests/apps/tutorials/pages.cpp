@@ -45,7 +45,8 @@ constexpr Exception kExceptions[] = {
     // Building and testing. PageFlags.BuildCommandsNamePresetsAndSettings checks what these commands name.
     {"", "scripts/setup.sh", "installs packages; scripts/test.sh calls it"},
     {"", "scripts/test.sh", "runs this test"},
-    {"", "scripts/lint.sh", "needs clang-format and clang-tidy; scripts/test.sh --all calls it with --checks"},
+    {"", "scripts/lint.sh",
+     "needs clang-format and clang-tidy; scripts/test.sh --all calls it with --checks"},
     {"", "scripts/slowest.py", "reads the report of scripts/test.sh, which calls it"},
     {"", "scripts/fuzz.sh", "searches for minutes; a test runs the same targets", "fuzz_test"},
     {"", "cmake ", "configures, builds or installs; a test installs a build", "package.install"},
