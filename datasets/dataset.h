@@ -25,7 +25,8 @@ struct DataSet {
   std::vector<std::string> classes;  // names in label order
   ImageSet train;                    // the training images
   ImageSet test;                     // the test images
-  /// Training images that were held out for decisions during a training; empty unless a program holds some out.
+  /// Training images that were held out for decisions during a training; empty unless a program holds some
+  /// out.
   ImageSet validation = {};
   std::string note;                   // the origin in one line: "CIFAR-10 (JPEG) from data/cifar10"
   std::vector<std::string> warnings;  // for example one per skipped corrupt image, with its file name
@@ -35,8 +36,8 @@ struct DataSet {
 
   /// Returns the shape [H, W, C] of every image. Throws UsageError if there are no training images.
   Shape image_shape() const;
-  /// Returns the images by which a training compares its checkpoints: the validation images, or the test images if
-  /// there are none.
+  /// Returns the images by which a training compares its checkpoints: the validation images, or the test
+  /// images if there are none.
   const ImageSet& evaluated() const { return validation.size() > 0 ? validation : test; }
 };
 

@@ -1,6 +1,7 @@
 // Data augmentation: makes a training batch from stored images in one pass. Gathers the images, then applies
 // a random crop, flip, cutout, erasing and normalization. Every random choice is a function of (seed, epoch,
-// sample id), so it does not depend on the batch, worker, rank or device. mix_images() mixes two such batches.
+// sample id), so it does not depend on the batch, worker, rank or device. mix_images() mixes two such
+// batches.
 #pragma once
 
 #include <array>
@@ -30,21 +31,23 @@ struct AugmentOptions {
   /// Cutout (DeVries and Taylor, arXiv:1708.04552): the side of a square in pixels that is set to the mean (0
   /// after normalization). Its center is anywhere in the image; 0 means none.
   int cutout = 0;
-  /// Random brightness and contrast of each sample, in percent, from 0 (none) to 100. With x the normalized pixel, the
-  /// output is (x + b) c, where b is uniform in -jitter / 100 … jitter / 100, and c in 1 - jitter / 100 … 1 + jitter / 100.
+  /// Random brightness and contrast of each sample, in percent, from 0 (none) to 100. With x the normalized
+  /// pixel, the output is (x + b) c, where b is uniform in -jitter / 100 … jitter / 100, and c in 1 - jitter
+  /// / 100 … 1 + jitter / 100.
   int jitter = 0;
-  /// Random saturation of each sample, in percent, from 0 (none) to 100: the distances from the gray image are multiplied
-  /// by a uniform factor in 1 - saturation / 100 … 1 + saturation / 100. Needs 3 channels: red, green, blue.
+  /// Random saturation of each sample, in percent, from 0 (none) to 100: the distances from the gray image
+  /// are multiplied by a uniform factor in 1 - saturation / 100 … 1 + saturation / 100. Needs 3 channels:
+  /// red, green, blue.
   int saturation = 0;
-  /// Random hue of each sample: the colors are rotated by a uniform part of the color circle, of at most `hue` percent, 0
-  /// (none) to 50, in either direction. Value and saturation (HSV) remain. Needs 3 channels.
+  /// Random hue of each sample: the colors are rotated by a uniform part of the color circle, of at most
+  /// `hue` percent, 0 (none) to 50, in either direction. Value and saturation (HSV) remain. Needs 3 channels.
   int hue = 0;
-  /// Random erasing (Zhong et al., arXiv:1708.04896): the probability that a random box of a sample is set to the
-  /// mean. The box has 2% to 33% of the area and a ratio of height to width of 0.3 to 3.3, both uniform, and is
-  /// entirely in the image. Images of less than 2 pixels per side are never erased.
+  /// Random erasing (Zhong et al., arXiv:1708.04896): the probability that a random box of a sample is set to
+  /// the mean. The box has 2% to 33% of the area and a ratio of height to width of 0.3 to 3.3, both uniform,
+  /// and is entirely in the image. Images of less than 2 pixels per side are never erased.
   float random_erasing = 0;
-  /// A shift of each sample in addition to the random choices, in pixels. The sum of both must be less than the
-  /// sides of the image.
+  /// A shift of each sample in addition to the random choices, in pixels. The sum of both must be less than
+  /// the sides of the image.
   int down = 0;
   int right = 0;        // as `down`
   bool mirror = false;  // a horizontal flip of each sample, in addition to the random choice
@@ -82,12 +85,13 @@ void augment(CudaStream&, ConstView images, ConstView rows, ConstView ids, const
 /// The numbers of the array `mixing` of mix_images().
 inline constexpr int kMixingNumbers = 6;
 
-// Mixes each image with its partner: images[n, y, x, c] += (partners[n, y, x, c] - images[n, y, x, c]) / divisor for
-// top <= y < bottom and left <= x < right, where a divisor of 1 copies the partner's pixel. This is mixup (Zhang et
-// al., arXiv:1710.09412) with a box of the whole image, and CutMix (Yun et al., arXiv:1905.04899) with a divisor of 1.
-// images and partners are [N, H, W, C] of one floating-point type; f16 and bf16 are computed in f32. mixing is f32
-// [6]: divisor, top, bottom, left, right, and a number for the caller. Every device gives the same bits, because a
-// quotient is added where a product could be contracted to an FMA.
+// Mixes each image with its partner: images[n, y, x, c] += (partners[n, y, x, c] - images[n, y, x, c]) /
+// divisor for top <= y < bottom and left <= x < right, where a divisor of 1 copies the partner's pixel. This
+// is mixup (Zhang et al., arXiv:1710.09412) with a box of the whole image, and CutMix (Yun et al.,
+// arXiv:1905.04899) with a divisor of 1. images and partners are [N, H, W, C] of one floating-point type; f16
+// and bf16 are computed in f32. mixing is f32 [6]: divisor, top, bottom, left, right, and a number for the
+// caller. Every device gives the same bits, because a quotient is added where a product could be contracted
+// to an FMA.
 void mix_images(CpuStream&, ConstView partners, ConstView mixing, View images);
 void mix_images(CudaStream&, ConstView partners, ConstView mixing, View images);
 

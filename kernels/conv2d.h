@@ -1,10 +1,10 @@
 // Two-dimensional convolution (cross-correlation, as usual in deep learning). The shapes are
 // x [N, H, W, I], filter [O, kH, kW, I / G], bias [O] and y [N, oH, oW, O], with
-// oH = (H + 2 padding - kH) / stride + 1, rounded down. G is the number of groups: the first O / G filters see
-// the first I / G channels, and so on; with G = I, the convolution is depthwise. CPU: f32 and bf16 use oneDNN,
-// or algorithms of kernels/cpu/ where they are faster; f64 uses plain loops. CUDA: f32, f16 and bf16 use
-// cuDNN; f64, what cuDNN cannot run, and all types in a build without cuDNN, use plain loops. f16 and bf16
-// accumulate in f32. f32 does not use TF32 unless CudaOptions::tf32 is set.
+// oH = (H + 2 padding - kH) / stride + 1, rounded down. G is the number of groups: the first O / G filters
+// see the first I / G channels, and so on; with G = I, the convolution is depthwise. CPU: f32 and bf16 use
+// oneDNN, or algorithms of kernels/cpu/ where they are faster; f64 uses plain loops. CUDA: f32, f16 and bf16
+// use cuDNN; f64, what cuDNN cannot run, and all types in a build without cuDNN, use plain loops. f16 and
+// bf16 accumulate in f32. f32 does not use TF32 unless CudaOptions::tf32 is set.
 #pragma once
 
 #include "convoy/kernels/base/view.h"
@@ -32,8 +32,8 @@ void conv2d_forward(CpuStream&, ConstView x, ConstView filter, ConstView bias, V
 void conv2d_forward(CudaStream&, ConstView x, ConstView filter, ConstView bias, View y,
                     Conv2dOptions options);
 
-/// Does the same for windows of at most 16 values. Returns false and does nothing for larger windows, over 256
-/// outputs, groups, f64, and arrays not aligned for packs of channels. conv2d_forward() tries it.
+/// Does the same for windows of at most 16 values. Returns false and does nothing for larger windows, over
+/// 256 outputs, groups, f64, and arrays not aligned for packs of channels. conv2d_forward() tries it.
 bool conv2d_forward_direct(CudaStream&, ConstView x, ConstView filter, ConstView bias, View y,
                            Conv2dOptions options);
 

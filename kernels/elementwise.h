@@ -49,8 +49,8 @@ void assign(CudaStream&, std::span<const Assignment> arrays);
 void cast(CpuStream&, ConstView x, View y);
 void cast(CudaStream&, ConstView x, View y);
 
-/// A function y = f(x) of one element. Its derivative is computed from y where y suffices (uses_output()), else
-/// from x.
+/// A function y = f(x) of one element. Its derivative is computed from y where y suffices (uses_output()),
+/// else from x.
 enum class UnaryOp : std::uint8_t {
   relu,       // y = max(x, 0), and NaN for NaN   dx = dy [y > 0]
   gelu,       // y = x Phi(x), where Phi is the normal distribution function (exact, by erf; Hendrycks and

@@ -1,7 +1,7 @@
-// Matrix multiplication (GEMM) of row-major matrices. CPU: a library in f32 and f64; bf16 is converted to f32.
-// CUDA: cuBLASLt in every floating-point type. f16 and bf16 accumulate in f32 and round once, or twice with
-// GradMode::accumulate: kernels for Hopper round the product before they add it. f32 does not use TF32 unless
-// CudaOptions::tf32 is set.
+// Matrix multiplication (GEMM) of row-major matrices. CPU: a library in f32 and f64; bf16 is converted to
+// f32. CUDA: cuBLASLt in every floating-point type. f16 and bf16 accumulate in f32 and round once, or twice
+// with GradMode::accumulate: kernels for Hopper round the product before they add it. f32 does not use TF32
+// unless CudaOptions::tf32 is set.
 #pragma once
 
 #include "convoy/kernels/base/view.h"
@@ -39,8 +39,8 @@ struct GemmSizes {
 void matmul(CpuStream&, ConstView a, ConstView b, GradView c, MatmulOptions options = {});
 void matmul(CudaStream&, ConstView a, ConstView b, GradView c, MatmulOptions options = {});
 
-// Computes d = alpha op(a) op(b) + beta c. c and d have the shape of the product, and d must not overlap an argument.
-// The product is rounded before c is added to it, except where cuBLASLt adds in f32.
+// Computes d = alpha op(a) op(b) + beta c. c and d have the shape of the product, and d must not overlap an
+// argument. The product is rounded before c is added to it, except where cuBLASLt adds in f32.
 void matmul_add(CpuStream&, double alpha, ConstView a, ConstView b, double beta, ConstView c, View d,
                 MatmulOptions options = {});
 void matmul_add(CudaStream&, double alpha, ConstView a, ConstView b, double beta, ConstView c, View d,

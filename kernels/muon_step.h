@@ -41,7 +41,8 @@ struct MuonGroup {
 /// The minimum norm by which muon_direction divides, as in torch.optim.Muon.
 inline constexpr double kMuonEpsilon = 1e-7;
 
-// Returns the type of directions of parameters of this type: bf16 on a GPU for f32, else the parameter's type.
+// Returns the type of directions of parameters of this type: bf16 on a GPU for f32, else the parameter's
+// type.
 inline DType muon_direction_type(const CpuStream&, DType parameter) { return parameter; }
 inline DType muon_direction_type(const CudaStream&, DType parameter) {
   return parameter == DType::f32 ? DType::bf16 : parameter;

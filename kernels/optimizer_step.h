@@ -101,11 +101,10 @@ struct LarsGroup {
   LarsOptions options;
 };
 
-// Computes one step of LARS (You, Gitman and Ginsburg, arXiv:1708.03888, Algorithm 1) for every parameter p with
-// momentum m, where |x| is the Euclidean norm of all elements:
-// g = grad_scale gradient;  ratio = trust |p| / (|g| + weight_decay |p|);
-// m = momentum m + lr_scale lr ratio (g + weight_decay p);  p -= m
-// The ratio is 1 without `adapts`, and if |p| or |g| is 0.
+// Computes one step of LARS (You, Gitman and Ginsburg, arXiv:1708.03888, Algorithm 1) for every parameter p
+// with momentum m, where |x| is the Euclidean norm of all elements: g = grad_scale gradient;  ratio = trust
+// |p| / (|g| + weight_decay |p|); m = momentum m + lr_scale lr ratio (g + weight_decay p);  p -= m The ratio
+// is 1 without `adapts`, and if |p| or |g| is 0.
 void lars_step(CpuStream&, const std::vector<LarsGroup>& groups, const StepScalars& scalars);
 void lars_step(CudaStream&, const std::vector<LarsGroup>& groups, const StepScalars& scalars);
 
@@ -120,12 +119,10 @@ struct LambGroup {
   LambOptions options;
 };
 
-// Computes step number n = steps + 1 of LAMB (You et al., arXiv:1904.00962, Algorithm 2, where phi is the identity) for
-// every parameter p with moments m and v, with g as above:
-// m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
-// u = (m / (1 - b1^n)) / (sqrt(v / (1 - b2^n)) + epsilon) + weight_decay p;
-// p -= lr_scale lr (|p| / |u|) u
-// The ratio of the norms is 1 without `adapts`, and if one of them is 0.
+// Computes step number n = steps + 1 of LAMB (You et al., arXiv:1904.00962, Algorithm 2, where phi is the
+// identity) for every parameter p with moments m and v, with g as above: m = b1 m + (1 - b1) g;  v = b2 v +
+// (1 - b2) g^2; u = (m / (1 - b1^n)) / (sqrt(v / (1 - b2^n)) + epsilon) + weight_decay p; p -= lr_scale lr
+// (|p| / |u|) u The ratio of the norms is 1 without `adapts`, and if one of them is 0.
 void lamb_step(CpuStream&, const std::vector<LambGroup>& groups, const StepScalars& scalars);
 void lamb_step(CudaStream&, const std::vector<LambGroup>& groups, const StepScalars& scalars);
 

@@ -22,8 +22,8 @@ namespace convoy::kernels {
 /// Returns the type of max pooling's taps: the smallest of u8 and i32 that holds the pixels of a window.
 inline DType type_of_taps(Pool2dOptions options) { return options.kernel <= 16 ? DType::u8 : DType::i32; }
 
-// Max pooling. taps (the shape of y, of the type type_of_taps()) receives where in its window each maximum is, as
-// ky kernel + kx: the first in row order of equal values. NaN is greater than any number.
+// Max pooling. taps (the shape of y, of the type type_of_taps()) receives where in its window each maximum
+// is, as ky kernel + kx: the first in row order of equal values. NaN is greater than any number.
 void max_pool2d_forward(CpuStream&, ConstView x, View y, View taps, Pool2dOptions options);
 void max_pool2d_forward(CudaStream&, ConstView x, View y, View taps, Pool2dOptions options);
 void max_pool2d_backward(CpuStream&, ConstView dy, ConstView taps, GradView dx, Pool2dOptions options);

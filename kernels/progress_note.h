@@ -8,7 +8,8 @@
 
 namespace convoy::kernels {
 
-/// A progress counter in pinned host memory (DeviceContext::staging()). The GPU writes it, and the host reads it.
+/// A progress counter in pinned host memory (DeviceContext::staging()). The GPU writes it, and the host reads
+/// it.
 struct ProgressNote {
   /// The content of a note, whose meaning is up to the caller.
   struct Content {

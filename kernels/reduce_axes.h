@@ -1,6 +1,6 @@
 // Reductions over some axes. The order of every sum depends only on the shapes, so results are bitwise
-// reproducible with any number of threads. Sums are accumulated in f64 and rounded once. The types are f32, f64,
-// bf16 and, on a GPU, f16.
+// reproducible with any number of threads. Sums are accumulated in f64 and rounded once. The types are f32,
+// f64, bf16 and, on a GPU, f16.
 #pragma once
 
 #include "convoy/kernels/base/view.h"
@@ -8,8 +8,8 @@
 
 namespace convoy::kernels {
 
-// y = a times the sum of x over the axes along which y has size 1. x and y have the same number of axes, and the
-// same size along all others.
+// y = a times the sum of x over the axes along which y has size 1. x and y have the same number of axes, and
+// the same size along all others.
 void sum_axes(CpuStream&, ConstView x, double a, GradView y);
 void sum_axes(CudaStream&, ConstView x, double a, GradView y);
 

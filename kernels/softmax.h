@@ -1,5 +1,5 @@
-// Softmax and log-softmax of the rows of x [rows, C], with the largest element of each row subtracted first, so
-// that exp cannot overflow. The types are f32, f64, bf16 and, on a GPU, f16.
+// Softmax and log-softmax of the rows of x [rows, C], with the largest element of each row subtracted first,
+// so that exp cannot overflow. The types are f32, f64, bf16 and, on a GPU, f16.
 #pragma once
 
 #include "convoy/kernels/base/view.h"

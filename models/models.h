@@ -16,8 +16,8 @@ enum class Stem : std::uint8_t {
   imagenet,   // 7x7 convolution of stride 2, then 3x3 max pooling of stride 2
 };
 
-/// Returns the stem that `automatic` stands for with images of shape `input`, [H, W, C], and any other stem as
-/// it is.
+/// Returns the stem that `automatic` stands for with images of shape `input`, [H, W, C], and any other stem
+/// as it is.
 Stem resolve_stem(Stem stem, const Shape& input);
 
 /// Options of all models.
@@ -51,12 +51,12 @@ Model resnet50(const Options& options = {});
 /// Creates the network of the CIFAR-10 speed records (K. Jordan, arXiv:2404.00498, in the version for the
 /// Muon optimizer): a 2x2 convolution that whitens patches, three groups of two 3x3 convolutions of the
 /// widths 64, 256 and 256 with a max pooling each, and a linear layer. The 3x3 filters begin as the
-/// identity (Conv2dLayerOptions::dirac), batch norms have no trained scale, and activations are GELUs, or SiLUs
-/// with Options::activation. The weights of the linear layer begin with a standard deviation of 1, and the logits are divided by the
-/// number of its inputs: 256 for images of 32x32 pixels. The network has 1,971,352 parameters for [32, 32,
-/// 3] and 10 classes. Call whiten() before a training. Throws UsageError for a stem other than automatic, for
-/// an activation other than gelu and silu, and for images that have less than 25x25 pixels, because the last
-/// pooling does not fit into them.
+/// identity (Conv2dLayerOptions::dirac), batch norms have no trained scale, and activations are GELUs, or
+/// SiLUs with Options::activation. The weights of the linear layer begin with a standard deviation of 1, and
+/// the logits are divided by the number of its inputs: 256 for images of 32x32 pixels. The network has
+/// 1,971,352 parameters for [32, 32, 3] and 10 classes. Call whiten() before a training. Throws UsageError
+/// for a stem other than automatic, for an activation other than gelu and silu, and for images that have less
+/// than 25x25 pixels, because the last pooling does not fit into them.
 Model speedrun(const Options& options = {});
 /// Creates the same network with the widths 32, 64 and 64.
 Model speedrun_small(const Options& options = {});

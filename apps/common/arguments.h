@@ -23,8 +23,8 @@ struct Arguments {
   std::vector<std::string> rest;  // all others: unknown flags, and the command
 };
 
-/// Divides the arguments. Without `has_positionals`, an argument that is no flag is in `rest`; with `has_command`, so are
-/// all that follow it. Throws UsageError for a flag without its value.
+/// Divides the arguments. Without `has_positionals`, an argument that is no flag is in `rest`; with
+/// `has_command`, so are all that follow it. Throws UsageError for a flag without its value.
 Arguments split_arguments(int argc, const char* const* argv, std::span<const ArgumentName> names,
                           bool has_positionals, bool has_command);
 

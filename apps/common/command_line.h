@@ -38,8 +38,8 @@ using FlagVariable = std::variant<std::string*, std::int64_t*, double*, bool*, T
                                   std::array<double, 2>*, std::optional<std::string>*,
                                   std::optional<std::int64_t>*, std::optional<double>*, std::optional<bool>*>;
 
-/// Where the value of a flag is stored: in a variable, as the alternative of a variant (choice_of()), or in a member of
-/// some alternatives (member_of()).
+/// Where the value of a flag is stored: in a variable, as the alternative of a variant (choice_of()), or in a
+/// member of some alternatives (member_of()).
 class FlagTarget {
  public:
   // NOLINTNEXTLINE: a pointer converts implicitly.
@@ -52,7 +52,8 @@ class FlagTarget {
   /// Returns the variable; nullopt for a choice, and for a member that the alternative does not have.
   std::function<std::optional<FlagVariable>()> variable = [] { return std::optional<FlagVariable>(); };
   bool is_boolean = false;
-  /// Of a choice: returns the name of the alternative, or "" before settle(); and selects one, the default for "".
+  /// Of a choice: returns the name of the alternative, or "" before settle(); and selects one, the default
+  /// for "".
   std::function<std::string()> chosen = {};
   std::function<void(const std::string&)> select = {};
   /// Of a member: the flag of the choice, and the names of the alternatives that have it.
@@ -76,8 +77,8 @@ void select_alternative(std::variant<Ts...>& choice, std::string_view name) {
   ((name == Ts::kName ? void(choice = Ts()) : void()), ...);
 }
 
-/// Returns the target of a flag that selects an alternative of `choice`. `make` returns the alternative of a name with
-/// its defaults, and the default one for "".
+/// Returns the target of a flag that selects an alternative of `choice`. `make` returns the alternative of a
+/// name with its defaults, and the default one for "".
 template <class Variant, class Make>
 FlagTarget choice_of(std::optional<Variant>& choice, Make make) {
   FlagTarget target;
@@ -88,8 +89,8 @@ FlagTarget choice_of(std::optional<Variant>& choice, Make make) {
   return target;
 }
 
-/// Returns the target of a flag that belongs to some alternatives of the flag --`flag`, whose target is `choice`: the
-/// member of the selected one.
+/// Returns the target of a flag that belongs to some alternatives of the flag --`flag`, whose target is
+/// `choice`: the member of the selected one.
 template <class Variant, class T, class... Owners>
 FlagTarget member_of(const char* flag, std::optional<Variant>& choice, T Owners::*... members) {
   FlagTarget target(static_cast<T*>(nullptr));
@@ -118,8 +119,8 @@ struct FlagDetails {
   std::string default_note = "";
   /// Valid values; empty if any value is valid. The help lists them.
   std::vector<std::string> choices = {};
-  /// Limits of a number, of the numbers of a pair, and of a TrainingLength that is a fraction: those of the closed
-  /// interval [minimum, maximum] and of the open one (above, below).
+  /// Limits of a number, of the numbers of a pair, and of a TrainingLength that is a fraction: those of the
+  /// closed interval [minimum, maximum] and of the open one (above, below).
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
   double above = -std::numeric_limits<double>::infinity();
@@ -167,21 +168,23 @@ class CommandLine {
   /// stores them in `target`.
   void add_command(std::vector<std::string>& target, std::string help);
 
-  /// Parses the arguments and sets the targets, apart from those that settle() sets. Returns false if --help, --help-all, --version or --completion was given
-  /// and has been printed. Of a flag that is given several times, the last value counts. Throws UsageError, with
-  /// the nearest valid name, for an unknown flag, and for an invalid or missing value.
+  /// Parses the arguments and sets the targets, apart from those that settle() sets. Returns false if --help,
+  /// --help-all, --version or --completion was given and has been printed. Of a flag that is given several
+  /// times, the last value counts. Throws UsageError, with the nearest valid name, for an unknown flag, and
+  /// for an invalid or missing value.
   bool parse(int argc, const char* const* argv);
   /// Sets the targets of the flags in the config file that the command line has not set. Throws UsageError
   /// for an unknown key or an invalid value.
   void apply_config(const std::filesystem::path& path);
 
-  /// Sets the target of the flag `name` from text, unless the flag is given, and then counts as given. Returns whether
-  /// it did. Throws UsageError, which begins with `source`, for an invalid value. The flag must exist.
+  /// Sets the target of the flag `name` from text, unless the flag is given, and then counts as given.
+  /// Returns whether it did. Throws UsageError, which begins with `source`, for an invalid value. The flag
+  /// must exist.
   bool set_default(std::string_view name, const std::string& text, const std::string& source);
 
-  /// Selects the alternatives of all choices, and sets their members. Call it after all functions that set flags; if more
-  /// flags are set then, call it again. Throws UsageError for an invalid value, and for a flag that the selected
-  /// alternative does not have.
+  /// Selects the alternatives of all choices, and sets their members. Call it after all functions that set
+  /// flags; if more flags are set then, call it again. Throws UsageError for an invalid value, and for a flag
+  /// that the selected alternative does not have.
   void settle();
 
   /// Returns whether the flag was set on the command line, in the config file or by set_default().

@@ -34,13 +34,14 @@ void add_compute_flags(CommandLine& line, ComputeOptions& options);
 /// Adds --data-on-device, for programs that iterate over whole data sets.
 void add_data_on_device_flag(CommandLine& line, ComputeOptions& options);
 
-/// Adds --deterministic, --plan-cache and --convolutions, for programs that compute the same shapes many times.
+/// Adds --deterministic, --plan-cache and --convolutions, for programs that compute the same shapes many
+/// times.
 void add_algorithm_flags(CommandLine& line, ComputeOptions& options);
 /// Throws UsageError if --plan-cache names a file that would be neither read nor written, or --convolutions
 /// names algorithms that the device does not have.
 void check_algorithm_flags(const ComputeOptions& options, const DeviceContext& device);
-/// Adds --cpu-level, for programs whose results are compared between machines. The program calls use_cpu_level()
-/// with its value.
+/// Adds --cpu-level, for programs whose results are compared between machines. The program calls
+/// use_cpu_level() with its value.
 void add_cpu_level_flag(CommandLine& line, ComputeOptions& options);
 /// Adds --cuda-graph, for programs that train.
 void add_cuda_graph_flag(CommandLine& line, ComputeOptions& options);

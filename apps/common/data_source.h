@@ -42,13 +42,13 @@ struct DataLocation {
 /// unknown data set, and DataError with all searched directories if there is none.
 DataLocation locate_data(const DataOptions& options);
 
-/// Returns how many of `images` training images the text of --validation holds out: "none", a percentage such as
-/// "10%", or a number. Throws UsageError for another text.
+/// Returns how many of `images` training images the text of --validation holds out: "none", a percentage such
+/// as "10%", or a number. Throws UsageError for another text.
 std::int64_t validation_count(const std::string& text, std::int64_t images);
 
-/// Reads the data set, and holds out the training images of --validation. `seed` determines these, generated images,
-/// and the split of directories without train/ and test/. `host`: the ranks of this host that call this function at the
-/// same time (data::ReadOptions).
+/// Reads the data set, and holds out the training images of --validation. `seed` determines these, generated
+/// images, and the split of directories without train/ and test/. `host`: the ranks of this host that call
+/// this function at the same time (data::ReadOptions).
 data::DataSet read_data(const DataLocation& location, const DataOptions& options, std::uint64_t seed,
                         const data::HostRanks& host = {});
 

@@ -30,13 +30,13 @@ struct Evaluation {
   std::vector<std::int64_t> images;     // [classes]: number of images by label
   std::vector<std::int64_t> correct;    // [classes]: of these, the correctly classified ones
   std::vector<std::int64_t> predicted;  // [classes]: number of images by predicted class
-  /// Fraction of the images whose label is among the five classes with the highest logits, 0 … 1; of equal logits,
-  /// those of the first classes count. nullopt unless EvaluationOptions::top5 is set.
+  /// Fraction of the images whose label is among the five classes with the highest logits, 0 … 1; of equal
+  /// logits, those of the first classes count. nullopt unless EvaluationOptions::top5 is set.
   std::optional<double> top5_accuracy;
   /// [classes, classes]: rows are labels, columns predictions. Empty for more than kMaxConfusionClasses.
   std::vector<std::int64_t> confusion;
-  /// The most confident mistakes, at most kMaxMistakes, in descending order of their probability. Of all ranks on
-  /// rank 0; empty on the others.
+  /// The most confident mistakes, at most kMaxMistakes, in descending order of their probability. Of all
+  /// ranks on rank 0; empty on the others.
   std::vector<Mistake> mistakes;
   Tensor mistake_images;  // u8 [mistakes, H, W, C] in host memory; undefined without mistakes
   /// [count, classes] in host memory, f64 or f32: the logits of each image, in the order of the set.
@@ -56,7 +56,8 @@ struct Evaluation {
   };
   /// Returns the scores of each class.
   std::vector<Scores> scores_by_class() const;
-  /// Returns the unweighted means over the classes that have images or predictions, as scikit-learn's macro averages.
+  /// Returns the unweighted means over the classes that have images or predictions, as scikit-learn's macro
+  /// averages.
   Scores macro_scores() const;
 };
 

@@ -14,7 +14,8 @@ struct FlagName {
   const char* flag;     // "--batch-size"
 };
 
-/// Returns all of them. The library does not know the flags of programs, so its messages name its own options.
+/// Returns all of them. The library does not know the flags of programs, so its messages name its own
+/// options.
 std::span<const FlagName> flag_names();
 
 /// What the programs have for a flag of other trainers.
@@ -22,13 +23,14 @@ struct FlagAdvice {
   std::string_view flag;  // for programs that have this flag, without dashes; empty: for all programs
   std::string_view text;  // what to do instead; empty if the flag has the same meaning
 };
-/// Returns the advice for a flag that other trainers have, such as "learning-rate" or "local_rank", the best first;
-/// none for a name that is not known. Hyphens and underscores are the same, and case and leading dashes do not count.
+/// Returns the advice for a flag that other trainers have, such as "learning-rate" or "local_rank", the best
+/// first; none for a name that is not known. Hyphens and underscores are the same, and case and leading
+/// dashes do not count.
 std::vector<FlagAdvice> advice_for(std::string_view name);
 
-/// Returns "; did you mean 'PREFIXlr'?", or what to do instead, for a name that is none of `candidates`, all of them
-/// without dashes. Looks for a candidate of the same meaning, then for one of similar letters. Returns "" if there is
-/// neither.
+/// Returns "; did you mean 'PREFIXlr'?", or what to do instead, for a name that is none of `candidates`, all
+/// of them without dashes. Looks for a candidate of the same meaning, then for one of similar letters.
+/// Returns "" if there is neither.
 std::string suggestion(std::string_view name, std::span<const std::string> candidates,
                        std::string_view prefix);
 

@@ -37,9 +37,9 @@ struct LoadedModel {
   std::map<std::string, std::string> flags;  // resolved flags of the training run
 };
 
-/// Returns `path` if it is a checkpoint directory, else the best checkpoint of the run directory `path` or, if
-/// the run has no file BEST, the latest. Throws CheckpointError if there is none, or if this one is damaged or
-/// missing. The message then names an intact one, and `flag`, which selects it.
+/// Returns `path` if it is a checkpoint directory, else the best checkpoint of the run directory `path` or,
+/// if the run has no file BEST, the latest. Throws CheckpointError if there is none, or if this one is
+/// damaged or missing. The message then names an intact one, and `flag`, which selects it.
 io::Checkpoint find_checkpoint(const std::filesystem::path& path, std::string_view flag = "--checkpoint");
 /// Builds the model that the checkpoint describes and loads its parameters and buffers to `device`. Throws
 /// CheckpointError if the checkpoint is incomplete or damaged.
@@ -60,12 +60,12 @@ models::Model build_model(const NetworkFlags& flags, const Shape& image, std::si
 /// imagenet, unless the model has only one stem. Throws UsageError for an unknown name.
 std::string resolve_stem(const std::string& name, const std::string& stem, const Shape& image);
 
-/// Returns the value of --activation that `activation` stands for: `auto` becomes gelu, unless the model has only
-/// one activation. Throws UsageError for an unknown name.
+/// Returns the value of --activation that `activation` stands for: `auto` becomes gelu, unless the model has
+/// only one activation. Throws UsageError for an unknown name.
 std::string resolve_activation(const std::string& name, const std::string& activation);
 
-/// Returns the flags of the training run from Manifest::extra; empty if it has none. Those that select the network
-/// are resolved, and are there if an earlier version had no such flag.
+/// Returns the flags of the training run from Manifest::extra; empty if it has none. Those that select the
+/// network are resolved, and are there if an earlier version had no such flag.
 std::map<std::string, std::string> stored_flags(const io::Manifest& manifest);
 
 }  // namespace convoy

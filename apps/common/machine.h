@@ -32,8 +32,8 @@ struct CoreTimes {
 /// Returns the sums over `cores` in the text of /proc/stat. A line that cannot be parsed counts as absent.
 CoreTimes core_times(std::string_view proc_stat, const std::vector<int>& cores);
 
-/// Returns a warning if other processes use more than a tenth of the cores of this process. Sleeps for 200 ms, in
-/// which it measures. For benchmarks, whose times then are those of the other processes too.
+/// Returns a warning if other processes use more than a tenth of the cores of this process. Sleeps for 200
+/// ms, in which it measures. For benchmarks, whose times then are those of the other processes too.
 std::optional<std::string> busy_machine_warning();
 
 }  // namespace convoy

@@ -17,8 +17,8 @@ std::string format_algorithm_cache(const DeviceContext& device);
 /// the file.
 std::optional<std::string> load_algorithm_cache(const std::string& text, const DeviceContext& device);
 
-/// A file with the algorithm cache of a device, and with the code of algorithms that were compiled at run time.
-/// Each code has a checksum. The file only saves time, so problems with it are warnings.
+/// A file with the algorithm cache of a device, and with the code of algorithms that were compiled at run
+/// time. Each code has a checksum. The file only saves time, so problems with it are warnings.
 class PlanCache {
  public:
   /// `where` is a file, "none", or "auto" for a file in the user's cache directory that depends on the

@@ -31,11 +31,12 @@ struct Failure {
 /// Returns the exit code and message for an exception.
 Failure to_failure(const std::exception_ptr& exception);
 
-/// Lets a full disk be an error instead of a signal, and selects the CPU code of CONVOY_CPU_LEVEL. For the beginning of
-/// a program.
+/// Lets a full disk be an error instead of a signal, and selects the CPU code of CONVOY_CPU_LEVEL. For the
+/// beginning of a program.
 void prepare_program();
-/// Prints the exception that is being handled with launched_rank(), unless it is a ReportedError, and returns the exit
-/// code: an Error has its own, std::bad_alloc becomes 7, a filesystem error 8, any other std::exception 1.
+/// Prints the exception that is being handled with launched_rank(), unless it is a ReportedError, and returns
+/// the exit code: an Error has its own, std::bad_alloc becomes 7, a filesystem error 8, any other
+/// std::exception 1.
 int report_failure(const char* program);
 /// Calls prepare_program() and `body`, and returns its result; that of report_failure() if it throws.
 int run_main(const char* program, const std::function<int()>& body);

@@ -29,8 +29,8 @@ struct LinePart {
   std::string text;
   int leaves = 0;  // parts with the largest number are left out first; those with 0 stay
 };
-/// Joins the parts with two spaces, without those that must leave so that the line has at most `columns` columns.
-/// The text is ASCII.
+/// Joins the parts with two spaces, without those that must leave so that the line has at most `columns`
+/// columns. The text is ASCII.
 std::string fit_line(std::vector<LinePart> parts, std::size_t columns);
 
 /// Prints rows of a name and a value in two aligned columns.

@@ -7,8 +7,9 @@
 
 namespace convoy::examples {
 
-/// y[i] = f(x[i]) for float and double, in parallel. on() calls the lambda for tensors on the CPU. For a tensor on
-/// a GPU it throws, since there is no overload for CudaStream; on the meta device it only computes shapes.
+/// y[i] = f(x[i]) for float and double, in parallel. on() calls the lambda for tensors on the CPU. For a
+/// tensor on a GPU it throws, since there is no overload for CudaStream; on the meta device it only computes
+/// shapes.
 template <class F>
 Tensor map(const Tensor& x, F f) {
   const Tensor y = Tensor::empty_like(x);

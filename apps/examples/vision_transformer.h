@@ -16,8 +16,8 @@ struct VisionTransformerOptions {
   int width = 128, heads = 4, depth = 4;
 };
 
-/// Maps images [N, H, W, C] to logits [N, classes]: a linear function of each patch, learned positions, layers
-/// of a transformer, and a linear layer on the mean of all patches.
+/// Maps images [N, H, W, C] to logits [N, classes]: a linear function of each patch, learned positions,
+/// layers of a transformer, and a linear layer on the mean of all patches.
 class VisionTransformer final : public nn::Module {
  public:
   explicit VisionTransformer(VisionTransformerOptions options)

@@ -8,8 +8,8 @@
 
 namespace convoy {
 
-/// Runs a step of a tiny network on a stream of its own, in another thread: cuDNN, cuBLASLt and the most common kernels
-/// are in memory afterwards, which takes a few tenths of a second. Does nothing for a CPU.
+/// Runs a step of a tiny network on a stream of its own, in another thread: cuDNN, cuBLASLt and the most
+/// common kernels are in memory afterwards, which takes a few tenths of a second. Does nothing for a CPU.
 class LibraryLoading {
  public:
   LibraryLoading(const DeviceContext& device, const Precision& precision);

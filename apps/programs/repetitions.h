@@ -21,16 +21,16 @@ MeanWithError mean_with_error(const std::vector<double>& values);
 /// Throws UsageError for flags that contradict --repeat. Accesses no files.
 void check_repeat(const TrainOptions& options);
 
-/// Returns the options of each training of --repeat: seeds from --seed on, and the directories OUT/seed-K. `options`
-/// must be resolved.
+/// Returns the options of each training of --repeat: seeds from --seed on, and the directories OUT/seed-K.
+/// `options` must be resolved.
 std::vector<TrainOptions> repetitions_of(const TrainOptions& options);
 
-/// Throws UsageError if a training of `repetitions` exists already and --resume auto is not given, or if their
-/// directory contains a training of its own. Throws OutputError if a directory cannot be used.
+/// Throws UsageError if a training of `repetitions` exists already and --resume auto is not given, or if
+/// their directory contains a training of its own. Throws OutputError if a directory cannot be used.
 void check_repetitions(const TrainOptions& options, const std::vector<TrainOptions>& repetitions);
 
-/// Writes OUT/repeat.json with the results of all trainings, which must be complete, and prints the mean accuracy as one
-/// line. Throws OutputError if the file cannot be written.
+/// Writes OUT/repeat.json with the results of all trainings, which must be complete, and prints the mean
+/// accuracy as one line. Throws OutputError if the file cannot be written.
 void report_repetitions(const TrainOptions& options, const std::vector<TrainOptions>& repetitions);
 
 }  // namespace convoy

@@ -30,7 +30,8 @@ struct JobOptions {
   std::optional<std::int64_t> wait_debugger;  // the rank that waits for a debugger
 };
 
-/// Adds --rendezvous, --comm, --comm-timeout, --comm-warning, --debug-comm, --allow-shared-gpu and --wait-debugger.
+/// Adds --rendezvous, --comm, --comm-timeout, --comm-warning, --debug-comm, --allow-shared-gpu and
+/// --wait-debugger.
 void add_job_flags(CommandLine& line, JobOptions& options);
 
 /// Returns the kind of CPU communicator for the value `comm` of --comm: "thread", "shm", "mpi", "tcp" or
@@ -48,8 +49,8 @@ std::unique_ptr<dist::Communicator> make_cpu_communicator(const std::string& kin
 class Job {
  public:
   /// Runs the rendezvous with the other ranks. Blocks until all ranks are present. From then on, a failure of
-  /// one rank ends all of them (report_and_abort()). Throws UsageError for contradictory flags and PeerError if a rank is
-  /// missing at the timeout.
+  /// one rank ends all of them (report_and_abort()). Throws UsageError for contradictory flags and PeerError
+  /// if a rank is missing at the timeout.
   explicit Job(const JobOptions& options);
   /// Creates the job of a rank from its `rendezvous`. If this rank fails, the job calls `on_failure`, unless
   /// it is empty, after the report and before the peers learn of the failure.
@@ -80,8 +81,8 @@ class Job {
   /// earlier if unwinding could block peers.
   [[noreturn]] void report_and_abort();
 
-  /// Returns whether the rank can leave a group that has lost a rank, and continue in a new one: it is a process
-  /// that convoy-launch has started with --min-ranks.
+  /// Returns whether the rank can leave a group that has lost a rank, and continue in a new one: it is a
+  /// process that convoy-launch has started with --min-ranks.
   bool can_regroup() const;
   /// Aborts all communicators because of the PeerError that is being handled, and prints it as a warning. The
   /// communicators may still be used by objects that exist, which must be destroyed before regroup().
@@ -103,11 +104,12 @@ class Job {
   /// gradients() on GPUs, on the CPU a separate one that the first call creates. The first call is
   /// collective. Null if there is one rank.
   dist::Communicator* statistics();
-  /// Returns the communicator of the ranks of this host, in their order, for data in CPU memory. The first call is
-  /// collective among all ranks. Null if there is one rank.
+  /// Returns the communicator of the ranks of this host, in their order, for data in CPU memory. The first
+  /// call is collective among all ranks. Null if there is one rank.
   dist::Communicator* host();
 
-  /// Returns what the ranks tell each other besides their collectives: the control plane, in a build that has it.
+  /// Returns what the ranks tell each other besides their collectives: the control plane, in a build that has
+  /// it.
   dist::JobControl& control_plane() { return *plane_; }
 
   /// Returns the device names by rank, such as "cuda:1". Valid after connect().

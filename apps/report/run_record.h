@@ -27,16 +27,16 @@ struct RunRecord {
   const Json* last(const std::string& event) const;
 };
 
-/// Reads a run. Throws DataError if it has no log.jsonl, or if that contains no start event. Other files may be
-/// missing; a damaged one becomes a note. A line of the log that is being written is left out.
+/// Reads a run. Throws DataError if it has no log.jsonl, or if that contains no start event. Other files may
+/// be missing; a damaged one becomes a note. A line of the log that is being written is left out.
 RunRecord read_run(const std::filesystem::path& directory);
 
 /// The directory of a run, and that of --repeat which it belongs to, or an empty path.
 struct RunDirectories {
   std::filesystem::path run, group;
 };
-/// Returns the directories of runs. A directory of --repeat, without a log of its own, becomes those of its runs,
-/// OUT/seed-K, in the order of K.
+/// Returns the directories of runs. A directory of --repeat, without a log of its own, becomes those of its
+/// runs, OUT/seed-K, in the order of K.
 std::vector<RunDirectories> directories_of_runs(const std::vector<std::string>& directories);
 
 /// Reads several runs, and names them by as many parts of their directories as they need to differ.

@@ -13,8 +13,8 @@ namespace convoy::report {
 inline constexpr const char* kEventFile = "events.out.tfevents.0.convoy";
 
 /// Returns the bytes of an event file with the numbers of the step, eval and result events: `train/loss`,
-/// `train/lr`, `test/accuracy` and so on. The format is that of TFRecord: records with masked CRC-32C, of which
-/// each is a protocol buffer of type tensorflow.Event.
+/// `train/lr`, `test/accuracy` and so on. The format is that of TFRecord: records with masked CRC-32C, of
+/// which each is a protocol buffer of type tensorflow.Event.
 std::string to_event_file(const RunRecord& run);
 
 /// Returns the CRC-32C (Castagnoli) of the bytes.

@@ -12,32 +12,34 @@
 
 namespace convoy {
 
-/// Saves the state of a training without stopping it for longer than a copy in memory takes: start() copies the
-/// state, and a thread writes the copy. At most one checkpoint is being written.
+/// Saves the state of a training without stopping it for longer than a copy in memory takes: start() copies
+/// the state, and a thread writes the copy. At most one checkpoint is being written.
 ///
-/// If the optimizer's state is divided into shards (ZeRO), each rank writes its own. Then rank 0 writes the rest
-/// and puts the checkpoint in place. All ranks must see the directory of rank 0, as on one host or a shared file
-/// system. The thread that trains calls all functions.
+/// If the optimizer's state is divided into shards (ZeRO), each rank writes its own. Then rank 0 writes the
+/// rest and puts the checkpoint in place. All ranks must see the directory of rank 0, as on one host or a
+/// shared file system. The thread that trains calls all functions.
 class CheckpointSaver {
  public:
-  /// `control` is a communicator of all ranks for small data in host memory; null with one rank. The references
-  /// must outlive this object.
+  /// `control` is a communicator of all ranks for small data in host memory; null with one rank. The
+  /// references must outlive this object.
   CheckpointSaver(io::CheckpointDirectory& checkpoints, dist::Communicator* control)
       : checkpoints_(checkpoints), control_(control) {}
-  /// Waits until the file that is being written is complete. With shards, the checkpoint may remain incomplete,
-  /// and the next one removes it.
+  /// Waits until the file that is being written is complete. With shards, the checkpoint may remain
+  /// incomplete, and the next one removes it.
   ~CheckpointSaver() = default;
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
   /// Returns whether the ranks can write shards, because all of them see the directory of rank 0. Collective.
   bool can_write_shards();
-  /// Copies the state and starts to write it. No save may be in progress. On ranks other than 0 it does nothing
-  /// unless the snapshot has a shard. Collective if it has. Throws OutputError if the checkpoint cannot be begun.
+  /// Copies the state and starts to write it. No save may be in progress. On ranks other than 0 it does
+  /// nothing unless the snapshot has a shard. Collective if it has. Throws OutputError if the checkpoint
+  /// cannot be begun.
   void start(const io::Snapshot& state, const io::Manifest& manifest, bool best);
 
-  /// Returns the report of a checkpoint that has been completed since the last call, on rank 0. Does not wait for
-  /// the disk. Throws the error of a write that has failed: OutputError. Collective while shards are written.
+  /// Returns the report of a checkpoint that has been completed since the last call, on rank 0. Does not wait
+  /// for the disk. Throws the error of a write that has failed: OutputError. Collective while shards are
+  /// written.
   std::optional<training::SavedCheckpoint> poll();
   /// Does the same, and waits until the save in progress is complete. Collective while shards are written.
   std::optional<training::SavedCheckpoint> finish();

@@ -22,8 +22,8 @@ namespace convoy {
 /// nothing is exchanged.
 class DataParallel {
  public:
-  /// Sets up synchronized batch norm and makes the optimizer. Collective. Throws UsageError if --sync-bn and the
-  /// communicators contradict each other. `context` must outlive this object.
+  /// Sets up synchronized batch norm and makes the optimizer. Collective. Throws UsageError if --sync-bn and
+  /// the communicators contradict each other. `context` must outlive this object.
   explicit DataParallel(const TrainContext& context);
 
   /// Returns this rank's optimizer: of its shard with --zero, else of all parameters.
@@ -34,17 +34,17 @@ class DataParallel {
   ProcessGroup* shard_group() { return shard_group_.get(); }
   /// Makes the gradient reducer, before the first step. Does nothing if there is one already.
   void connect();
-  /// Replaces the gradient reducer by one of the parameters that require a gradient now, between two steps. Not
-  /// supported with --zero. Collective.
+  /// Replaces the gradient reducer by one of the parameters that require a gradient now, between two steps.
+  /// Not supported with --zero. Collective.
   void reconnect();
   /// Returns the gradient reducer: one that sums nothing with one rank and before connect().
   dist::GradientReducer& reducer() const { return *reducer_; }
 
-  /// Loads the model, the optimizer, the bucket plan and other weights, if there are any, from a checkpoint. Only
-  /// rank 0 calls this; broadcast() must follow.
+  /// Loads the model, the optimizer, the bucket plan and other weights, if there are any, from a checkpoint.
+  /// Only rank 0 calls this; broadcast() must follow.
   void load(const io::Checkpoint& checkpoint, const std::vector<optim::NamedState>& other_weights);
-  /// Copies parameters, buffers, other weights, optimizer state, bucket plan and algorithm cache of rank 0 to all
-  /// ranks. Collective.
+  /// Copies parameters, buffers, other weights, optimizer state, bucket plan and algorithm cache of rank 0 to
+  /// all ranks. Collective.
   void broadcast(const std::vector<optim::NamedState>& other_weights);
   /// Returns rank 0's `local` on every rank. Collective.
   std::string from_rank_zero(const std::string& local) const;
@@ -67,8 +67,9 @@ class DataParallel {
   /// Returns the signal with which all ranks stop now, or 0. All ranks call it at the same points, and get
   /// the same result. Waits for other ranks only once a rank has received a signal.
   int agree_on_stop() const;
-  /// Compares the summed gradients of step `step` between ranks: on GPUs, whose sums have no checksums of their
-  /// own. Compares those of the first step of this training and of every kSumsPeriod-th, or all of them with
+  /// Compares the summed gradients of step `step` between ranks: on GPUs, whose sums have no checksums of
+  /// their own. Compares those of the first step of this training and of every kSumsPeriod-th, or all of them
+  /// with
   /// --debug-comm. Throws CorruptionError if they differ. Collective; only a comparison waits for the GPU.
   void verify_sums(std::int64_t step);
   static constexpr std::int64_t kSumsPeriod = 100;  // steps

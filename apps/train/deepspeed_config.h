@@ -14,9 +14,9 @@ struct DeepSpeedReport {
   std::string ignored;  // one line: the keys without a flag; empty if there are none
 };
 
-/// Sets the flags of the file --deepspeed-config that `line` has not been given; `line` must be that of `options`. Throws
-/// UsageError for a file that cannot be read, an invalid value, and a setting that changes the result of a training in a
-/// way that convoy-train does not have.
+/// Sets the flags of the file --deepspeed-config that `line` has not been given; `line` must be that of
+/// `options`. Throws UsageError for a file that cannot be read, an invalid value, and a setting that changes
+/// the result of a training in a way that convoy-train does not have.
 DeepSpeedReport apply_deepspeed_config(const TrainOptions& options, CommandLine& line);
 
 }  // namespace convoy

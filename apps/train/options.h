@@ -36,8 +36,8 @@ struct AdamWOptions {
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
 };
-/// --lr is the rate of filters and weights that are matrices, and sgd_lr that of the last weight; those of biases and
-/// norms is --bias-lr.
+/// --lr is the rate of filters and weights that are matrices, and sgd_lr that of the last weight; those of
+/// biases and norms is --bias-lr.
 struct MuonOptions {
   static constexpr const char* kName = "muon";
   static constexpr double kLr = 0.02, kWeightDecay = 0.01;
@@ -200,14 +200,15 @@ CommandLine train_command_line(TrainOptions& options, const std::string& program
 
 /// Returns the optimizer of this name with its defaults for the model; for "", that of the model's recipe.
 OptimizerOptions default_optimizer(const TrainOptions& options, std::string_view name);
-/// Returns the schedule of this name with its defaults for the model; for "", that of the model's recipe. options.optimizer
-/// must be set.
+/// Returns the schedule of this name with its defaults for the model; for "", that of the model's recipe.
+/// options.optimizer must be set.
 ScheduleOptions default_schedule(const TrainOptions& options, std::string_view name);
 
 /// Sets the flags without a value to their defaults for the model, data set and optimizer.
 void resolve_recipe(TrainOptions& options);
 
-/// Returns the defaults that depend on other flags, by the names of the flags, as --help shows them: "0.1; lenet 0".
+/// Returns the defaults that depend on other flags, by the names of the flags, as --help shows them: "0.1;
+/// lenet 0".
 std::map<std::string, std::string> default_texts();
 
 /// Returns the settings of --loss-scale. Throws UsageError if the value is neither "dynamic" nor a number

@@ -35,8 +35,8 @@ struct Setup {
 models::Model make_model(const TrainOptions& options, const data::DataSet& data, const DeviceContext& device,
                          bool resumes = false, std::string* new_head = nullptr);
 
-/// Reads the data set, once for all ranks of this process, and makes the model. Sets the options that depend on
-/// the images: --data, --stem and --image-size.
+/// Reads the data set, once for all ranks of this process, and makes the model. Sets the options that depend
+/// on the images: --data, --stem and --image-size.
 Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext device,
              const DataLocation& location, Job& job, bool resumes);
 
@@ -63,8 +63,9 @@ std::string summarize(const TrainOptions& options);
 /// Returns the number of steps of a training, from --epochs and --max-steps.
 std::int64_t count_steps(const TrainOptions& options, std::int64_t steps_per_epoch);
 
-/// Sets --batch-size and, unless --max-steps is given, --epochs, if they have no value, to those of the chosen samples
-/// of --selection. Throws UsageError if they or --seed contradict them, or if the training has more steps. Does nothing without --selection.
+/// Sets --batch-size and, unless --max-steps is given, --epochs, if they have no value, to those of the
+/// chosen samples of --selection. Throws UsageError if they or --seed contradict them, or if the training has
+/// more steps. Does nothing without --selection.
 void take_from_selection(TrainOptions& options);
 
 /// Parses the lines `flag = value` of a config file. Returns the values by flag name.

@@ -1,4 +1,5 @@
-// StepReporter: the losses and times of training steps, read back without making the host wait for the device.
+// StepReporter: the losses and times of training steps, read back without making the host wait for the
+// device.
 #pragma once
 
 #include <chrono>
@@ -62,8 +63,8 @@ class StepRecorder {
   bool full(std::size_t parts) const {
     return next_ + 2 * static_cast<std::int64_t>(parts) > values_.size(0);
   }
-  /// Returns all steps and times since the last call. The time remains running or stopped. Collective if there is a
-  /// communicator. Does not block.
+  /// Returns all steps and times since the last call. The time remains running or stopped. Collective if
+  /// there is a communicator. Does not block.
   RecordedSteps take();
 
  private:
@@ -84,13 +85,13 @@ struct CompletedSteps {
   double seconds = 0;                             // on the device's clock
 };
 
-/// Measures training steps and delivers their results in order. The host does not wait for a GPU during a step: the
-/// results of a window of --log-every steps follow once the GPU has completed it. At most one window is pending,
-/// which limits how far the host runs ahead.
+/// Measures training steps and delivers their results in order. The host does not wait for a GPU during a
+/// step: the results of a window of --log-every steps follow once the GPU has completed it. At most one
+/// window is pending, which limits how far the host runs ahead.
 class StepReporter {
  public:
-  /// Calls `on_completed`, which may throw, with the results of all steps in order. `scaler` is null without loss
-  /// scaling. All references must outlive this object.
+  /// Calls `on_completed`, which may throw, with the results of all steps in order. `scaler` is null without
+  /// loss scaling. All references must outlive this object.
   StepReporter(const TrainContext& context, const TrainStep& step, data::DataLoader& loader,
                optim::LossScaler* scaler, std::int64_t total_steps,
                std::function<void(CompletedSteps&)> on_completed);
@@ -99,11 +100,11 @@ class StepReporter {
 
   /// Delivers complete results and starts the time of a step, before its data are loaded. Collective.
   void begin_step();
-  /// Adds a step, which has waited `data_ms` for its samples, and delivers complete results. Blocks until the device
-  /// has completed the step if its parts are measured. Collective if the step is measured.
+  /// Adds a step, which has waited `data_ms` for its samples, and delivers complete results. Blocks until the
+  /// device has completed the step if its parts are measured. Collective if the step is measured.
   void end_step(training::StepResult step, const std::vector<MicroBatchResult>& results, double data_ms);
-  /// Stops the time until the next begin_step(), blocks until the device has completed all steps, and delivers
-  /// their results. Collective.
+  /// Stops the time until the next begin_step(), blocks until the device has completed all steps, and
+  /// delivers their results. Collective.
   void synchronize();
 
  private:

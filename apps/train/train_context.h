@@ -28,11 +28,12 @@ class Continuation {
   virtual void before_step(Trainer& /*trainer*/) {}
   /// Returns whether the training can continue after Trainer::run() has thrown PeerError.
   virtual bool is_possible(const Trainer& /*trainer*/) const { return false; }
-  /// Ends the training of the trainer, and keeps the state of its last complete step, or an earlier one. Returns
-  /// that step.
+  /// Ends the training of the trainer, and keeps the state of its last complete step, or an earlier one.
+  /// Returns that step.
   virtual std::int64_t abandon(Trainer& /*trainer*/) { return 0; }
-  /// Sets the state that abandon() has kept in a new trainer of the same model, on other ranks. Throws PeerError if
-  /// the ranks that remain do not have the whole state. Collective; Trainer::broadcast_state() must follow.
+  /// Sets the state that abandon() has kept in a new trainer of the same model, on other ranks. Throws
+  /// PeerError if the ranks that remain do not have the whole state. Collective; Trainer::broadcast_state()
+  /// must follow.
   virtual void adopt(Trainer& /*trainer*/) {}
 };
 

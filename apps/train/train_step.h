@@ -26,8 +26,8 @@ namespace convoy {
 /// What a step computes on one micro-batch, in device memory.
 struct MicroBatchResult {
   Tensor loss;  // [1]: the part of the mean loss of the global batch
-  /// [1], of the type of the loss: the number of samples whose label has the largest logit. Undefined if labels are
-  /// mixed.
+  /// [1], of the type of the loss: the number of samples whose label has the largest logit. Undefined if
+  /// labels are mixed.
   Tensor correct;
 };
 
@@ -37,15 +37,17 @@ struct MicroBatchResult {
 /// replayed step is therefore bitwise identical to an eager one.
 class TrainStep {
  public:
-  /// Steps the optimizer of `parallel` with `rates` learning rates, at least Optimizer::rates(). `scaler` is null
-  /// without loss scaling. Steps that `profile`, if it is not null, observes are not captured. All must outlive the step.
+  /// Steps the optimizer of `parallel` with `rates` learning rates, at least Optimizer::rates(). `scaler` is
+  /// null without loss scaling. Steps that `profile`, if it is not null, observes are not captured. All must
+  /// outlive the step.
   TrainStep(const TrainContext& context, DataParallel& parallel, optim::LossScaler* scaler,
             data::DataLoader& loader, std::int64_t rates, StepProfile* profile);
   ~TrainStep();
 
   /// Enqueues one step on these micro-batches without waiting for the device. Returns one result per
-  /// micro-batch; the sum of the losses over all micro-batches and ranks is the mean loss of the global batch. The
-  /// next call may overwrite them. `rates` are the learning rates, in the order of optim::ParameterGroup::rate.
+  /// micro-batch; the sum of the losses over all micro-batches and ranks is the mean loss of the global
+  /// batch. The next call may overwrite them. `rates` are the learning rates, in the order of
+  /// optim::ParameterGroup::rate.
   const std::vector<MicroBatchResult>& run(const std::vector<data::Batch>& batches,
                                            const std::vector<double>& rates);
 
@@ -67,8 +69,9 @@ class TrainStep {
   /// Records the time marks of phases() in every step. Must be called before the first step. Without them, a
   /// captured step has fewer nodes.
   void time_phases() { times_phases_ = true; }
-  /// Returns the forward (with gathering and augmentation on a GPU), backward, communication and optimizer time of the
-  /// latest step, summed over its micro-batches. Blocks until the device has completed it. Requires time_phases().
+  /// Returns the forward (with gathering and augmentation on a GPU), backward, communication and optimizer
+  /// time of the latest step, summed over its micro-batches. Blocks until the device has completed it.
+  /// Requires time_phases().
   training::StepParts phases() const;
   /// Returns StepParts::communication alone. Blocks like phases(). Requires several ranks.
   double communication_ms() const;
@@ -90,7 +93,8 @@ class TrainStep {
   };
 
   static Input input_of(const data::Batch& batch);
-  /// Writes the epoch_ and mixing_ of the batch and the first rates of rates_, and makes copies, in one launch on a GPU.
+  /// Writes the epoch_ and mixing_ of the batch and the first rates of rates_, and makes copies, in one
+  /// launch on a GPU.
   void set_inputs(const data::Batch& batch, const std::vector<double>& rates,
                   std::vector<kernels::Assignment> copies = {});
   void compute(const std::vector<Input>& inputs, std::int64_t global_count,
@@ -103,10 +107,11 @@ class TrainStep {
   bool capture(CapturedStep& step, const std::vector<data::Batch>& batches);
   /// Returns `failure` of the first rank where it is not empty. Collective.
   std::string failure_of_any_rank(const std::string& failure) const;
-  /// Returns the loss of a micro-batch, and the number of its samples that are correct: [1], of the type of the parameters.
+  /// Returns the loss of a micro-batch, and the number of its samples that are correct: [1], of the type of
+  /// the parameters.
   std::pair<Variable, Tensor> loss_of(const Input& input, std::int64_t global_count);
-  /// Returns `own`, the cross-entropy of the input's labels; with partners, its mean with that of their labels, by
-  /// the weight in mixing_.
+  /// Returns `own`, the cross-entropy of the input's labels; with partners, its mean with that of their
+  /// labels, by the weight in mixing_.
   Variable mixed_loss(const Variable& own, const Variable& logits, const Input& input,
                       const CrossEntropyOptions& options) const;
   /// Returns how many of `count` samples have losses that count.

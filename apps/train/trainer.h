@@ -26,8 +26,8 @@
 
 namespace convoy {
 
-/// The training loop of one rank. All ranks call the same functions in the same order. Rank 0 writes checkpoints,
-/// with --zero all ranks do; stop signals, losses and evaluations are combined over all ranks.
+/// The training loop of one rank. All ranks call the same functions in the same order. Rank 0 writes
+/// checkpoints, with --zero all ranks do; stop signals, losses and evaluations are combined over all ranks.
 class Trainer {
  public:
   explicit Trainer(TrainContext context);
@@ -76,17 +76,19 @@ class Trainer {
   const DataParallel& parallel() const { return parallel_; }
   /// Returns the average of the weights, as a checkpoint stores it; nothing without --ema and --lookahead.
   std::vector<optim::NamedState> other_weights() const;
-  /// Blocks until the device has completed all steps, so that state() and all parameters are up to date. Collective.
+  /// Blocks until the device has completed all steps, so that state() and all parameters are up to date.
+  /// Collective.
   void synchronize();
-  /// Completes a save in progress without the other ranks. One with shards is given up. Returns the step of the latest
-  /// checkpoint; -1: none.
+  /// Completes a save in progress without the other ranks. One with shards is given up. Returns the step of
+  /// the latest checkpoint; -1: none.
   std::int64_t end_save_alone();
 
  private:
   static constexpr const char* kAlgorithmsKey = "timed_choices";  // of a manifest
 
   void take_step();
-  /// Returns whether the learning rate follows the training losses of epochs: the schedule plateau without validation.
+  /// Returns whether the learning rate follows the training losses of epochs: the schedule plateau without
+  /// validation.
   bool follows_epochs() const { return plateau_ && context_.data.validation.size() == 0; }
   /// Lets parameters whose learning rate has ended by the next step require no gradient.
   void freeze_ended();
@@ -94,9 +96,11 @@ class Trainer {
   void average_weights();
   /// Returns the average if it is what evaluations use; else null.
   optim::WeightAverage* evaluated_average() const;
-  /// Sets the running statistics, also those of the average, to those that evaluations and checkpoints use. Collective.
+  /// Sets the running statistics, also those of the average, to those that evaluations and checkpoints use.
+  /// Collective.
   void combine_running_statistics();
-  /// Updates the monitors and calls the callbacks. Throws NumericError if a loss is not finite or gradients overflow.
+  /// Updates the monitors and calls the callbacks. Throws NumericError if a loss is not finite or gradients
+  /// overflow.
   void take_results(CompletedSteps& completed);
   /// Reports the warnings of kernels and of the captured step since the last call.
   void report_warnings();

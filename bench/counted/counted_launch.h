@@ -18,8 +18,8 @@ struct GlobalTraffic {
   GlobalTraffic& operator+=(const GlobalTraffic& other);
 };
 
-/// One launch of a kernel, a copy, a fill or a call of a library; or the sum of several ones. The counts below
-/// the bytes are those of kernels.
+/// One launch of a kernel, a copy, a fill or a call of a library; or the sum of several ones. The counts
+/// below the bytes are those of kernels.
 struct CountedLaunch {
   std::string name;                  // "batch_norm_moments_kernel", "conv2d forward", "copy to the GPU"
   bool is_kernel = true;             // of this project
@@ -60,9 +60,9 @@ std::vector<CountedLaunch> counted_launches(const std::function<void()>& run);
 void start_counting_launches();
 std::vector<CountedLaunch> stop_counting_launches();
 
-/// Lets the emulated libraries store zeros instead of convolutions and GEMMs from now on, and tensor cores not
-/// compute, which would take minutes. What kernels access does not depend on values, except where they choose elements by index. Does
-/// nothing in a build without emulated GPUs.
+/// Lets the emulated libraries store zeros instead of convolutions and GEMMs from now on, and tensor cores
+/// not compute, which would take minutes. What kernels access does not depend on values, except where they
+/// choose elements by index. Does nothing in a build without emulated GPUs.
 void skip_libraries();
 
 }  // namespace convoy::bench

@@ -10,9 +10,9 @@
 
 namespace convoy::bench {
 
-/// Returns a Markdown table of a step: what its kernels, library calls, copies and fills move in total, by name,
-/// and the time that a model of an H100 predicts, the longest first; then the predicted step and rate. `images`
-/// is the number of images per step.
+/// Returns a Markdown table of a step: what its kernels, library calls, copies and fills move in total, by
+/// name, and the time that a model of an H100 predicts, the longest first; then the predicted step and rate.
+/// `images` is the number of images per step.
 std::string step_counts_table(const std::vector<CountedLaunch>& launches, std::int64_t images);
 
 /// Returns each launch in order, and the predicted step.

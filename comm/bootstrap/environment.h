@@ -59,9 +59,9 @@ std::optional<Launch> launch_from(const Variables& variables);
 /// Does the same with RANK and WORLD_SIZE as the only source.
 std::optional<Launch> launch_from_rank(const Variables& variables);
 
-/// Returns a warning if RANK and WORLD_SIZE, which take precedence, contradict the rank and the size that mpirun has
-/// given this process. Returns nullopt if they do not, or if torchrun has set them, whose agent mpirun may start. If
-/// the sizes differ, only the first process of mpirun has the warning.
+/// Returns a warning if RANK and WORLD_SIZE, which take precedence, contradict the rank and the size that
+/// mpirun has given this process. Returns nullopt if they do not, or if torchrun has set them, whose agent
+/// mpirun may start. If the sizes differ, only the first process of mpirun has the warning.
 std::optional<std::string> contradiction_with_mpirun(const Variables& variables);
 
 /// Returns the first host of a Slurm node list: "gpu003" for "gpu[003-006,9],cpu1".

@@ -43,10 +43,10 @@ class MpiLinks final : public MessageLinks {
   /// aborted ranks are ignored: this rank has already received everything it needs from them. The caller
   /// holds the session's lock.
   void throw_if_aborted();
-  /// Cancels pending messages, because the caller may free their memory. Does not wait for MPI: a message that
-  /// has been matched, such as one from a rank that was stopped in the middle of it, cannot be cancelled, and
-  /// MPI_Wait would not return. If such a message is left, the session is abandoned once the other ranks have
-  /// been told the reason.
+  /// Cancels pending messages, because the caller may free their memory. Does not wait for MPI: a message
+  /// that has been matched, such as one from a rank that was stopped in the middle of it, cannot be
+  /// cancelled, and MPI_Wait would not return. If such a message is left, the session is abandoned once the
+  /// other ranks have been told the reason.
   void cancel_requests() noexcept;
   /// Sends the reason of abort() to all other ranks, and waits a short time for its delivery.
   void send_reason() noexcept;

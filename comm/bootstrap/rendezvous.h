@@ -25,7 +25,8 @@ struct RendezvousOptions {
   double timeout_seconds = 60;  // of init() and of every collective call
   /// Replace environment variables of the same names.
   std::map<std::string, std::string> variables = {};
-  /// For ranks that meet without MPI: rendezvous_by_store() of comm/cluster/store. Null: such jobs are refused.
+  /// For ranks that meet without MPI: rendezvous_by_store() of comm/cluster/store. Null: such jobs are
+  /// refused.
   RendezvousByStore* by_store = nullptr;
 };
 

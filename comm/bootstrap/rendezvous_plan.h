@@ -31,7 +31,8 @@ struct RendezvousPlan {
 };
 
 /// Returns the plan for RendezvousOptions::init_method and the given environment variables. Throws
-/// UsageError if `init_method` is invalid, or if the rank, the world size or the address of rank 0 is unknown.
+/// UsageError if `init_method` is invalid, or if the rank, the world size or the address of rank 0 is
+/// unknown.
 RendezvousPlan plan_rendezvous(const std::string& init_method, const Variables& variables);
 
 }  // namespace convoy::dist

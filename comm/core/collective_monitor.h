@@ -5,8 +5,8 @@
 
 namespace convoy::dist {
 
-/// Observes the collectives of one communicator on one rank. Several threads may call it at the same time. The
-/// functions take well under a microsecond and do not throw: they are part of every collective.
+/// Observes the collectives of one communicator on one rank. Several threads may call it at the same time.
+/// The functions take well under a microsecond and do not throw: they are part of every collective.
 class CollectiveMonitor {
  public:
   virtual ~CollectiveMonitor() = default;

@@ -17,8 +17,8 @@ namespace convoy::dist {
 
 /// Options of all communicators.
 struct CommOptions {
-  /// Timeout of one collective in seconds. It starts when the stream reaches the collective, and on the CPU again
-  /// whenever data of the collective arrives or is sent.
+  /// Timeout of one collective in seconds. It starts when the stream reaches the collective, and on the CPU
+  /// again whenever data of the collective arrives or is sent.
   double timeout_seconds = 300;
   /// Compares the signature of every collective before the launch. Communicators on the CPU
   /// always compare. On GPUs the host must wait for the comparison, so by default NCCL communicators compare
@@ -113,8 +113,9 @@ class Communicator {
   /// Blocks until the stream has executed all launched collectives, and throws the first error.
   void synchronize();
   /// Throws PeerError also if no collective is in flight here, but another rank has died, exited without
-  /// finish() or aborted. Returns whether another rank waits in the next collective, as far as the backend can
-  /// tell; NCCL cannot. Blocks until earlier work has been executed, but not for other ranks. Sends no message.
+  /// finish() or aborted. Returns whether another rank waits in the next collective, as far as the backend
+  /// can tell; NCCL cannot. Blocks until earlier work has been executed, but not for other ranks. Sends no
+  /// message.
   virtual bool poll_peers();
   /// Replaces CommOptions::timeout_seconds for later collectives. Throws UsageError on GPUs.
   virtual void set_timeout(double seconds);

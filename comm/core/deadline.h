@@ -9,8 +9,8 @@
 
 namespace convoy::dist {
 
-/// A time before which the deadlines that refer to it do not pass. A thread that knows of progress of the ranks
-/// raises it, so that a rank that saves a checkpoint for an hour does not end the waits of the others.
+/// A time before which the deadlines that refer to it do not pass. A thread that knows of progress of the
+/// ranks raises it, so that a rank that saves a checkpoint for an hour does not end the waits of the others.
 /// Thread-safe.
 class DeadlineFloor {
  public:

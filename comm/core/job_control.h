@@ -23,18 +23,19 @@ struct ControlOptions {
   std::function<void(const std::string&)> on_verdict;
 };
 
-/// What the ranks of a job tell each other besides their collectives. This class tells nothing: with it, ranks learn
-/// of failures by their collectives alone. ControlPlane (comm/cluster/control) overrides everything.
+/// What the ranks of a job tell each other besides their collectives. This class tells nothing: with it,
+/// ranks learn of failures by their collectives alone. ControlPlane (comm/cluster/control) overrides
+/// everything.
 class JobControl : public RankObserver {
  public:
-  /// Returns the observer of one communicator of this rank, such as "gradients", or null. It stays valid after this
-  /// object is destroyed.
+  /// Returns the observer of one communicator of this rank, such as "gradients", or null. It stays valid
+  /// after this object is destroyed.
   virtual std::shared_ptr<CollectiveMonitor> monitor(const std::string& /*name*/) { return nullptr; }
   /// Returns the time before which no collective of this rank should time out: other ranks make progress, or
   /// read or write files. May be null.
   virtual std::shared_ptr<const DeadlineFloor> deadline_floor() const { return nullptr; }
-  /// Returns a function that records an allocation of this many bytes; may be empty. Any thread may call it, also
-  /// after this object is destroyed.
+  /// Returns a function that records an allocation of this many bytes; may be empty. Any thread may call it,
+  /// also after this object is destroyed.
   virtual std::function<void(std::size_t)> allocation_recorder() const { return {}; }
   /// Smaller allocations are too many to be recorded.
   static constexpr std::size_t kRecordedBytes = std::size_t{64} << 20;

@@ -47,9 +47,9 @@ class MessageLinks {
   /// also uses another channel detects failures of that channel this way. Call before start().
   void set_poll_hook(std::function<void()> hook) { poll_hook_ = std::move(hook); }
 
-  /// Throws PeerError if another rank has disconnected or called abort(). Returns whether another rank has sent
-  /// a message that this rank has not begun to receive. Does not block, and sends nothing. The caller has no
-  /// pending messages.
+  /// Throws PeerError if another rank has disconnected or called abort(). Returns whether another rank has
+  /// sent a message that this rank has not begun to receive. Does not block, and sends nothing. The caller
+  /// has no pending messages.
   virtual bool poll_peers() = 0;
 
   /// Returns a new name for a group whose first member is this rank. The name is unique among all groups that

@@ -26,9 +26,9 @@ enum class Phase : std::uint8_t {
   finish       // after the last step
 };
 
-/// What a training tells about its rank, and the one question that it asks. This class observes nothing: it is the
-/// observer of a job with one rank. ControlPlane (comm/cluster/control) observes the ranks of a job. One thread of the
-/// rank makes all calls.
+/// What a training tells about its rank, and the one question that it asks. This class observes nothing: it
+/// is the observer of a job with one rank. ControlPlane (comm/cluster/control) observes the ranks of a job.
+/// One thread of the rank makes all calls.
 class RankObserver {
  public:
   virtual ~RankObserver() = default;
@@ -53,8 +53,8 @@ inline void enter(RankObserver* observer, Phase phase) {
   if (observer != nullptr) observer->enter(phase);
 }
 
-/// Sets the phase of a rank for the lifetime of this object, and then the previous one again. If an exception ends the
-/// lifetime, the phase remains: it is the one in which the rank fails.
+/// Sets the phase of a rank for the lifetime of this object, and then the previous one again. If an exception
+/// ends the lifetime, the phase remains: it is the one in which the rank fails.
 class PhaseScope {
  public:
   /// `observer` may be null.

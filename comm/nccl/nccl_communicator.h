@@ -16,8 +16,8 @@ bool nccl_supported();
 /// id, texts, collective signatures and failure notifications.
 ///
 /// Collectives run on a stream of the communicator's own. They may be captured in a CudaGraph, which must be
-/// destroyed before finish() and before the communicator; abort() does not wait for that. Sums are computed by
-/// NCCL: those of f16 and bf16 may be rounded after each addition.
+/// destroyed before finish() and before the communicator; abort() does not wait for that. Sums are computed
+/// by NCCL: those of f16 and bf16 may be rounded after each addition.
 ///
 /// The signatures of the first 32 collectives of each kind, or of all with CommOptions::check_always, are
 /// compared between ranks before the launch; the host waits for this. Captured collectives are not compared:
@@ -25,8 +25,8 @@ bool nccl_supported();
 /// timeout.
 ///
 /// A watchdog thread (nccl_watchdog.h) follows the progress of the GPU, in replays too, and polls the other
-/// ranks without messages. If a peer fails or does not take part within the timeout, it ends the work in flight
-/// with ncclCommAbort.
+/// ranks without messages. If a peer fails or does not take part within the timeout, it ends the work in
+/// flight with ncclCommAbort.
 ///
 /// Throws UsageError if the build has no NCCL or `device` is not a GPU, and PeerError if a rank does not take
 /// part within the timeout.

@@ -16,14 +16,15 @@ namespace convoy::dist {
 /// are. So an event recorded after a call follows the call's work, and a CUDA graph capture contains it.
 /// destroy() or abort(), whichever runs first, frees the communicator once.
 ///
-/// NCCL frees a communicator only once all CUDA graphs that contain one of its collectives have been destroyed.
-/// Destroy them before destroy() and before the handle.
+/// NCCL frees a communicator only once all CUDA graphs that contain one of its collectives have been
+/// destroyed. Destroy them before destroy() and before the handle.
 ///
 /// init(), call() and destroy() block until the NCCL call is complete. They throw PeerError if NCCL reports
 /// an error, if the deadline passes, or if the communicator was aborted before or meanwhile.
 class NcclHandle {
  public:
-  /// `gpu` is the number of the communicator's GPU. The destructor waits up to `abort_seconds` for ncclCommAbort.
+  /// `gpu` is the number of the communicator's GPU. The destructor waits up to `abort_seconds` for
+  /// ncclCommAbort.
   explicit NcclHandle(int gpu, double abort_seconds = 10) : gpu_(gpu), abort_seconds_(abort_seconds) {}
   /// Calls abort() and waits for ncclCommAbort. If NCCL hangs or a graph still exists, leaks the communicator
   /// after `abort_seconds`.

@@ -30,8 +30,8 @@ class NcclWatchdog {
     double timeout_seconds;
     /// A time before which the timeout does not pass. May be null.
     std::shared_ptr<const DeadlineFloor> deadline_floor;
-    /// Learns which collectives the GPU has started and completed. They are numbered in the order in which the
-    /// GPU runs them, which includes replays of CUDA graphs. May be null.
+    /// Learns which collectives the GPU has started and completed. They are numbered in the order in which
+    /// the GPU runs them, which includes replays of CUDA graphs. May be null.
     std::shared_ptr<CollectiveMonitor> monitor;
   };
 

@@ -15,8 +15,8 @@ namespace convoy::dist {
 /// text is received. Throws PeerError if a rank fails.
 std::string broadcast_text(Communicator& comm, const std::string& local);
 
-/// Returns the texts of all ranks, in rank order, on every rank. Collective, for CPU communicators. Blocks until all are
-/// received. Throws PeerError if a rank fails.
+/// Returns the texts of all ranks, in rank order, on every rank. Collective, for CPU communicators. Blocks
+/// until all are received. Throws PeerError if a rank fails.
 std::vector<std::string> all_gather_texts(Communicator& comm, const std::string& local);
 
 /// Copies rank 0's values into the tensors of all ranks. Shapes and types must be equal on all ranks, and the

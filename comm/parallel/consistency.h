@@ -27,9 +27,9 @@ void verify_consistency_entries(Communicator& comm, const std::vector<Consistenc
 
 /// Compares a checksum of each tensor between ranks. Throws the same CorruptionError on every rank if they
 /// differ. The message contains `what` with the number of the first tensor that differs, such as "the sum of
-/// bucket", and `when`. It names the ranks that differ from more than half of all ranks or, if there is no such
-/// majority, all ranks. The tensors are on the device of one rank. Collective; blocks until all ranks have sent
-/// their checksums.
+/// bucket", and `when`. It names the ranks that differ from more than half of all ranks or, if there is no
+/// such majority, all ranks. The tensors are on the device of one rank. Collective; blocks until all ranks
+/// have sent their checksums.
 void verify_equal(Communicator& comm, const std::vector<Tensor>& tensors, std::string_view what,
                   std::string_view when);
 

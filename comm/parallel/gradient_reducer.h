@@ -54,10 +54,10 @@ class GradientReducer {
   virtual void gather_parameters() {}
 
   /// Compares a checksum of each bucket's sums between ranks, which must have the same bits, and throws
-  /// CorruptionError on all ranks if they differ. The message contains `when`, such as "after step 12", and names
-  /// the bucket and the ranks. Collective; blocks until all ranks have computed their sums. May be called between
-  /// finish() and the next step, also after the replay of a captured step. Does nothing if ranks have different
-  /// sums.
+  /// CorruptionError on all ranks if they differ. The message contains `when`, such as "after step 12", and
+  /// names the bucket and the ranks. Collective; blocks until all ranks have computed their sums. May be
+  /// called between finish() and the next step, also after the replay of a captured step. Does nothing if
+  /// ranks have different sums.
   virtual void verify_sums(Communicator& /*comm*/, std::string_view /*when*/) {}
 
   /// Discards a step of which nothing was executed because its capture in a CUDA graph failed.

@@ -25,10 +25,9 @@ void use_local_statistics(nn::Module& model);
 
 /// Combines running statistics that each rank computed from its own samples into those of all samples, on
 /// every rank. With p_r = weight of rank r / sum of all weights, the mean is sum p_r mean_r, and the variance
-/// is sum p_r (var_r + (mean_r - mean)^2), by the law of total variance. A rank with weight 0 is ignored, and so are
-/// batch norms whose statistics are frozen.
-/// Throws UsageError if all weights are 0. Collective; `comm` is a CPU communicator. Blocks until all
-/// statistics are received.
+/// is sum p_r (var_r + (mean_r - mean)^2), by the law of total variance. A rank with weight 0 is ignored, and
+/// so are batch norms whose statistics are frozen. Throws UsageError if all weights are 0. Collective; `comm`
+/// is a CPU communicator. Blocks until all statistics are received.
 void average_running_statistics(Communicator& comm, nn::Module& model, double weight);
 
 }  // namespace convoy::dist

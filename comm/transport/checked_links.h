@@ -10,8 +10,8 @@
 
 namespace convoy::dist {
 
-/// MessageLinks that can also send views: the elements, and their checksum in a second message. wait() compares
-/// the checksum with that of the received elements.
+/// MessageLinks that can also send views: the elements, and their checksum in a second message. wait()
+/// compares the checksum with that of the received elements.
 class CheckedLinks {
  public:
   explicit CheckedLinks(std::unique_ptr<MessageLinks> links) : links_(std::move(links)) {}

@@ -19,8 +19,8 @@ struct SumPart {
 
 /// Computes out = parts[0] + parts[1] + …, in this order. f16 and bf16 are accumulated in f32 and rounded
 /// once; i32 wraps around. There is at least one part. All parts have the same type, and as many elements as
-/// `out`. `of_out` appends the elements of `out` unless it is null. `copy`, which needs `of_out`, gets the same elements
-/// unless it has no memory; it must not overlap anything else.
+/// `out`. `of_out` appends the elements of `out` unless it is null. `copy`, which needs `of_out`, gets the
+/// same elements unless it has no memory; it must not overlap anything else.
 ///
 /// `out` has the type of the parts, or, for sums in several stages, their accumulator type, or a type whose
 /// accumulator type is that of the parts. Throws UsageError for other types. `out` may be identical to one of

@@ -22,8 +22,8 @@ inline std::uint64_t copy_with_checksum(const ConstView& from, const View& to) {
   return checksum.value();
 }
 
-/// Throws CorruptionError unless the checksums of what rank `from` has sent and of what rank `to` has received are
-/// equal. `what` was sent, such as "a contribution".
+/// Throws CorruptionError unless the checksums of what rank `from` has sent and of what rank `to` has
+/// received are equal. `what` was sent, such as "a contribution".
 void verify_transfer(const char* what, int from, int to, std::uint64_t sent, std::uint64_t received);
 
 // What ranks send to each other, for verify_transfer().

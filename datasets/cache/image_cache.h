@@ -42,8 +42,8 @@ std::int64_t drop_failed(const View& images, const std::map<std::int64_t, std::s
 /// attempt leaves an earlier file as it was. One thread uses an object.
 class ImageCache {
  public:
-  /// `key` determines the pixels: a cache with another key is not used. `waiting` is called before a wait for another
-  /// process that writes the same file (io::FileLock).
+  /// `key` determines the pixels: a cache with another key is not used. `waiting` is called before a wait for
+  /// another process that writes the same file (io::FileLock).
   ImageCache(std::filesystem::path path, std::string key, HostRanks host,
              std::function<void(std::int64_t holder)> waiting);
   /// Removes an incomplete file.
@@ -51,10 +51,10 @@ class ImageCache {
   ImageCache(const ImageCache&) = delete;
   ImageCache& operator=(const ImageCache&) = delete;
 
-  /// Maps the images of the file if it is complete and has the key; rank 0 compares the checksum of all bytes. Otherwise
-  /// returns nothing and locks the file, until finish() or the destruction, against other processes that want to write
-  /// it. Throws OutputError if the directory cannot be written, and DataError on all ranks if their paths or keys
-  /// differ.
+  /// Maps the images of the file if it is complete and has the key; rank 0 compares the checksum of all
+  /// bytes. Otherwise returns nothing and locks the file, until finish() or the destruction, against other
+  /// processes that want to write it. Throws OutputError if the directory cannot be written, and DataError on
+  /// all ranks if their paths or keys differ.
   std::optional<DecodedImages> open();
   /// Returns why open() did not use an existing file; "" if there is none, and on ranks other than 0.
   const std::string& problem() const { return problem_; }
@@ -62,8 +62,9 @@ class ImageCache {
   /// Returns the first file that this rank decodes, and the one after the last, of `count`.
   std::int64_t begin(std::int64_t count) const { return count * host_.rank / host_.size; }
   std::int64_t end(std::int64_t count) const { return count * (host_.rank + 1) / host_.size; }
-  /// Creates the file for images of `shape`, [files, H, W, C], and returns their memory, which is valid until the next
-  /// call of create() or finish(). Reserves the disk space: throws OutputError if there is not enough.
+  /// Creates the file for images of `shape`, [files, H, W, C], and returns their memory, which is valid until
+  /// the next call of create() or finish(). Reserves the disk space: throws OutputError if there is not
+  /// enough.
   std::uint8_t* create(const Shape& shape);
   /// Returns the sum of what the ranks have decoded, without images; nothing if a rank passes nothing.
   std::optional<DecodedImages> gather(const std::optional<DecodedImages>& local);

@@ -25,9 +25,10 @@ struct DownloadOptions {
 
 /// Downloads the file to `directory`, unless it exists there with the right checksum, and returns its path.
 /// Blocks until the download is complete. A lock file makes other processes and threads wait; they then find
-/// the complete file. On a file system without locks, each downloads a file of its own. A partial file (NAME.part) is resumed. One with a wrong checksum is deleted and counts
-/// as a failed attempt. Permanent failures, such as an unknown host or HTTP 404, are not retried. Throws
-/// DataError with the reasons if all mirrors fail, and OutputError if the directory cannot be written.
+/// the complete file. On a file system without locks, each downloads a file of its own. A partial file
+/// (NAME.part) is resumed. One with a wrong checksum is deleted and counts as a failed attempt. Permanent
+/// failures, such as an unknown host or HTTP 404, are not retried. Throws DataError with the reasons if all
+/// mirrors fail, and OutputError if the directory cannot be written.
 std::filesystem::path download(const Mirrors& mirrors, const std::filesystem::path& directory,
                                const DownloadOptions& options = {});
 

@@ -48,9 +48,9 @@ bool has_split_directories(const std::filesystem::path& directory);
 /// class is empty, or if train and test have different classes.
 ClassDirectories scan_class_directories(const std::filesystem::path& directory, const ReadOptions& options);
 
-/// Decodes all files. Sets train, test, classes, warnings and note of the result; the caller sets the name. The note is
-/// the directory, with the number of scaled images unless a warning has it.
-/// Throws DataError if a file cannot be decoded, unless options.skip_corrupt is set.
+/// Decodes all files. Sets train, test, classes, warnings and note of the result; the caller sets the name.
+/// The note is the directory, with the number of scaled images unless a warning has it. Throws DataError if a
+/// file cannot be decoded, unless options.skip_corrupt is set.
 DataSet load_class_directories(const ClassDirectories& directories, const std::filesystem::path& directory,
                                const ReadOptions& options);
 

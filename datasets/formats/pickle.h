@@ -29,8 +29,8 @@ struct PickledValue {
   Kind kind = Kind::none;
   std::int64_t number = 0;     // of a number or a boolean; the depth of a tuple of tuples
   std::string_view text = {};  // also the name of a function
-  /// The elements of a tuple or a list; each key of a dictionary and its value; the size of each axis of an array,
-  /// and then its bytes, as a text of the size that is their product.
+  /// The elements of a tuple or a list; each key of a dictionary and its value; the size of each axis of an
+  /// array, and then its bytes, as a text of the size that is their product.
   std::shared_ptr<std::vector<PickledValue>> items = {};
 
   /// Returns the value of a key of a dictionary; null if there is none.

@@ -16,8 +16,8 @@ namespace convoy::data {
 /// The options of all readers. A reader ignores those that do not apply to its format.
 struct ReadOptions {
   /// Side of the square that images are resized to, in pixels. 0 keeps the original size; images in
-  /// directories then keep the size that all of them share, and are resized to 224 with a warning if their sizes
-  /// differ.
+  /// directories then keep the size that all of them share, and are resized to 224 with a warning if their
+  /// sizes differ.
   int image_size = 0;
   /// Images in directories: leave out files that cannot be decoded, and add a warning for each of them.
   bool skip_corrupt = false;
@@ -27,15 +27,15 @@ struct ReadOptions {
   int workers = 2;
   /// Seed of the split into training and test images, and of generated images.
   std::uint64_t seed = 1;
-  /// Images in directories: the directory in which the decoded images are stored, in a file per data set and size. The
-  /// next call with the same files maps that file into memory and decodes nothing (datasets/cache/image_cache.h). The
-  /// images must then not be written. Empty: none is stored.
+  /// Images in directories: the directory in which the decoded images are stored, in a file per data set and
+  /// size. The next call with the same files maps that file into memory and decodes nothing
+  /// (datasets/cache/image_cache.h). The images must then not be written. Empty: none is stored.
   std::filesystem::path image_cache = {};
-  /// With `image_cache`: the ranks of this host that call the reader at the same time. Each decodes a share of the
-  /// images.
+  /// With `image_cache`: the ranks of this host that call the reader at the same time. Each decodes a share
+  /// of the images.
   HostRanks host = {};
-  /// With `image_cache`: called before a wait for another process that writes the same file. `holder` is its process
-  /// ID, or 0 if unknown.
+  /// With `image_cache`: called before a wait for another process that writes the same file. `holder` is its
+  /// process ID, or 0 if unknown.
   std::function<void(std::int64_t holder)> waiting = {};
 };
 
@@ -67,11 +67,11 @@ DataSet read_cifar10(const std::filesystem::path& directory, const ReadOptions& 
 /// incomplete or damaged.
 DataSet read_mnist(const std::filesystem::path& directory, const ReadOptions& options = {});
 
-/// Reads the images of the formats in image_formats_text() from train/CLASS/ and test/CLASS/ (also Train, Training,
-/// val, Test, …), or from CLASS/, which is then split. Classes are the sorted directory names; images in
-/// subdirectories belong to the class above them. Images are converted as decode_image() does. A warning counts the
-/// files of other types. Throws DataError if there is no such directory, if a class is empty, or if an image cannot
-/// be decoded (see ReadOptions::skip_corrupt).
+/// Reads the images of the formats in image_formats_text() from train/CLASS/ and test/CLASS/ (also Train,
+/// Training, val, Test, …), or from CLASS/, which is then split. Classes are the sorted directory names;
+/// images in subdirectories belong to the class above them. Images are converted as decode_image() does. A
+/// warning counts the files of other types. Throws DataError if there is no such directory, if a class is
+/// empty, or if an image cannot be decoded (see ReadOptions::skip_corrupt).
 DataSet read_image_folder(const std::filesystem::path& directory, const ReadOptions& options = {});
 
 /// The size and the seed of the generated data set.
@@ -93,15 +93,15 @@ std::string image_formats_text();
 /// Returns whether the extension is that of a file of one of these formats, in lower or upper case.
 bool is_image_name(const std::filesystem::path& file);
 
-/// Reads one image file of at most 64 megapixels to u8 [H, W, 3]; see decode_image(). Throws DataError if the file
-/// cannot be read or is damaged.
+/// Reads one image file of at most 64 megapixels to u8 [H, W, 3]; see decode_image(). Throws DataError if the
+/// file cannot be read or is damaged.
 Tensor read_image(const std::filesystem::path& file, int size = 0);
 
-/// Decodes one image of at most 64 megapixels, of a format in image_formats_text(), to u8 [H, W, 3]. If size > 0,
-/// scales the short side to `size` and crops the center square; libjpeg-turbo first reduces a JPEG image whose short
-/// side is at least 2, 4 or 8 times `size`. Gray becomes three equal channels, alpha is composited on white, and a
-/// photograph is turned upright as its EXIF orientation (of JPEG) or its TIFF orientation says. Throws DataError, which
-/// starts with `name`, if the image is damaged.
+/// Decodes one image of at most 64 megapixels, of a format in image_formats_text(), to u8 [H, W, 3]. If size
+/// > 0, scales the short side to `size` and crops the center square; libjpeg-turbo first reduces a JPEG image
+/// whose short side is at least 2, 4 or 8 times `size`. Gray becomes three equal channels, alpha is
+/// composited on white, and a photograph is turned upright as its EXIF orientation (of JPEG) or its TIFF
+/// orientation says. Throws DataError, which starts with `name`, if the image is damaged.
 Tensor decode_image(const std::string& bytes, const std::string& name, int size = 0);
 
 }  // namespace convoy::data

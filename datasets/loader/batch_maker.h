@@ -33,8 +33,8 @@ struct BatchTask {
   std::shared_ptr<EpochOrder> order;  // shared by all tasks of the epoch
 };
 
-/// Returns the mixing of the task's step for stored images [N, H, W, C]; without TransformSpec::mixing one that changes
-/// nothing.
+/// Returns the mixing of the task's step for stored images [N, H, W, C]; without TransformSpec::mixing one
+/// that changes nothing.
 Mixing mixing_of(const LoaderOptions& options, const BatchTask& task, const Shape& images);
 
 /// The sequence of all micro-batches from a given step on, across epochs.

@@ -35,8 +35,8 @@ struct LoaderOptions {
   int world_size = 1;               // number of ranks
   std::uint64_t seed = 1;           // of the order and of the augmentation
   bool shuffle = true;  // whether every epoch has an order of its own; false: that of the data set
-  /// The samples of each epoch in their order, i32 [epochs, samples] on the CPU. Undefined: the whole data set in the
-  /// order of `seed` and `shuffle`.
+  /// The samples of each epoch in their order, i32 [epochs, samples] on the CPU. Undefined: the whole data
+  /// set in the order of `seed` and `shuffle`.
   Tensor order = {};
   TransformSpec transform = {};  // from stored images to batch images
   /// The type of batch images: f32, f64 or bf16; on a GPU also f16. Half-precision values are f32 values that

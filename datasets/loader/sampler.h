@@ -45,8 +45,9 @@ struct BatchPlan {
   std::int64_t smallest_micro_batch(std::int64_t step) const;
   /// Returns the positions of this rank's micro-batch `index` of a step in the order of the epoch.
   Range positions(std::int64_t step, std::int64_t index) const;
-  /// Returns the position whose sample is the partner of that of `position` for mixup and CutMix: the position before
-  /// it in the global batch, and of the first one the last. It depends on neither ranks nor micro-batches.
+  /// Returns the position whose sample is the partner of that of `position` for mixup and CutMix: the
+  /// position before it in the global batch, and of the first one the last. It depends on neither ranks nor
+  /// micro-batches.
   std::int64_t partner(std::int64_t position) const;
 };
 

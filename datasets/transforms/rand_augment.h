@@ -1,5 +1,5 @@
-// RandAugment (Cubuk et al., arXiv:1909.13719) with the operations and magnitudes of torchvision, on images of bytes on
-// the CPU. All functions are thread-safe.
+// RandAugment (Cubuk et al., arXiv:1909.13719) with the operations and magnitudes of torchvision, on images
+// of bytes on the CPU. All functions are thread-safe.
 #pragma once
 
 #include <array>
@@ -20,8 +20,8 @@ struct RandAugmentOptions {
   bool enabled() const { return operations > 0; }
 };
 
-/// Parses "none", or N,M: the number of operations, from 1 to 16, and the magnitude, such as "2,9". Throws UsageError for
-/// another text.
+/// Parses "none", or N,M: the number of operations, from 1 to 16, and the magnitude, such as "2,9". Throws
+/// UsageError for another text.
 RandAugmentOptions parse_rand_augment(std::string_view text);
 
 /// The operations, in the order of torchvision.
@@ -54,12 +54,12 @@ struct ByteImage {
   int channels = 0;                // 1 or 3
 };
 
-/// Applies one operation in place. `negative` reverses the direction of the operations from shear_x to sharpness; others
-/// have none. The geometric ones take the nearest pixel, and black outside the image.
+/// Applies one operation in place. `negative` reverses the direction of the operations from shear_x to
+/// sharpness; others have none. The geometric ones take the nearest pixel, and black outside the image.
 void apply_operation(ImageOperation operation, int magnitude, bool negative, const ByteImage& image);
 
-/// Applies RandAugment in place. Operation k is drawn by random.words(id, 32 + k): [0] is the operation, by to_below,
-/// and the top bit of [1] its direction.
+/// Applies RandAugment in place. Operation k is drawn by random.words(id, 32 + k): [0] is the operation, by
+/// to_below, and the top bit of [1] its direction.
 void rand_augment(const RandAugmentOptions& options, const Random& random, std::uint64_t id,
                   const ByteImage& image);
 

@@ -24,15 +24,15 @@ struct TransformSpec {
   TransformSpec evaluation() const;
   struct View;
   /// Returns six views of each image, as specifications without random transforms, with weights of the sum 1:
-  /// the image (1/4) and the image shifted by one pixel down and right, and up and left (1/8 each), as it is and
-  /// mirrored. Shifted images have reflected borders. The mean of their logits is usually right more often than
-  /// those of the image alone (Jordan, arXiv:2404.00498, section 3.5).
+  /// the image (1/4) and the image shifted by one pixel down and right, and up and left (1/8 each), as it is
+  /// and mirrored. Shifted images have reflected borders. The mean of their logits is usually right more
+  /// often than those of the image alone (Jordan, arXiv:2404.00498, section 3.5).
   std::vector<View> views() const;
   /// Returns a description such as "crop 4, flip, cutout 8, normalise (mean 0.491 0.482 0.447, std 0.247
   /// 0.243 0.262)".
   std::string describe() const;
-  /// Throws UsageError if images of this shape, [H, W, C], are too small for the crop or the cutout or have too many
-  /// channels for RandAugment, or a number of the mixing is negative.
+  /// Throws UsageError if images of this shape, [H, W, C], are too small for the crop or the cutout or have
+  /// too many channels for RandAugment, or a number of the mixing is negative.
   void check_image_shape(std::int64_t height, std::int64_t width, std::int64_t channels) const;
 };
 
@@ -49,8 +49,9 @@ struct TransformOptions {
 };
 
 /// Parses the text of an augmentation: "none", "auto", or a comma-separated list of "crop[=4]", "reflect",
-/// "resized-crop[=8]", "flip", "alternating-flip", "cutout[=8]", "jitter[=10]", "saturation[=10]" and "hue[=5]". Images are
-/// normalized with `statistics`, which are those of the training images. Throws UsageError for an unknown or repeated word, or a number out of range.
+/// "resized-crop[=8]", "flip", "alternating-flip", "cutout[=8]", "jitter[=10]", "saturation[=10]" and
+/// "hue[=5]". Images are normalized with `statistics`, which are those of the training images. Throws
+/// UsageError for an unknown or repeated word, or a number out of range.
 TransformSpec make_transform(std::string_view text, const ChannelStatistics& statistics,
                              const TransformOptions& options = {});
 

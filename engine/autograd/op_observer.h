@@ -22,7 +22,8 @@ class OpObserver {
   virtual ~OpObserver() = default;
   /// Called after an operation has enqueued its forward kernels. `node` is null if it was not recorded.
   virtual void forward_done(const OpCall& call, const Node* node) = 0;
-  /// Called after a recorded operation has enqueued its backward kernels, and before its saved tensors are freed.
+  /// Called after a recorded operation has enqueued its backward kernels, and before its saved tensors are
+  /// freed.
   virtual void backward_done(const Node& node, const Tensor& dy) = 0;
 
   /// Returns the observer of the calling thread; null if there is none.

@@ -53,9 +53,9 @@ class Variable {
   const DeviceContext& context() const;
   /// Returns whether backward() computes a gradient of the variable.
   bool requires_grad() const;
-  /// Sets whether backward() computes a gradient of this leaf from now on, as to freeze a parameter. Without one,
-  /// operations that are recorded later do not propagate gradients to it. Throws UsageError if this is not a leaf,
-  /// or if `requires_grad` is set and the value is not floating point.
+  /// Sets whether backward() computes a gradient of this leaf from now on, as to freeze a parameter. Without
+  /// one, operations that are recorded later do not propagate gradients to it. Throws UsageError if this is
+  /// not a leaf, or if `requires_grad` is set and the value is not floating point.
   void set_requires_grad(bool requires_grad) const;
   /// Returns whether no recorded operation computed the variable.
   bool is_leaf() const { return creator() == nullptr; }
@@ -146,10 +146,10 @@ class GradSlot {
   /// write before the backward function returns. On the first contribution it also runs the leaf's grad-begin
   /// hook and allocates the gradient if needed. Returns a null view, which kernels skip, if !wanted().
   GradView claim();
-  /// Claims the destination like claim(), and calls write(stream, destination), which enqueues the contribution on the
-  /// side stream of a GPU (DeviceContext::enqueue_on_side_stream()). For gradients that take long and that the rest of
-  /// the backward pass does not read, like those of filters. `write` must hold the tensors that it reads. Does nothing
-  /// if !wanted().
+  /// Claims the destination like claim(), and calls write(stream, destination), which enqueues the
+  /// contribution on the side stream of a GPU (DeviceContext::enqueue_on_side_stream()). For gradients that
+  /// take long and that the rest of the backward pass does not read, like those of filters. `write` must hold
+  /// the tensors that it reads. Does nothing if !wanted().
   void claim_on_side_stream(std::function<void(const Stream& stream, const GradView& destination)> write);
   /// Contributes `gradient` as it is, like the backward of a sum or a reshape. Aliases the tensor without a
   /// copy if this is the first contribution and the input is not a leaf; otherwise copies it or adds it to

@@ -39,9 +39,9 @@ class RecordingScope {
   bool previous_;
 };
 
-/// Computes the gradients of a part of the network inside the backward function of a recorded operation, whose pass
-/// continues afterwards. `result` was recorded meanwhile, from the leaves `inner`. Contributions to the gradient of
-/// inner[i] are those to the gradient of outer[i], an input of the operation.
+/// Computes the gradients of a part of the network inside the backward function of a recorded operation,
+/// whose pass continues afterwards. `result` was recorded meanwhile, from the leaves `inner`. Contributions
+/// to the gradient of inner[i] are those to the gradient of outer[i], an input of the operation.
 void backward_part(const Variable& result, const Tensor& gradient, std::span<const Variable> inner,
                    std::span<const Variable> outer);
 

@@ -40,26 +40,27 @@ class CheckpointDirectory {
                              const Manifest& manifest, bool best);
 
   /// Begins a checkpoint whose shards are written by several processes: removes what earlier saves have left
-  /// behind, and creates a temporary directory with a random name, whose path it returns. One process calls it,
-  /// then all call write_shard(), then the first one calls commit(). Throws OutputError if that fails.
+  /// behind, and creates a temporary directory with a random name, whose path it returns. One process calls
+  /// it, then all call write_shard(), then the first one calls commit(). Throws OutputError if that fails.
   std::filesystem::path begin(std::int64_t step);
-  /// Writes a shard of an optimizer's state to a directory of begin(), and returns the size and checksum of the
-  /// file. Blocks until it is on disk. Throws OutputError if that fails.
+  /// Writes a shard of an optimizer's state to a directory of begin(), and returns the size and checksum of
+  /// the file. Blocks until it is on disk. Throws OutputError if that fails.
   static FileRecord write_shard(const std::filesystem::path& directory, const optim::OptimizerShard& shard);
-  /// Completes a checkpoint as save() does, and returns its path. `shards` has the result of write_shard() for
-  /// each shard, and the snapshot the model and any of the shards. Throws like save().
+  /// Completes a checkpoint as save() does, and returns its path. `shards` has the result of write_shard()
+  /// for each shard, and the snapshot the model and any of the shards. Throws like save().
   std::filesystem::path commit(const std::filesystem::path& directory, const Snapshot& snapshot,
                                const Manifest& manifest, const std::vector<FileRecord>& shards, bool best);
 
-  /// Sets how many of the newest checkpoints of the present training to keep, besides those that LATEST and BEST name; 0 keeps all.
-  /// Throws UsageError if `count` is negative.
+  /// Sets how many of the newest checkpoints of the present training to keep, besides those that LATEST and
+  /// BEST name; 0 keeps all. Throws UsageError if `count` is negative.
   void set_keep_last(int count);
   /// Sets whether save() writes BEST. If not, the best checkpoint is removed like any other.
   void set_keep_best(bool keep) { keep_best_ = keep; }
 
   /// Returns the checkpoint that LATEST names if it verifies, else the newest before it that does, else the
-  /// newest of all that does; nullopt if there is none. Skips damaged checkpoints, and appends one line for each
-  /// to `warnings`, and one if LATEST is invalid or names none. Throws CheckpointError if the directory exists but cannot be read.
+  /// newest of all that does; nullopt if there is none. Skips damaged checkpoints, and appends one line for
+  /// each to `warnings`, and one if LATEST is invalid or names none. Throws CheckpointError if the directory
+  /// exists but cannot be read.
   std::optional<Checkpoint> latest(std::vector<std::string>* warnings = nullptr) const;
   /// Returns the checkpoint that BEST names; nullopt if there is no BEST. Throws CheckpointError if BEST is
   /// invalid, or if its checkpoint is missing or damaged.
@@ -94,9 +95,10 @@ class CheckpointDirectory {
 /// missing, unreadable or damaged.
 Checkpoint open_checkpoint(const std::filesystem::path& directory);
 
-/// Loads a checkpoint into a model, into an optimizer unless that is null, and into `other_weights` unless there are
-/// none. If the checkpoint belongs to another model or optimizer, has no such other weights, or cannot be read, changes
-/// nothing and throws CheckpointError. Not thread-safe: no other thread uses the model or the optimizer meanwhile.
+/// Loads a checkpoint into a model, into an optimizer unless that is null, and into `other_weights` unless
+/// there are none. If the checkpoint belongs to another model or optimizer, has no such other weights, or
+/// cannot be read, changes nothing and throws CheckpointError. Not thread-safe: no other thread uses the
+/// model or the optimizer meanwhile.
 void load_checkpoint(const Checkpoint& checkpoint, nn::Module& model, optim::Optimizer* optimizer,
                      const std::vector<optim::NamedState>& other_weights = {});
 

@@ -48,10 +48,11 @@ LockResult try_lock(int descriptor);
 
 /// Whether the memory of map_file() may be written. Writes go to the file.
 enum class MapAccess : std::uint8_t { read, write };
-/// Maps bytes [offset, offset + bytes) of an open file into memory, which all processes that map them share. The system
-/// reads and evicts its pages as necessary. The file may be closed, renamed or removed, but must not be truncated:
-/// access beyond its end kills the process. The memory is unmapped with the last copy of the pointer, which is null for
-/// 0 bytes. `path` is for messages. Throws OutputError (MapAccess::write) or CheckpointError if the system refuses.
+/// Maps bytes [offset, offset + bytes) of an open file into memory, which all processes that map them share.
+/// The system reads and evicts its pages as necessary. The file may be closed, renamed or removed, but must
+/// not be truncated: access beyond its end kills the process. The memory is unmapped with the last copy of
+/// the pointer, which is null for 0 bytes. `path` is for messages. Throws OutputError (MapAccess::write) or
+/// CheckpointError if the system refuses.
 std::shared_ptr<void> map_file(int descriptor, std::uint64_t offset, std::size_t bytes, MapAccess access,
                                const std::filesystem::path& path);
 

@@ -14,9 +14,9 @@ namespace convoy::io {
 /// when the process exits for any reason.
 class FileLock {
  public:
-  /// Creates the file `path` and blocks until it is locked. If another process holds the lock, calls `waiting` first,
-  /// unless it is empty: `holder` is the process ID on its machine, or 0 if unknown. Throws OutputError if the file
-  /// cannot be created.
+  /// Creates the file `path` and blocks until it is locked. If another process holds the lock, calls
+  /// `waiting` first, unless it is empty: `holder` is the process ID on its machine, or 0 if unknown. Throws
+  /// OutputError if the file cannot be created.
   FileLock(std::filesystem::path path, const std::function<void(std::int64_t holder)>& waiting);
   /// Removes the file before unlocking it. Waiting processes detect that and lock a new file.
   ~FileLock();

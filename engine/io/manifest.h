@@ -16,8 +16,8 @@ inline constexpr std::string_view kOptimizerFile = "optimizer.safetensors";  // 
 inline constexpr std::string_view kOtherWeightsFile = "other_weights.safetensors";
 inline constexpr std::string_view kManifestFile = "manifest.json";  // the manifest
 
-/// Returns the name of the file with one shard of an optimizer's state: optimizer-00001-of-00004.safetensors for
-/// shard 0 of 4.
+/// Returns the name of the file with one shard of an optimizer's state: optimizer-00001-of-00004.safetensors
+/// for shard 0 of 4.
 std::string shard_file(int index, int count);
 
 /// Size and checksum of a file, computed from the bytes in memory and not from the file.

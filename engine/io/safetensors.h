@@ -34,8 +34,8 @@ struct SafetensorsFile {
 /// An open file whose tensors are read one by one. One thread uses an object.
 class SafetensorsReader {
  public:
-  /// Opens the file and reads its header. Throws CheckpointError with a one-line message that names the file if
-  /// it cannot be read or is invalid.
+  /// Opens the file and reads its header. Throws CheckpointError with a one-line message that names the file
+  /// if it cannot be read or is invalid.
   explicit SafetensorsReader(const std::filesystem::path& path);
 
   /// Returns the tensors in the order of their data, on the meta device: names, shapes and types.
@@ -44,8 +44,9 @@ class SafetensorsReader {
   const std::map<std::string, std::string>& metadata() const;
   /// Reads tensors()[index] to host memory. Throws CheckpointError if that fails.
   Tensor read(std::size_t index) const;
-  /// Maps tensors()[index] into memory instead, where it must not be written. Processes that map it share the memory.
-  /// Throws CheckpointError if that fails, or if its position in the file is not a multiple of its element size.
+  /// Maps tensors()[index] into memory instead, where it must not be written. Processes that map it share the
+  /// memory. Throws CheckpointError if that fails, or if its position in the file is not a multiple of its
+  /// element size.
   Tensor map(std::size_t index) const;
 
  private:
@@ -70,10 +71,10 @@ struct SafetensorsLayout {
   std::size_t size() const;
 };
 
-/// Lays out a file for write_file_durably(). Tensors may be on any device. The data begin at a multiple of `alignment`
-/// bytes (8 or more), and are ordered by decreasing element size, otherwise as given, so that each tensor is aligned to
-/// its element size. Throws UsageError if a name occurs twice, is reserved by the format or is not UTF-8, or if the
-/// header exceeds 100,000,000 bytes.
+/// Lays out a file for write_file_durably(). Tensors may be on any device. The data begin at a multiple of
+/// `alignment` bytes (8 or more), and are ordered by decreasing element size, otherwise as given, so that
+/// each tensor is aligned to its element size. Throws UsageError if a name occurs twice, is reserved by the
+/// format or is not UTF-8, or if the header exceeds 100,000,000 bytes.
 SafetensorsLayout lay_out_safetensors(const std::vector<NamedTensor>& tensors,
                                       const std::map<std::string, std::string>& metadata = {},
                                       std::size_t alignment = 8);

@@ -19,21 +19,21 @@ struct Checkpoint {
   Manifest manifest;           // as read_manifest() returned it
 };
 
-/// The open files of an optimizer's state: kOptimizerFile with whole tensors, or one file per shard. A reader gets
-/// whole tensors from either, and holds one of them at a time. One thread uses an object.
+/// The open files of an optimizer's state: kOptimizerFile with whole tensors, or one file per shard. A reader
+/// gets whole tensors from either, and holds one of them at a time. One thread uses an object.
 class SavedOptimizer {
  public:
-  /// Opens the files and reads their headers. Throws CheckpointError if one is invalid, or if the shards do not
-  /// contain each element of each tensor once.
+  /// Opens the files and reads their headers. Throws CheckpointError if one is invalid, or if the shards do
+  /// not contain each element of each tensor once.
   explicit SavedOptimizer(const Checkpoint& checkpoint);
 
   /// Returns OptimizerState::steps of the saved state.
   std::int64_t steps() const { return steps_; }
-  /// Throws CheckpointError unless the state is of the optimizer that `expected` names and has its tensors, of
-  /// the same shapes. Uses no values of them; they may be on the meta device.
+  /// Throws CheckpointError unless the state is of the optimizer that `expected` names and has its tensors,
+  /// of the same shapes. Uses no values of them; they may be on the meta device.
   void check_matches(const optim::OptimizerState& expected) const;
-  /// Reads a tensor of the state that check_matches() has accepted, and returns it in host memory, with the shape
-  /// and type of state.tensor. Throws CheckpointError if that fails.
+  /// Reads a tensor of the state that check_matches() has accepted, and returns it in host memory, with the
+  /// shape and type of state.tensor. Throws CheckpointError if that fails.
   Tensor read(const optim::NamedState& state) const;
 
  private:
@@ -62,8 +62,8 @@ class SavedOptimizer {
   std::map<std::string, Entry> entries_;
 };
 
-/// Returns the contents of the file of a shard. The tensors are the pieces, under the names of the whole tensors;
-/// the metadata say where each belongs.
+/// Returns the contents of the file of a shard. The tensors are the pieces, under the names of the whole
+/// tensors; the metadata say where each belongs.
 SafetensorsLayout lay_out_shard(const optim::OptimizerShard& shard);
 
 }  // namespace convoy::io

@@ -12,8 +12,8 @@
 
 namespace convoy::io {
 
-/// Returns the parameters, then the buffers, which share the storage of the model. Waits until the parameters are
-/// complete on this rank.
+/// Returns the parameters, then the buffers, which share the storage of the model. Waits until the parameters
+/// are complete on this rank.
 std::vector<optim::NamedState> model_state(const nn::Module& model);
 
 /// Returns the parameters, then the buffers. num_batches_tracked of batch norms is left out; PyTorch does not

@@ -77,7 +77,8 @@ class BatchNorm2d final : public Module {
   void synchronize(std::shared_ptr<ProcessGroup> group) { group_ = std::move(group); }
   /// Returns whether training leaves the running statistics as they are.
   bool is_frozen() const { return is_frozen_; }
-  /// Sets whether training normalizes by the running statistics, as evaluation does, and does not update them.
+  /// Sets whether training normalizes by the running statistics, as evaluation does, and does not update
+  /// them.
   void freeze_statistics(bool freeze = true) { is_frozen_ = freeze; }
 
  private:
@@ -216,7 +217,8 @@ class ResidualBlock final : public Module {
   LayerChain body_;
 };
 
-/// Calls ResidualBlock::checkpoint_activations(true) for every residual block of the network, and returns their number.
+/// Calls ResidualBlock::checkpoint_activations(true) for every residual block of the network, and returns
+/// their number.
 int checkpoint_residual_blocks(Module& root);
 
 }  // namespace convoy::nn

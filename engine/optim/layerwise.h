@@ -1,5 +1,6 @@
-// Optimizers for large batches, whose rate is adapted to each parameter by its trust ratio: LARS and LAMB. The update of an
-// element depends on its whole parameter, so they cannot be sharded (ZeRO). Biases and norms have the ratio 1.
+// Optimizers for large batches, whose rate is adapted to each parameter by its trust ratio: LARS and LAMB.
+// The update of an element depends on its whole parameter, so they cannot be sharded (ZeRO). Biases and norms
+// have the ratio 1.
 #pragma once
 
 #include "convoy/engine/optim/optimizer.h"
@@ -12,9 +13,9 @@ struct LarsSettings {
   double trust_coefficient = 1e-3;  // of the trust ratio; above 0
 };
 
-/// Layer-wise adaptive rate scaling (You, Gitman and Ginsburg, arXiv:1708.03888): SGD whose rate is multiplied by
-/// trust_coefficient |p| / (|g| + weight_decay |p|) for each filter and weight p with the gradient g. See
-/// kernels::lars_step().
+/// Layer-wise adaptive rate scaling (You, Gitman and Ginsburg, arXiv:1708.03888): SGD whose rate is
+/// multiplied by trust_coefficient |p| / (|g| + weight_decay |p|) for each filter and weight p with the
+/// gradient g. See kernels::lars_step().
 class Lars final : public Sgd {
  public:
   /// Throws UsageError for invalid settings, and like the constructor of Optimizer.
@@ -34,8 +35,8 @@ struct LambSettings {
   double epsilon = 1e-6;  // added to the square root of the second moment; above 0
 };
 
-/// Layer-wise adaptive moments for batch training (You et al., arXiv:1904.00962): the update u of AdamW is scaled by
-/// |p| / |u| for each filter and weight p. See kernels::lamb_step().
+/// Layer-wise adaptive moments for batch training (You et al., arXiv:1904.00962): the update u of AdamW is
+/// scaled by |p| / |u| for each filter and weight p. See kernels::lamb_step().
 class Lamb final : public Adam {
  public:
   /// Throws UsageError for invalid settings, and like the constructor of Optimizer.

@@ -22,11 +22,10 @@ struct MuonGroupOptions {
   double bias_lr_scale = 1;  // factor of sgd_lr_scale for parameters with one axis: biases and norms; above 0
 };
 
-/// Divides each group into matrices, which are filters and weights with at least two axes, and other parameters.
-/// The last such weight of all groups is taken for the head of the network, and is not a matrix unless `head` is
-/// set.
-/// Divides the weight decay of other parameters by the same factors, so that a rate times a decay is the same
-/// for all. Empty groups are left out. Throws UsageError for invalid options.
+/// Divides each group into matrices, which are filters and weights with at least two axes, and other
+/// parameters. The last such weight of all groups is taken for the head of the network, and is not a matrix
+/// unless `head` is set. Divides the weight decay of other parameters by the same factors, so that a rate
+/// times a decay is the same for all. Empty groups are left out. Throws UsageError for invalid options.
 ///
 /// Embeddings are weights too. To step them by SGD, move them to MuonGroups::others.
 MuonGroups muon_groups(const std::vector<ParameterGroup>& groups, const MuonGroupOptions& options = {});

@@ -20,8 +20,8 @@ namespace convoy::optim {
 /// unless x has three axes.
 void newton_schulz(const Tensor& x, int steps);
 
-/// Allocates what newton_schulz() needs, and returns a function that enqueues its work on a stream, once. The function
-/// holds the memory (DeviceContext::enqueue_on_side_stream()).
+/// Allocates what newton_schulz() needs, and returns a function that enqueues its work on a stream, once. The
+/// function holds the memory (DeviceContext::enqueue_on_side_stream()).
 std::function<void(const Stream&)> newton_schulz_work(const Tensor& x, int steps);
 
 }  // namespace convoy::optim

@@ -1,5 +1,5 @@
-// Optimizers: SGD, Adam and AdamW over parameter groups, by the fused kernels of kernels/optimizer_step.h. Muon is
-// in muon.h, LARS and LAMB in layerwise.h.
+// Optimizers: SGD, Adam and AdamW over parameter groups, by the fused kernels of kernels/optimizer_step.h.
+// Muon is in muon.h, LARS and LAMB in layerwise.h.
 #pragma once
 
 #include <cstdint>
@@ -68,9 +68,9 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Makes one step with the learning rate `lr` for all groups: updates every parameter that has a new gradient, and its
-  /// low-precision copy, and consumes the gradients. Leaves other parameters unchanged. Releases the
-  /// gradients' memory, except with a scaler. Enqueues work and does not wait for the device.
+  /// Makes one step with the learning rate `lr` for all groups: updates every parameter that has a new
+  /// gradient, and its low-precision copy, and consumes the gradients. Leaves other parameters unchanged.
+  /// Releases the gradients' memory, except with a scaler. Enqueues work and does not wait for the device.
   ///
   /// Throws UsageError if no gradient is new (there was no backward since the last step; with a process group
   /// a rank may have none), if a parameter has left the device or precision of its state, or if `lr` is

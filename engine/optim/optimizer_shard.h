@@ -1,5 +1,5 @@
-// OptimizerShard: the part of an optimizer's state that one rank has if the ranks share the state (ZeRO). Values
-// without functions that block; not thread-safe while they change.
+// OptimizerShard: the part of an optimizer's state that one rank has if the ranks share the state (ZeRO).
+// Values without functions that block; not thread-safe while they change.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ struct StatePiece {
   Tensor values;                                       // [n]
 };
 
-/// One shard of an optimizer's state. The pieces of all shards together are the whole state, each element once.
+/// One shard of an optimizer's state. The pieces of all shards together are the whole state, each element
+/// once.
 struct OptimizerShard {
   std::string optimizer;           // name of the optimizer
   std::int64_t steps = 0;          // OptimizerState::steps

@@ -44,14 +44,15 @@ Schedule triangle(ScheduleOptions options, double rise = 0.3);
 Schedule step_decay(ScheduleOptions options, std::vector<double> milestones = {0.5, 0.75},
                     double factor = 0.1);
 
-/// Returns a schedule that multiplies the rate by `factor` after every `period` steps from the peak on, as PyTorch's
-/// ExponentialLR that is stepped every `period` steps. Both must be positive.
+/// Returns a schedule that multiplies the rate by `factor` after every `period` steps from the peak on, as
+/// PyTorch's ExponentialLR that is stepped every `period` steps. Both must be positive.
 Schedule exponential(ScheduleOptions options, double factor = 0.95, std::int64_t period = 1);
-/// Returns the schedule final + (peak - final) (1 - t)^power, as PyTorch's PolynomialLR. The power must be positive.
+/// Returns the schedule final + (peak - final) (1 - t)^power, as PyTorch's PolynomialLR. The power must be
+/// positive.
 Schedule polynomial(ScheduleOptions options, double power = 0.9);
-/// Returns PyTorch's OneCycleLR with its default shape (Smith and Topin, arXiv:1708.07120): the rate rises from peak /
-/// 25 to the peak in the first 30 % of the steps, and falls to peak / 250,000 at the last one, along halves of a
-/// cosine each. options.warmup must be 0.
+/// Returns PyTorch's OneCycleLR with its default shape (Smith and Topin, arXiv:1708.07120): the rate rises
+/// from peak / 25 to the peak in the first 30 % of the steps, and falls to peak / 250,000 at the last one,
+/// along halves of a cosine each. options.warmup must be 0.
 Schedule one_cycle(ScheduleOptions options);
 
 }  // namespace convoy::optim

@@ -10,8 +10,8 @@
 
 namespace convoy::optim {
 
-/// Returns the decay of an exponential moving average after `step` steps: `decay`, but at most (1 + step) / (10 + step),
-/// so that the initial weights are soon forgotten, as in TensorFlow's ExponentialMovingAverage.
+/// Returns the decay of an exponential moving average after `step` steps: `decay`, but at most (1 + step) /
+/// (10 + step), so that the initial weights are soon forgotten, as in TensorFlow's ExponentialMovingAverage.
 double ema_decay(double decay, std::int64_t step);
 
 /// A moving average of all parameters and running statistics of a model, w, in the model's memory and types:
@@ -26,22 +26,22 @@ double ema_decay(double decay, std::int64_t step);
 /// on this rank. Not thread-safe.
 class WeightAverage {
  public:
-  /// Makes an average that is equal to the weights of `model`, which must outlive this object and stay on its device, in
-  /// its type. Throws UsageError if a parameter or a buffer is neither f32 nor f64.
+  /// Makes an average that is equal to the weights of `model`, which must outlive this object and stay on its
+  /// device, in its type. Throws UsageError if a parameter or a buffer is neither f32 nor f64.
   explicit WeightAverage(nn::Module& model);
 
   /// Sets the average to the weights.
   void reset();
-  /// Moves the average by the fraction `weight` of the difference to the weights. Throws UsageError unless `weight` is
-  /// from 0 to 1.
+  /// Moves the average by the fraction `weight` of the difference to the weights. Throws UsageError unless
+  /// `weight` is from 0 to 1.
   void update(double weight);
   /// Sets the weights, and their low-precision copies, to the average.
   void write_back();
   /// Exchanges the weights and the average. Refreshes the low-precision copies.
   void swap();
 
-  /// Returns the tensors of the average, named "<kind>/<parameter or buffer>". They share its memory, so that a
-  /// checkpoint can be read into them.
+  /// Returns the tensors of the average, named "<kind>/<parameter or buffer>". They share its memory, so that
+  /// a checkpoint can be read into them.
   std::vector<NamedState> state(std::string_view kind) const;
 
  private:

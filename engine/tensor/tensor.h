@@ -11,8 +11,8 @@
 
 namespace convoy {
 
-/// A block of bytes from a device's allocator, or of another owner. It is released with the last tensor that refers to
-/// it. It does not change after construction, except for its bytes.
+/// A block of bytes from a device's allocator, or of another owner. It is released with the last tensor that
+/// refers to it. It does not change after construction, except for its bytes.
 class Storage {
  public:
   /// Allocates an uninitialized block. Throws DeviceError if the device is out of memory.
@@ -74,8 +74,9 @@ class Tensor {
   static Tensor from(const std::vector<T>& values, const Shape& shape, const DeviceContext& device) {
     return from(std::span<const T>(values), shape, device);
   }
-  /// Returns a tensor whose elements are stored in `memory` on `device`, which has at least as many bytes and is aligned
-  /// to the element size. The tensor keeps a copy of the pointer. Memory that is mapped for reading must not be written.
+  /// Returns a tensor whose elements are stored in `memory` on `device`, which has at least as many bytes and
+  /// is aligned to the element size. The tensor keeps a copy of the pointer. Memory that is mapped for
+  /// reading must not be written.
   static Tensor from_memory(std::shared_ptr<void> memory, const Shape& shape, DType dtype,
                             const DeviceContext& device);
   /// Returns an uninitialized tensor with the shape, dtype and device of `other`.
@@ -102,10 +103,12 @@ class Tensor {
   /// Returns the compute stream of the tensor's context.
   Stream stream() const { return context().stream(); }
 
-  /// Returns the view that kernels take. As with a pointer, a const Tensor still gives write access. If work of
-  /// DeviceContext::enqueue_on_side_stream() writes the storage, makes the compute stream wait for it first.
+  /// Returns the view that kernels take. As with a pointer, a const Tensor still gives write access. If work
+  /// of DeviceContext::enqueue_on_side_stream() writes the storage, makes the compute stream wait for it
+  /// first.
   View view() const;
-  /// Notes that the work with this number of DeviceContext::enqueue_on_side_stream() writes the tensor's storage.
+  /// Notes that the work with this number of DeviceContext::enqueue_on_side_stream() writes the tensor's
+  /// storage.
   void written_on_side_stream(std::uint64_t number) const { storage_->written_on_side_stream(number); }
   /// Returns whether no other tensor uses this tensor's storage.
   bool is_only_owner() const { return storage_.use_count() == 1; }

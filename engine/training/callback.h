@@ -96,8 +96,8 @@ struct SavedCheckpoint {
 class Callback {
  public:
   virtual ~Callback() = default;
-  /// Receives the result of a step, in the order of the steps. The host does not wait for a GPU: convoy-train reads
-  /// the losses of several steps at a time, at the next measured step, evaluation or checkpoint.
+  /// Receives the result of a step, in the order of the steps. The host does not wait for a GPU: convoy-train
+  /// reads the losses of several steps at a time, at the next measured step, evaluation or checkpoint.
   virtual void on_step(const StepResult& /*result*/) {}
   /// Receives the result of an epoch, after that of its last step.
   virtual void on_epoch(const EpochResult& /*result*/) {}
@@ -118,8 +118,8 @@ class Callback {
   virtual void on_warning(std::int64_t /*step*/, const std::string& /*text*/) {}
   /// Receives the tables of --profile on rank 0, once all of its steps are complete.
   virtual void on_profile(const std::string& /*text*/) {}
-  /// Learns that the training has failed after `step` steps, before the exception leaves the loop. Exceptions of
-  /// this function are ignored.
+  /// Learns that the training has failed after `step` steps, before the exception leaves the loop. Exceptions
+  /// of this function are ignored.
   virtual void on_exception(std::int64_t /*step*/, const std::exception& /*error*/) {}
   /// Returns whether StepResult::parts is wanted. If so, each step blocks until the device has completed it.
   virtual bool wants_parts() const { return false; }
@@ -178,7 +178,8 @@ class LossMonitor final : public Callback {
 
   /// Adds the result of a step. Throws NumericError if the loss is not finite.
   void on_step(const StepResult& result) override;
-  /// Returns what is wrong with the result of the next step: text if its loss is not finite, else an empty string.
+  /// Returns what is wrong with the result of the next step: text if its loss is not finite, else an empty
+  /// string.
   std::string problem_of(const StepResult& result) const;
 
   /// Returns the loss of the latest step; 0 before the first one.

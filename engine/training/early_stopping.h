@@ -18,8 +18,8 @@ struct EarlyStoppingOptions {
   double min_delta = 0;              // by how much more than this an evaluation must be better
 };
 
-/// Finds the best evaluation, and asks for the end once it is `patience` evaluations old. An evaluation that equals the
-/// best one is not better, and neither is NaN.
+/// Finds the best evaluation, and asks for the end once it is `patience` evaluations old. An evaluation that
+/// equals the best one is not better, and neither is NaN.
 class EarlyStopping final : public Callback {
  public:
   /// The state for a checkpoint.

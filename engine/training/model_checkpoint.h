@@ -18,8 +18,9 @@ struct ModelCheckpointOptions {
   std::string model_name;            // io::Manifest::model
 };
 
-/// Saves checkpoints in regular intervals, and after each evaluation that is the best so far. With an evaluation after
-/// each epoch, the checkpoint of the best epoch is written twice: the second one is named by BEST.
+/// Saves checkpoints in regular intervals, and after each evaluation that is the best so far. With an
+/// evaluation after each epoch, the checkpoint of the best epoch is written twice: the second one is named by
+/// BEST.
 class ModelCheckpoint final : public Callback {
  public:
   /// A function that saves the checkpoint of a step. `is_best`: BEST should name it.
@@ -31,8 +32,8 @@ class ModelCheckpoint final : public Callback {
     bool ends_training = false;  // whether it is the last one of all
   };
 
-  /// Saves the model and the optimizer to `directory`, whose settings say how many checkpoints it keeps. The references
-  /// must outlive this object.
+  /// Saves the model and the optimizer to `directory`, whose settings say how many checkpoints it keeps. The
+  /// references must outlive this object.
   ModelCheckpoint(io::CheckpointDirectory& directory, const nn::Module& model,
                   const optim::Optimizer& optimizer, ModelCheckpointOptions options = {});
   /// Calls `save` instead.
@@ -42,11 +43,11 @@ class ModelCheckpoint final : public Callback {
   void on_epoch(const EpochResult& result) override;
   void on_evaluation(const EvaluationResult& result) override;
 
-  /// Learns that the latest evaluation is the best one, or not: whether the next checkpoint is the best. For callers that
-  /// compare evaluations themselves, and call save() instead of the functions above.
+  /// Learns that the latest evaluation is the best one, or not: whether the next checkpoint is the best. For
+  /// callers that compare evaluations themselves, and call save() instead of the functions above.
   void set_best(bool is_best) { best_unsaved_ = is_best && options_.keep_best; }
-  /// Returns whether a checkpoint is due: after the best evaluation, at the end, and in regular intervals, if there is
-  /// none of this step.
+  /// Returns whether a checkpoint is due: after the best evaluation, at the end, and in regular intervals, if
+  /// there is none of this step.
   bool is_due(const Position& position) const;
   /// Saves the checkpoint of a step. Throws what the saving throws: OutputError.
   void save(std::int64_t step);

@@ -16,9 +16,9 @@ struct PlateauOptions {
   double threshold = 1e-4;     // a loss is better if it is less than the best one times 1 - threshold
 };
 
-/// Multiplies the learning rate by `factor` after more than `patience` losses in a row that are no better than the best
-/// one, as PyTorch's ReduceLROnPlateau. As a callback, it follows the losses of evaluations; a caller that has none
-/// calls add() with other losses, such as those of epochs.
+/// Multiplies the learning rate by `factor` after more than `patience` losses in a row that are no better
+/// than the best one, as PyTorch's ReduceLROnPlateau. As a callback, it follows the losses of evaluations; a
+/// caller that has none calls add() with other losses, such as those of epochs.
 class ReduceOnPlateau final : public Callback {
  public:
   /// The state for a checkpoint.

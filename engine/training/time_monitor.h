@@ -20,8 +20,8 @@ struct StepTimes {
   double step_ms() const { return seconds * 1e3 / static_cast<double>(steps); }
 };
 
-/// Sums up the time of steps, from event to event on the host's clock, without the time before on_evaluation().
-/// convoy-train measures on the clock of the device instead.
+/// Sums up the time of steps, from event to event on the host's clock, without the time before
+/// on_evaluation(). convoy-train measures on the clock of the device instead.
 class TimeMonitor final : public Callback {
  public:
   /// Begins the first step. Prints a line for each epoch to stdout if `prints` is set.

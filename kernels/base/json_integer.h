@@ -9,9 +9,9 @@
 
 namespace convoy {
 
-/// A JSON value, of the class `Json` of nlohmann's library, that converts to an integer type. The library's own
-/// conversion accepts floating-point numbers, with undefined behavior for large ones, and reduces integers that are
-/// out of range.
+/// A JSON value, of the class `Json` of nlohmann's library, that converts to an integer type. The library's
+/// own conversion accepts floating-point numbers, with undefined behavior for large ones, and reduces
+/// integers that are out of range.
 template <class Json>
 class JsonInteger {
  public:

@@ -1,5 +1,5 @@
-// LoopNest: the common index space of several arrays, each with a stride per axis. Broadcasting is a stride of
-// 0, a transposition another order of the strides, and a slice an offset: one loop serves them all.
+// LoopNest: the common index space of several arrays, each with a stride per axis. Broadcasting is a stride
+// of 0, a transposition another order of the strides, and a slice an offset: one loop serves them all.
 #pragma once
 
 #include <array>
@@ -38,9 +38,9 @@ struct Strides {
   }
 };
 
-/// The loops over the index space `sizes`, in row-major order, for kArrays arrays. Adjacent axes that all arrays
-/// walk through alike are merged, and axes of size 1 are dropped, so there are as few loops as possible: at
-/// least one.
+/// The loops over the index space `sizes`, in row-major order, for kArrays arrays. Adjacent axes that all
+/// arrays walk through alike are merged, and axes of size 1 are dropped, so there are as few loops as
+/// possible: at least one.
 template <int kArrays>
 struct LoopNest {
   int rank = 0;
@@ -77,7 +77,8 @@ struct LoopNest {
   }
   /// Returns the stride of an array along the innermost axis.
   std::int64_t inner_stride(std::size_t array) const { return strides[array].of_axis[last()]; }
-  /// Returns the offsets of the arrays at element `index` of the outer loops, which are all but the innermost.
+  /// Returns the offsets of the arrays at element `index` of the outer loops, which are all but the
+  /// innermost.
   std::array<std::int64_t, kArrays> outer_offsets(std::int64_t index) const {
     std::array<std::int64_t, kArrays> offsets;
     for (std::size_t a = 0; a < kArrays; ++a) offsets[a] = strides[a].offset;

@@ -79,17 +79,18 @@ class DeviceContext {
   /// Blocks until all work on the compute stream is complete.
   void synchronize() const;
 
-  /// Calls work(stream) and returns the number of the call. On a GPU, `stream` is a second stream, which waits for the
-  /// work on the compute stream so far. The GPU may run it at the same time as later work on the compute stream, which
-  /// must not touch the same memory before wait_for_side_stream(number). `work` is destroyed after the compute stream
-  /// waits for it, so tensors that it holds live long enough. The work of several calls runs in order. At most
-  /// kMaxSideWorks calls are pending, so memory is not held for long. On other devices, `stream` is the compute stream.
+  /// Calls work(stream) and returns the number of the call. On a GPU, `stream` is a second stream, which
+  /// waits for the work on the compute stream so far. The GPU may run it at the same time as later work on
+  /// the compute stream, which must not touch the same memory before wait_for_side_stream(number). `work` is
+  /// destroyed after the compute stream waits for it, so tensors that it holds live long enough. The work of
+  /// several calls runs in order. At most kMaxSideWorks calls are pending, so memory is not held for long. On
+  /// other devices, `stream` is the compute stream.
   std::uint64_t enqueue_on_side_stream(std::function<void(const Stream& stream)> work) const;
   static constexpr int kMaxSideWorks = 3;  ///< The maximum number of pending calls.
   /// Makes the compute stream wait for the work with this number. Does not block.
   void wait_for_side_stream(std::uint64_t number) const;
-  /// Makes the compute stream wait for all work of enqueue_on_side_stream(). If it throws, as after a failed capture,
-  /// nothing is pending any more.
+  /// Makes the compute stream wait for all work of enqueue_on_side_stream(). If it throws, as after a failed
+  /// capture, nothing is pending any more.
   void join_side_stream() const;
 
   /// Compares identity: the same stream and the same allocator.

@@ -17,7 +17,8 @@ std::string onednn_version_text();
 std::string openblas_version_text();
 
 /// Returns the processors for which the CPU kernels of this process are compiled: "native" (that of the build
-/// machine), or a level of the x86-64 ABI such as "x86-64-v3" (processors with AVX2), or another architecture.
+/// machine), or a level of the x86-64 ABI such as "x86-64-v3" (processors with AVX2), or another
+/// architecture.
 std::string cpu_level();
 
 }  // namespace convoy

@@ -18,9 +18,9 @@ namespace convoy {
 /// operating system has suspended holds up only the piece that it has begun. Idle workers poll for new work
 /// for a short time, then sleep.
 ///
-/// On a machine with other busy processes, the calling thread often waits for a worker that is suspended in the
-/// middle of a piece. It then moves the worker to its own core and sleeps until the piece is finished. For a
-/// while afterwards, the workers keep off the core of the calling thread.
+/// On a machine with other busy processes, the calling thread often waits for a worker that is suspended in
+/// the middle of a piece. It then moves the worker to its own core and sleeps until the piece is finished.
+/// For a while afterwards, the workers keep off the core of the calling thread.
 class ThreadPool {
  public:
   /// Makes a pool of `threads` threads, which include the calling thread. Starts the workers at the first

@@ -75,8 +75,8 @@ CONVOY_HOST_DEVICE constexpr bool is_erased(const AugmentOptions& options, const
   return options.random_erasing > 0 && to_uniform(random.words(id, 5)[0]) < options.random_erasing;
 }
 
-/// Returns the box of an attempt to erase a part of the sample `id`, without pixels unless it is smaller than the image
-/// on both axes. Computes in fixed point, as choose_box() does.
+/// Returns the box of an attempt to erase a part of the sample `id`, without pixels unless it is smaller than
+/// the image on both axes. Computes in fixed point, as choose_box() does.
 CONVOY_HOST_DEVICE constexpr ImageBox choose_erased(std::uint32_t attempt, const Random& random,
                                                     std::uint64_t id, int height, int width) {
   constexpr std::uint32_t kMinArea = 1311, kMaxArea = 21627;      // 0.02 and 0.33 in units of 2^-16
@@ -179,7 +179,8 @@ struct Color {
   }
 };
 
-/// Returns the color whose distance from its gray value (ITU-R BT.601) is multiplied by `factor`, in units of 2^-16.
+/// Returns the color whose distance from its gray value (ITU-R BT.601) is multiplied by `factor`, in units of
+/// 2^-16.
 CONVOY_HOST_DEVICE constexpr Color saturate(const Color& color, std::int32_t factor) {
   const int gray = 19595 * color.red + 38470 * color.green + 7471 * color.blue;  // 0.299, 0.587 and 0.114
   const auto channel = [&](int from) {
@@ -190,16 +191,17 @@ CONVOY_HOST_DEVICE constexpr Color saturate(const Color& color, std::int32_t fac
   return {channel(color.red), channel(color.green), channel(color.blue)};
 }
 
-/// Returns the color whose hue is rotated by `turn`, a part of the color circle in units of 2^-16. Its largest and its
-/// smallest channel keep their values and change places, so that value and saturation (HSV) remain; the third channel
-/// depends linearly on the angle within each sixth of the circle.
+/// Returns the color whose hue is rotated by `turn`, a part of the color circle in units of 2^-16. Its
+/// largest and its smallest channel keep their values and change places, so that value and saturation (HSV)
+/// remain; the third channel depends linearly on the angle within each sixth of the circle.
 CONVOY_HOST_DEVICE constexpr Color rotate_hue(const Color& color, std::int32_t turn) {
   const int red = color.red, green = color.green, blue = color.blue;
   const int largest = red > green ? (red > blue ? red : blue) : (green > blue ? green : blue);
   const int smallest = red < green ? (red < blue ? red : blue) : (green < blue ? green : blue);
   const int chroma = largest - smallest;
   if (chroma == 0) return color;
-  // Angles are multiplied by the chroma. In sixths of the circle the hue is an integer, then its unit is 2^-16.
+  // Angles are multiplied by the chroma. In sixths of the circle the hue is an integer, then its unit is
+  // 2^-16.
   const int sixth = chroma * ColorChoices::kOne;
   const int hue = largest == red     ? green - blue
                   : largest == green ? 2 * chroma + blue - red
@@ -241,9 +243,9 @@ struct Normalization {
   T mean, inverse_std;
 };
 
-/// Returns the normalization of a channel of the sample `id`. The jitter of its brightness and contrast is part of it,
-/// because (x + b) c = (pixel / 255 - (mean - b / inverse_std)) (c inverse_std). A random number is a quotient, not a
-/// product: no multiplication precedes an addition, as in normalize_pixel().
+/// Returns the normalization of a channel of the sample `id`. The jitter of its brightness and contrast is
+/// part of it, because (x + b) c = (pixel / 255 - (mean - b / inverse_std)) (c inverse_std). A random number
+/// is a quotient, not a product: no multiplication precedes an addition, as in normalize_pixel().
 template <class T>
 CONVOY_HOST_DEVICE constexpr Normalization<T> choose_normalization(const AugmentOptions& options,
                                                                    const Random& random, std::uint64_t id,

@@ -1,5 +1,5 @@
-// The numbers of a step of Muon, shared by the CPU loops and the CUDA kernels. See kernels/muon_step.h for the
-// formulas.
+// The numbers of a step of Muon, shared by the CPU loops and the CUDA kernels. See kernels/muon_step.h for
+// the formulas.
 #pragma once
 
 #include <cmath>

@@ -11,10 +11,11 @@ struct NormalQuotient {
   float above, below;
 };
 
-/// Returns Phi(-size) e^(size^2 / 2) as a fraction, for 0 <= size <= 14.5, with a relative error of 2^-27 before rounding. Phi is
-/// the normal distribution function. The quotient falls slowly from 1/2 (it is half of erfcx(size / sqrt 2)), and
-/// all of its terms are positive, so nothing cancels. The coefficients were computed for this file by least squares
-/// with Lawson's iteration, which moves the weights to where the error is largest.
+/// Returns Phi(-size) e^(size^2 / 2) as a fraction, for 0 <= size <= 14.5, with a relative error of 2^-27
+/// before rounding. Phi is the normal distribution function. The quotient falls slowly from 1/2 (it is half
+/// of erfcx(size / sqrt 2)), and all of its terms are positive, so nothing cancels. The coefficients were
+/// computed for this file by least squares with Lawson's iteration, which moves the weights to where the
+/// error is largest.
 CONVOY_HOST_DEVICE inline NormalQuotient normal_quotient(float size) {
   float above = 0x1.0dc7f8p-8F;
   above = multiply_add(above, size, 0x1.4ce116p-5F);
@@ -30,8 +31,8 @@ CONVOY_HOST_DEVICE inline NormalQuotient normal_quotient(float size) {
   return {above, below};
 }
 
-/// Returns the same fraction with a relative error of 2^-15.1, which is enough for f16 and bf16, from half as many
-/// multiplications.
+/// Returns the same fraction with a relative error of 2^-15.1, which is enough for f16 and bf16, from half as
+/// many multiplications.
 CONVOY_HOST_DEVICE inline NormalQuotient short_normal_quotient(float size) {
   float above = 0x1.fb8944p-5F;
   above = multiply_add(above, size, 0x1.1c0352p-2F);

@@ -98,8 +98,9 @@ struct AdamUpdate {
   }
 };
 
-// LARS and LAMB adapt the step to each parameter. measured() computes the number of an element whose norm decides the
-// trust ratio, and apply() steps the element by that ratio. states[k][i] is a state of the element.
+// LARS and LAMB adapt the step to each parameter. measured() computes the number of an element whose norm
+// decides the trust ratio, and apply() steps the element by that ratio. states[k][i] is a state of the
+// element.
 
 inline std::array<View, 1> states_of(const SgdSlot& slot) { return {slot.momentum}; }
 inline std::array<View, 2> states_of(const AdamSlot& slot) { return {slot.first_moment, slot.second_moment}; }

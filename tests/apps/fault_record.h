@@ -16,8 +16,8 @@ class FaultRecord {
   explicit FaultRecord(std::string fault) : fault_(std::move(fault)) {}
   /// Ends the time.
   void stop() { end_ = Clock::now(); }
-  /// Prints the line: call it after the checks of the test, only if they hold. `end` is how the fault ended, and
-  /// `lost` what the training has lost. The time is until stop(), or until now.
+  /// Prints the line: call it after the checks of the test, only if they hold. `end` is how the fault ended,
+  /// and `lost` what the training has lost. The time is until stop(), or until now.
   void print(const std::string& end, const std::string& lost) const {
     const std::chrono::duration<double> seconds = end_.value_or(Clock::now()) - begin_;
     std::printf("fault | %s | %.3f | %s | %s\n", fault_.c_str(), seconds.count(), end.c_str(), lost.c_str());

@@ -9,8 +9,8 @@
 
 namespace convoy::testing {
 
-/// Returns the first Python that imports `modules`, such as "onnx, onnxruntime": one of those that CONVOY_PYTHONS names,
-/// separated by colons, or /usr/bin/python3. Returns an empty string if there is none.
+/// Returns the first Python that imports `modules`, such as "onnx, onnxruntime": one of those that
+/// CONVOY_PYTHONS names, separated by colons, or /usr/bin/python3. Returns an empty string if there is none.
 inline std::string find_python(const std::string& modules) {
   const char* const named = std::getenv("CONVOY_PYTHONS");
   std::istringstream names((named != nullptr ? named + std::string(":") : "") + "/usr/bin/python3");

@@ -20,8 +20,8 @@ class JobTraces {
 
   /// Adds the socket files, and the files in /dev/shm, that the processes of the job have open or mapped now.
   void observe();
-  /// Returns what is left after `limit` at the latest: processes of the job, and files that observe() has seen. Files
-  /// whose paths begin with `ignored` are left out.
+  /// Returns what is left after `limit` at the latest: processes of the job, and files that observe() has
+  /// seen. Files whose paths begin with `ignored` are left out.
   std::vector<std::string> remaining(std::chrono::seconds limit = std::chrono::seconds(10),
                                      const std::string& ignored = "-") const;
 

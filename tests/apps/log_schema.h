@@ -6,8 +6,9 @@
 
 namespace convoy::testing {
 
-/// Returns the first violation of a JSON Schema by `value`, with its place, or an empty string. Reads the keywords that
-/// docs/log.schema.json has, and throws std::invalid_argument for others. `root` resolves references.
+/// Returns the first violation of a JSON Schema by `value`, with its place, or an empty string. Reads the
+/// keywords that docs/log.schema.json has, and throws std::invalid_argument for others. `root` resolves
+/// references.
 std::string schema_violation(const nlohmann::ordered_json& value, const nlohmann::ordered_json& schema,
                              const nlohmann::ordered_json& root, const std::string& place = "");
 

@@ -21,8 +21,8 @@ using Problems = std::vector<std::string>;
 
 /// Every #include "…" names a file that exists, by its path from the root, along an arrow of the table.
 Problems check_arrows(const std::vector<SourceFile>& files);
-/// Nothing but apps/examples and the component cluster itself reaches comm/cluster or apps/cluster along the arrows, and
-/// the build list of convoy_comm does not name them.
+/// Nothing but apps/examples and the component cluster itself reaches comm/cluster or apps/cluster along the
+/// arrows, and the build list of convoy_comm does not name them.
 Problems check_core(const std::vector<SourceFile>& files);
 /// Conditional compilation only in kernels/runtime and the named shims for versions of libraries.
 Problems check_conditionals(const std::vector<SourceFile>& files);

@@ -37,8 +37,8 @@ struct ProcessSize {
   }
 };
 
-/// Calls `use` many times and expects that this process does not grow: neither its descriptors and threads nor, by
-/// more than 2 MiB, its memory. The first calls may fill caches.
+/// Calls `use` many times and expects that this process does not grow: neither its descriptors and threads
+/// nor, by more than 2 MiB, its memory. The first calls may fill caches.
 template <class F>
 void expect_no_growth(int calls, F&& use) {
   constexpr std::size_t kSlackKib = 2048;

@@ -6,6 +6,7 @@ extern "C" {
 /// Called by NVTX when the first range of the program begins.
 int InitializeInjectionNvtx2(const void* (*get_export_table)(unsigned));
 
-/// Returns the names of the calling thread's open ranges, such as "layer1/conv2d". Valid until the thread's next call.
+/// Returns the names of the calling thread's open ranges, such as "layer1/conv2d". Valid until the thread's
+/// next call.
 const char* open_nvtx_ranges();
 }

@@ -8,8 +8,8 @@
 
 namespace convoy::testing {
 
-/// A parser and valid inputs for it. It may refuse an input with the error that it documents. Any other exception, a
-/// crash, and an endless loop are bugs.
+/// A parser and valid inputs for it. It may refuse an input with the error that it documents. Any other
+/// exception, a crash, and an endless loop are bugs.
 struct FuzzTarget {
   const char* name;
   void (*parse)(const std::string& bytes);

@@ -1,5 +1,5 @@
-// convoy-doctor: the facts that a rank collects about itself, its host and its GPU, the checks of them, and the report.
-// The facts of one topic and their checks are in one source.
+// convoy-doctor: the facts that a rank collects about itself, its host and its GPU, the checks of them, and
+// the report. The facts of one topic and their checks are in one source.
 #pragma once
 
 #include <cstdint>
@@ -184,7 +184,8 @@ std::optional<DeviceContext> open_gpu(const std::string& device, const dist::Ran
 /// first invalid entry. `installed` is the number of installed GPUs, 0 if unknown.
 std::string visible_devices_problem(const std::string& value, int installed);
 
-// The network between hosts (network.cpp): each host listens on all of its addresses and connects to those of the others.
+// The network between hosts (network.cpp): each host listens on all of its addresses and connects to those of
+// the others.
 
 /// Returns the addresses of all interfaces that are up, except link-local IPv6 addresses.
 std::vector<InterfaceFacts> list_addresses();

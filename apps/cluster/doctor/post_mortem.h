@@ -9,8 +9,8 @@
 
 namespace convoy::doctor {
 
-/// Returns the report: why the job has ended, what each rank was doing, and its last events. `files` are those
-/// of all ranks that have one, in rank order; `ignored` is the number of files of earlier jobs.
+/// Returns the report: why the job has ended, what each rank was doing, and its last events. `files` are
+/// those of all ranks that have one, in rank order; `ignored` is the number of files of earlier jobs.
 std::string format_post_mortem(const std::vector<dist::FlightFile>& files, int ignored);
 
 /// Returns a timeline for Perfetto (https://ui.perfetto.dev): one process per rank, with a row for its phases

@@ -4,9 +4,10 @@
 
 namespace convoy::launcher {
 
-/// Runs the agent: reads messages from standard input and writes messages to standard output (apps/cluster/launcher/launcher_messages.h).
-/// Returns 0 after all ranks have ended and the launcher has closed the input. If the input is closed
-/// earlier, asks the ranks to stop by SIGTERM, and kills those that remain after the grace period.
+/// Runs the agent: reads messages from standard input and writes messages to standard output
+/// (apps/cluster/launcher/launcher_messages.h). Returns 0 after all ranks have ended and the launcher has
+/// closed the input. If the input is closed earlier, asks the ranks to stop by SIGTERM, and kills those that
+/// remain after the grace period.
 int run_host_agent();
 
 }  // namespace convoy::launcher

@@ -19,12 +19,12 @@ struct CompletionFlag {
   bool is_file = false;
 };
 
-/// Returns a script for bash, which defines a function and registers it with `complete`. Arguments that are not flags
-/// are completed as file names.
+/// Returns a script for bash, which defines a function and registers it with `complete`. Arguments that are
+/// not flags are completed as file names.
 std::string bash_completion(const std::string& program, std::span<const CompletionFlag> flags);
 
-/// Returns a script for zsh: a function for its completion system, which works as an autoloaded file "_PROGRAM" and when
-/// it is sourced.
+/// Returns a script for zsh: a function for its completion system, which works as an autoloaded file
+/// "_PROGRAM" and when it is sourced.
 std::string zsh_completion(const std::string& program, std::span<const CompletionFlag> flags);
 
 }  // namespace convoy

@@ -26,7 +26,8 @@ void add_augmentation_flags(CommandLine& line, AugmentationOptions& options);
 /// Sets --no-data-on-device if it is not given and RandAugment, which the CPU computes, needs it.
 void resolve_augmentation(const AugmentationOptions& options, ComputeOptions& compute);
 
-/// Throws UsageError if a flag contradicts --data-on-device, --hardest, a fraction below 1, or --overfit-batch.
+/// Throws UsageError if a flag contradicts --data-on-device, --hardest, a fraction below 1, or
+/// --overfit-batch.
 void check_augmentation(const AugmentationOptions& options, const ComputeOptions& compute, double hardest,
                         bool overfit_batch);
 

@@ -1,4 +1,5 @@
-// StepProfile: the time of each operation of a few training steps, and the memory that lives at the peak of one.
+// StepProfile: the time of each operation of a few training steps, and the memory that lives at the peak of
+// one.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@
 
 namespace convoy {
 
-/// One call of an operation in a profiled step, or a stage of the step that is no operation, such as the optimizer.
+/// One call of an operation in a profiled step, or a stage of the step that is no operation, such as the
+/// optimizer.
 struct ProfiledCall {
   std::string module;               // path, such as "layer1.0.conv1"; empty outside of modules
   std::string name;                 // "conv2d"
@@ -50,16 +52,16 @@ struct MemoryPeak {
   std::vector<LivingMemory> living;  // allocated in the step, the largest first
 };
 
-/// Observes training steps on one thread. Between begin_step() and end_step() all operations of the thread and
-/// the number and bytes of their allocations are recorded; on request also each block, for the peak. Must outlive
-/// all threads that allocate memory of the device.
+/// Observes training steps on one thread. Between begin_step() and end_step() all operations of the thread
+/// and the number and bytes of their allocations are recorded; on request also each block, for the peak. Must
+/// outlive all threads that allocate memory of the device.
 class StepProfile final : private OpObserver, private MemoryListener {
  public:
   static constexpr std::int64_t kWarmupSteps = 3;  // steps before those that are profiled
 
-  /// Prepares the profile of `steps` steps on `device`, after the first kWarmupSteps, in which algorithms are chosen.
-  /// `with_memory`: also records each block, for peak(). Throws UsageError if a training of `total_steps` steps is
-  /// too short.
+  /// Prepares the profile of `steps` steps on `device`, after the first kWarmupSteps, in which algorithms are
+  /// chosen. `with_memory`: also records each block, for peak(). Throws UsageError if a training of
+  /// `total_steps` steps is too short.
   StepProfile(const DeviceContext& device, std::int64_t steps, bool with_memory, std::int64_t total_steps);
   /// Ends the observation.
   ~StepProfile() override;
@@ -68,11 +70,14 @@ class StepProfile final : private OpObserver, private MemoryListener {
 
   /// Returns whether a step is observed.
   bool active() const { return is_active_; }
-  /// Begins a step of the calling thread. Observes it unless it is one of the first steps, or all are profiled.
+  /// Begins a step of the calling thread. Observes it unless it is one of the first steps, or all are
+  /// profiled.
   void begin_step();
-  /// Ends a stage, such as "optimizer", which has lasted since the previous operation or stage. Does nothing between steps.
+  /// Ends a stage, such as "optimizer", which has lasted since the previous operation or stage. Does nothing
+  /// between steps.
   void stage_done(std::string_view name);
-  /// Ends the step. If it was observed, blocks until the device has completed it. Returns whether it was the last one.
+  /// Ends the step. If it was observed, blocks until the device has completed it. Returns whether it was the
+  /// last one.
   bool end_step();
 
   /// Returns why there is no profile, if the training ends now; nullopt if it is complete.

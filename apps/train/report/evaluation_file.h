@@ -13,9 +13,10 @@ namespace convoy {
 /// The images in a row of mistakes.png.
 inline constexpr std::int64_t kMistakesPerRow = 6;
 
-/// Writes `directory`/evaluation.json: accuracy, confusion matrix and most confident mistakes of the evaluation
-/// after `step` steps. Writes the images of the mistakes as `directory`/mistakes.png, and removes an earlier one
-/// if there are none. Creates the directory if it has vanished. `classes` are the names in label order. Throws OutputError if a file cannot be written.
+/// Writes `directory`/evaluation.json: accuracy, confusion matrix and most confident mistakes of the
+/// evaluation after `step` steps. Writes the images of the mistakes as `directory`/mistakes.png, and removes
+/// an earlier one if there are none. Creates the directory if it has vanished. `classes` are the names in
+/// label order. Throws OutputError if a file cannot be written.
 void write_evaluation(const std::filesystem::path& directory, std::int64_t step, const Evaluation& evaluation,
                       const std::vector<std::string>& classes);
 

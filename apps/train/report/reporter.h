@@ -19,16 +19,16 @@ namespace convoy {
 /// The version of the log's format, which the start event contains. docs/log.schema.json describes it.
 inline constexpr int kLogSchema = 2;
 
-/// The file log.jsonl of a run, one JSON object per line, each with the key "event", a time (UTC, ISO 8601) and
-/// `elapsed`, the seconds since the training began, without the pauses between a stop and a resumption. Each event is
-/// one write, so a killed process leaves at most one incomplete line, at the end. Numbers have enough digits to be
-/// read back exactly.
+/// The file log.jsonl of a run, one JSON object per line, each with the key "event", a time (UTC, ISO 8601)
+/// and `elapsed`, the seconds since the training began, without the pauses between a stop and a resumption.
+/// Each event is one write, so a killed process leaves at most one incomplete line, at the end. Numbers have
+/// enough digits to be read back exactly.
 class RunLog {
  public:
-  /// Opens the log and locks it against other processes, if the file system can. Truncates an earlier log to the
-  /// events up to `resume_step`, or to nothing if it is nullopt. `elapsed` continues from the last of these events, or
-  /// from `elapsed_before` seconds if that is more. Throws UsageError if another process has locked the log, and
-  /// OutputError if it cannot be written.
+  /// Opens the log and locks it against other processes, if the file system can. Truncates an earlier log to
+  /// the events up to `resume_step`, or to nothing if it is nullopt. `elapsed` continues from the last of
+  /// these events, or from `elapsed_before` seconds if that is more. Throws UsageError if another process has
+  /// locked the log, and OutputError if it cannot be written.
   RunLog(std::filesystem::path path, std::optional<std::int64_t> resume_step, double elapsed_before = 0);
   ~RunLog();
   RunLog(const RunLog&) = delete;
@@ -61,8 +61,8 @@ struct WorkPlan {
       0;  // duration of what follows the last step besides its evaluation, in evaluations
 };
 
-/// Estimates the time until the end of a training from the means over all of its steps and evaluations so far, so
-/// that the estimate does not jump. The first step, which takes longer, does not count.
+/// Estimates the time until the end of a training from the means over all of its steps and evaluations so
+/// far, so that the estimate does not jump. The first step, which takes longer, does not count.
 class TimeLeft {
  public:
   using Clock = std::chrono::steady_clock;
@@ -79,7 +79,8 @@ class TimeLeft {
  private:
   using Seconds = std::chrono::duration<double>;
 
-  /// Returns the number of evaluations that follow, including that of the last noted step if it is not complete.
+  /// Returns the number of evaluations that follow, including that of the last noted step if it is not
+  /// complete.
   std::int64_t evaluations_left() const;
 
   WorkPlan plan_;
@@ -90,11 +91,12 @@ class TimeLeft {
   std::int64_t evaluated_step_ = -1;
 };
 
-/// Reports a training on rank 0: to the log, and to standard output as one line of progress that is redrawn on a
-/// terminal, or one line per measured step in a file or pipe. Must outlive the training that calls it.
+/// Reports a training on rank 0: to the log, and to standard output as one line of progress that is redrawn
+/// on a terminal, or one line per measured step in a file or pipe. Must outlive the training that calls it.
 class Reporter final : public training::Callback {
  public:
-  /// Opens the log as RunLog does. `setup` and `job` are those of `trainer`. The references must outlive the reporter.
+  /// Opens the log as RunLog does. `setup` and `job` are those of `trainer`. The references must outlive the
+  /// reporter.
   Reporter(const std::filesystem::path& log, std::optional<std::int64_t> resume_step, const Setup& setup,
            const Trainer& trainer, const Job& job);
   ~Reporter() override { clear(); }

@@ -37,7 +37,8 @@ class RunDirectory {
 };
 
 /// Compares the flags of a checkpoint with the current flags. Throws CheckpointError for the first difference
-/// that would change the training, such as --momentum. Returns one warning per difference in its length or in --lr.
+/// that would change the training, such as --momentum. Returns one warning per difference in its length or in
+/// --lr.
 std::vector<std::string> compare_flags(const std::map<std::string, std::string>& stored,
                                        const std::map<std::string, std::string>& current,
                                        const std::filesystem::path& checkpoint);

@@ -18,7 +18,8 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
 /// Returns the fields of the start event of a log.
 nlohmann::ordered_json start_event(const Setup& setup, const Trainer& trainer, const Job& job);
 
-/// Returns the fields of the result event, the last of a log. With --validation, those of the test images are missing.
+/// Returns the fields of the result event, the last of a log. With --validation, those of the test images are
+/// missing.
 nlohmann::ordered_json result_event(const Setup& setup, const Trainer& trainer, const Job& job);
 /// Prints the summary of a result and of the run directory `out`. `program` is the one that trains.
 void print_result(const nlohmann::ordered_json& result, const std::string& out, const std::string& program);

@@ -33,9 +33,9 @@ class AgentTree {
     std::string text;
   };
 
-  /// Connects the first ranks of all hosts, which prove that they belong to the job (PeerConnector). Collective over
-  /// the job; returns null on other ranks, and on all ranks of a job on one host. Throws PeerError if an agent is not
-  /// reached before the deadline.
+  /// Connects the first ranks of all hosts, which prove that they belong to the job (PeerConnector).
+  /// Collective over the job; returns null on other ranks, and on all ranks of a job on one host. Throws
+  /// PeerError if an agent is not reached before the deadline.
   static std::unique_ptr<AgentTree> connect(const RankInfo& info, const std::vector<RankInfo>& all,
                                             const JobExchange& exchange, const Deadline& deadline);
 

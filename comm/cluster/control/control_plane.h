@@ -30,8 +30,8 @@ class ControlPlane final : public JobControl {
 
   Phase enter(Phase phase) override;
   void set_step(std::int64_t step) override;
-  /// Blocks only if a rank has a code: until the ranks agree on the point at which they stop, which is this one or the
-  /// next one.
+  /// Blocks only if a rank has a code: until the ranks agree on the point at which they stop, which is this
+  /// one or the next one.
   int stop_code(int local) override;
   /// Also passes the warning on to rank 0, whose on_warning receives it with the name of the rank: at most
   /// RankSlot::kWarnings warnings of a rank, without those that rank 0 has as well.

@@ -41,8 +41,8 @@ struct FlightEvent {
 static_assert(sizeof(FlightEvent) == 128);
 
 /// The last kEvents events of a rank, in shared memory. Any thread of the rank may add an event, which takes
-/// about 50 ns. Any process may read at any time, also after the rank was killed in the middle of an addition:
-/// it then misses this event. Zero-filled memory is an empty ring.
+/// about 50 ns. Any process may read at any time, also after the rank was killed in the middle of an
+/// addition: it then misses this event. Zero-filled memory is an empty ring.
 class FlightRing {
  public:
   static constexpr std::size_t kEvents = 1024;  // of which one may be incomplete

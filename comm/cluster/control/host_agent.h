@@ -17,13 +17,13 @@
 
 namespace convoy::dist {
 
-/// The agents of all hosts form a tree. Each agent sends the states of the ranks below it to its parent, twice
-/// a second and at once when one of them fails or is asked to stop. The root decides, and its decisions go down
-/// the tree into the memory of each host.
+/// The agents of all hosts form a tree. Each agent sends the states of the ranks below it to its parent,
+/// twice a second and at once when one of them fails or is asked to stop. The root decides, and its decisions
+/// go down the tree into the memory of each host.
 ///
 /// Every rank has an agent, but only that of the first responsive rank of a host is active: the others take
-/// over if its process is stopped or dies. An agent that has taken over has no connections and decides for its
-/// own host alone. Not thread-safe.
+/// over if its process is stopped or dies. An agent that has taken over has no connections and decides for
+/// its own host alone. Not thread-safe.
 class HostAgent {
  public:
   struct Options {
@@ -81,7 +81,8 @@ class HostAgent {
   void receive_from_child(const AgentTree::Message& message);
   /// Handles the loss of the parent, without which this agent decides for the hosts below it.
   void lose_parent(const AgentTree::Message& message);
-  /// Decides why the ranks below this agent end, if one has failed and the parent has not answered for a while.
+  /// Decides why the ranks below this agent end, if one has failed and the parent has not answered for a
+  /// while.
   void decide_without_parent(const std::vector<RankStatus>& ranks);
   /// Returns the rank whose agent is the parent: "rank 0 on a".
   std::string parent_text() const;

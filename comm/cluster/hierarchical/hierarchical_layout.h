@@ -43,8 +43,8 @@ class HierarchicalLayout {
   /// local rank, modulo the number of ranks of `host`. This spreads messages over the ranks of a host.
   int peer_of(int rank, int host) const;
 
-  /// Returns the size of a pipelined chunk: 2 MiB, which the caches hold, or more if messages between hosts would
-  /// be shorter than 64 KiB; at most 16 MiB. A message is one node leader's slice for one host.
+  /// Returns the size of a pipelined chunk: 2 MiB, which the caches hold, or more if messages between hosts
+  /// would be shorter than 64 KiB; at most 16 MiB. A message is one node leader's slice for one host.
   std::size_t default_chunk_bytes() const;
 
  private:

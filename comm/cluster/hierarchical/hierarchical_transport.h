@@ -97,8 +97,8 @@ class HierarchicalTransport final : public Transport {
   void load(const char* what, const ConstView& place, const View& view, int local_rank, std::int64_t number,
             int part);
   /// Sums `local` and what the other ranks of this host have stored as part `part` of chunk `number`, at
-  /// `place_of(local rank)`. Returns the checksum of the sum. Throws CorruptionError if a part is not what its
-  /// rank has stored.
+  /// `place_of(local rank)`. Returns the checksum of the sum. Throws CorruptionError if a part is not what
+  /// its rank has stored.
   template <class PlaceOf>
   std::uint64_t sum_within_host(const ConstView& local, const View& sum, std::int64_t number, int part,
                                 PlaceOf&& place_of);

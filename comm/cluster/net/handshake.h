@@ -36,14 +36,14 @@ class Handshake {
 
   /// Begins the side that has opened the connection. `claim` has at most 256 bytes.
   static Handshake connect(const std::string& secret, const std::string& claim);
-  /// Begins the side that has accepted the connection. `judge` returns an empty string if the claim of the peer
-  /// is acceptable, otherwise the reason for a refusal. The claim is not authenticated at this point.
+  /// Begins the side that has accepted the connection. `judge` returns an empty string if the claim of the
+  /// peer is acceptable, otherwise the reason for a refusal. The claim is not authenticated at this point.
   static Handshake accept(const std::string& secret, std::function<std::string(const std::string&)> judge);
   /// Returns the message that refuses a connection before its handshake.
   static std::string refusal(const std::string& reason);
 
-  /// Takes messages of the peer from the front of `in` and appends the replies to `out`. Bytes after the handshake
-  /// stay in `in`. A refusing side is `refused` as well, once it has appended the refusal.
+  /// Takes messages of the peer from the front of `in` and appends the replies to `out`. Bytes after the
+  /// handshake stay in `in`. A refusing side is `refused` as well, once it has appended the refusal.
   State advance(std::string& in, std::string& out);
   State state() const { return state_; }
   /// Returns the claim of the side that has opened the connection.
@@ -70,8 +70,9 @@ class Handshake {
 };
 
 /// Performs a handshake on a connection. Blocks until its end or the deadline; returns State::running if the
-/// deadline has passed or the peer has closed the connection. Bytes that the peer has sent after the handshake
-/// are appended to `in`. Calls `poll`, unless it is empty, ten times a second; an exception from it ends the wait.
+/// deadline has passed or the peer has closed the connection. Bytes that the peer has sent after the
+/// handshake are appended to `in`. Calls `poll`, unless it is empty, ten times a second; an exception from it
+/// ends the wait.
 Handshake::State shake_hands(const Socket& socket, Handshake& handshake, std::string& in,
                              const Deadline& deadline, const std::function<void()>& poll = {});
 

@@ -10,13 +10,15 @@ namespace convoy::dist {
 /// The environment variable that names the interface which ranks use.
 constexpr const char* kInterfaceVariable = "CONVOY_INTERFACE";
 
-/// Returns the numeric addresses at which other hosts may reach this one: those of all interfaces that are up and
-/// running, or, if there are none, of those that are up. Loopback and link-local addresses are not among them.
+/// Returns the numeric addresses at which other hosts may reach this one: those of all interfaces that are up
+/// and running, or, if there are none, of those that are up. Loopback and link-local addresses are not among
+/// them.
 std::vector<std::string> addresses_of_this_host();
 
-/// Returns the address that rank 0 listens at if its name resolves to `resolved` on its own host, which has the
-/// addresses `own`: the resolved one if it is the only one and one of `own`. Returns nullopt for all interfaces. So if
-/// /etc/hosts maps the name to 127.0.1.1, as on Debian, other hosts can reach it nevertheless.
+/// Returns the address that rank 0 listens at if its name resolves to `resolved` on its own host, which has
+/// the addresses `own`: the resolved one if it is the only one and one of `own`. Returns nullopt for all
+/// interfaces. So if /etc/hosts maps the name to 127.0.1.1, as on Debian, other hosts can reach it
+/// nevertheless.
 std::optional<std::string> address_to_listen_at(const std::vector<std::string>& resolved,
                                                 const std::vector<std::string>& own);
 

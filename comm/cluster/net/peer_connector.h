@@ -15,9 +15,10 @@
 
 namespace convoy::dist {
 
-/// Opens TCP connections between ranks. Both sides of each connection prove with a Handshake that they belong to
-/// the job. The key is derived from CONVOY_SECRET and from a random number of rank 0, which the exchange carries to
-/// the other ranks. Thread-safe: several threads of a rank may connect different groups at the same time.
+/// Opens TCP connections between ranks. Both sides of each connection prove with a Handshake that they belong
+/// to the job. The key is derived from CONVOY_SECRET and from a random number of rank 0, which the exchange
+/// carries to the other ranks. Thread-safe: several threads of a rank may connect different groups at the
+/// same time.
 class PeerConnector {
  public:
   /// Returns the texts of all ranks, in rank order. Collective.
@@ -37,15 +38,17 @@ class PeerConnector {
     std::string received;  // bytes that the peer has sent since
   };
 
-  /// Listens on a free port, and exchanges the addresses. Collective call. Listens on the loopback interface if all
-  /// ranks are on one host, else on the interface of CONVOY_INTERFACE or of layout.address, else on all interfaces.
-  /// A rank with `listens` = false accepts no connections. Throws UsageError if there is no such interface.
+  /// Listens on a free port, and exchanges the addresses. Collective call. Listens on the loopback interface
+  /// if all ranks are on one host, else on the interface of CONVOY_INTERFACE or of layout.address, else on
+  /// all interfaces. A rank with `listens` = false accepts no connections. Throws UsageError if there is no
+  /// such interface.
   PeerConnector(const Layout& layout, const Exchange& exchange, bool listens = true);
 
-  /// Connects to the ranks `to`, which are lower than this one, and accepts connections of the ranks `from`, which
-  /// are higher. Returns the connections by rank. `group` is a unique name of up to 128 characters, without spaces;
-  /// the other ranks call connect() with the same one. Calls `poll`, unless it is empty, about ten times a second;
-  /// an exception from it ends the wait. Throws PeerError that names the missing ranks.
+  /// Connects to the ranks `to`, which are lower than this one, and accepts connections of the ranks `from`,
+  /// which are higher. Returns the connections by rank. `group` is a unique name of up to 128 characters,
+  /// without spaces; the other ranks call connect() with the same one. Calls `poll`, unless it is empty,
+  /// about ten times a second; an exception from it ends the wait. Throws PeerError that names the missing
+  /// ranks.
   std::map<int, Connection> connect(const std::string& group, std::span<const int> to,
                                     std::span<const int> from, const Deadline& deadline,
                                     const std::function<void()>& poll = {});

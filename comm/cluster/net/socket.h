@@ -40,8 +40,8 @@ std::optional<Socket> accept_waiting(const Socket& listener);
 
 /// Tries once to connect to any address of the host, for up to 2 s after its name has been resolved: a
 /// firewall that drops packets would otherwise use up the deadline. Starts with the first address and adds
-/// the next one whenever an address fails or has not answered for 250 ms (RFC 8305, "Happy Eyeballs"). Returns
-/// nullopt and sets `reason` if no address accepts the connection before the deadline.
+/// the next one whenever an address fails or has not answered for 250 ms (RFC 8305, "Happy Eyeballs").
+/// Returns nullopt and sets `reason` if no address accepts the connection before the deadline.
 std::optional<Socket> try_connect(const Endpoint& endpoint, const Deadline& deadline, std::string& reason);
 
 /// Sends all bytes. Returns false if the peer has closed the connection or the deadline has passed.
@@ -49,7 +49,8 @@ bool send_all(const Socket& socket, const std::string& bytes, const Deadline& de
 /// Appends at least one received byte to `bytes`. Returns false if the peer has closed the connection or the
 /// deadline has passed.
 bool receive_some(const Socket& socket, std::string& bytes, const Deadline& deadline);
-/// Appends what has been received to `bytes`, without blocking. Returns false if the peer has closed the connection.
+/// Appends what has been received to `bytes`, without blocking. Returns false if the peer has closed the
+/// connection.
 bool receive_waiting(const Socket& socket, std::string& bytes);
 
 /// Returns the local port: after listen_at() with port 0, the port that the system chose.

@@ -21,9 +21,10 @@ class Store {
   /// The default time for the process that serves the store to answer, in seconds.
   static constexpr double kAnswerSeconds = 5;
 
-  /// Sets `key`, which ends with "/" and this rank: no rank can write the keys of another one. The first value of
-  /// a key is kept; later calls have no effect. Throws UsageError if the key belongs to another rank, or if the
-  /// key or value is too long. Throws PeerError if the store is lost, or does not answer within `answer_seconds`.
+  /// Sets `key`, which ends with "/" and this rank: no rank can write the keys of another one. The first
+  /// value of a key is kept; later calls have no effect. Throws UsageError if the key belongs to another
+  /// rank, or if the key or value is too long. Throws PeerError if the store is lost, or does not answer
+  /// within `answer_seconds`.
   virtual void set(const std::string& key, const std::string& value,
                    double answer_seconds = kAnswerSeconds) = 0;
   /// Blocks until `key` has been set, and returns its value; nullopt after the deadline. Throws PeerError if

@@ -15,8 +15,8 @@ struct StoreMember {
   std::string job;
 };
 
-/// Returns whether the rank may set the key. A key that ends with "/" and a rank belongs to that rank. All ranks
-/// may set kFailureKey.
+/// Returns whether the rank may set the key. A key that ends with "/" and a rank belongs to that rank. All
+/// ranks may set kFailureKey.
 bool may_set(int rank, const std::string& key);
 
 }  // namespace convoy::dist

@@ -21,12 +21,13 @@ namespace convoy::dist {
 class TcpStore final : public Store {
  public:
   /// Starts the server on rank 0, and connects to it on all ranks; retries until the deadline. Throws
-  /// UsageError on rank 0 if the port is in use, and on all ranks if CONVOY_SECRET is too short. Throws PeerError
-  /// if this rank is refused (another secret, another job, or a rank that has already joined), if the server does
-  /// not answer before the deadline, or if the peer does not speak the protocol.
+  /// UsageError on rank 0 if the port is in use, and on all ranks if CONVOY_SECRET is too short. Throws
+  /// PeerError if this rank is refused (another secret, another job, or a rank that has already joined), if
+  /// the server does not answer before the deadline, or if the peer does not speak the protocol.
   ///
-  /// If the port is in use, rank 0 listens at the first free one of `other_ports`. The other ranks try all of these
-  /// ports in turn until the deadline, since another job or program may refuse them at the ports before.
+  /// If the port is in use, rank 0 listens at the first free one of `other_ports`. The other ranks try all of
+  /// these ports in turn until the deadline, since another job or program may refuse them at the ports
+  /// before.
   TcpStore(const Endpoint& endpoint, const StoreMember& member, const Deadline& deadline,
            const std::vector<int>& other_ports = {});
 
@@ -51,8 +52,8 @@ class TcpStore final : public Store {
   void serve(const std::vector<int>& ports);
   /// Connects to rank 0 at one of these ports, and makes it that of the endpoint.
   std::unique_ptr<Connection> connect(const std::vector<int>& ports, const Deadline& deadline);
-  /// Performs the handshake and joins. Returns null if the peer closed the connection or did not answer. Throws
-  /// PeerError if it refused this rank.
+  /// Performs the handshake and joins. Returns null if the peer closed the connection or did not answer.
+  /// Throws PeerError if it refused this rank.
   std::unique_ptr<Connection> say_hello(Socket socket, const Deadline& deadline);
   /// Returns the reply to a request. If the connection has closed, connects again, once: a router may have
   /// dropped an idle connection. Throws PeerError if rank 0 refuses that, which means that it has exited, or

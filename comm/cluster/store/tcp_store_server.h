@@ -20,8 +20,8 @@ constexpr const char* kStoreClaim = "store";
 
 /// Serves a key-value store to the ranks of one job. Clients are untrusted. The server disconnects clients
 /// that do not know the secret, that send invalid messages, that set the keys of other ranks, and that do not
-/// identify themselves within 5 s. No client can block it, and the memory that clients can make it use is bounded. Refuses clients with the reason if the process
-/// has no file descriptor left.
+/// identify themselves within 5 s. No client can block it, and the memory that clients can make it use is
+/// bounded. Refuses clients with the reason if the process has no file descriptor left.
 class TcpStoreServer {
  public:
   /// Starts the thread. Takes ownership of `listener`.

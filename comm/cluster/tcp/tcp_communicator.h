@@ -9,9 +9,10 @@
 
 namespace convoy::dist {
 
-/// Returns a communicator of all ranks that exchanges data through TCP. Collective call. Ranks connect to each
-/// other's RankInfo::address, or to the interface that CONVOY_INTERFACE names, and prove that they belong to the job
-/// (PeerConnector). Throws UsageError if there is no such interface, and PeerError that names missing ranks.
+/// Returns a communicator of all ranks that exchanges data through TCP. Collective call. Ranks connect to
+/// each other's RankInfo::address, or to the interface that CONVOY_INTERFACE names, and prove that they
+/// belong to the job (PeerConnector). Throws UsageError if there is no such interface, and PeerError that
+/// names missing ranks.
 std::unique_ptr<Communicator> make_tcp_communicator(Rendezvous& rendezvous, const CommOptions& options = {});
 
 /// Returns only the message links between all ranks. Collective call. Throws the same errors.

@@ -20,16 +20,16 @@
 
 namespace convoy::dist {
 
-/// MessageLinks through TCP. A message is its length in 8 bytes, little endian, and that many bytes. A length of 0
-/// announces that the rank has called abort(): the length of the reason and its text follow.
+/// MessageLinks through TCP. A message is its length in 8 bytes, little endian, and that many bytes. A length
+/// of 0 announces that the rank has called abort(): the length of the reason and its text follow.
 ///
-/// The links have no thread. The thread of the caller moves the data while it is in wait(), and sleeps until a
-/// socket is ready. abort() sends its reason from the thread that calls it.
+/// The links have no thread. The thread of the caller moves the data while it is in wait(), and sleeps until
+/// a socket is ready. abort() sends its reason from the thread that calls it.
 class TcpLinks final : public MessageLinks {
  public:
-  /// Connects `members`, which are ranks of the job in ascending order. Collective call. `rank` is the position of
-  /// this process among them, `group` the unique name of the group. PeerConnector::connect() calls `poll`. Throws
-  /// PeerError that names missing ranks of the job.
+  /// Connects `members`, which are ranks of the job in ascending order. Collective call. `rank` is the
+  /// position of this process among them, `group` the unique name of the group. PeerConnector::connect()
+  /// calls `poll`. Throws PeerError that names missing ranks of the job.
   TcpLinks(std::shared_ptr<PeerConnector> connector, std::vector<int> members, int rank, std::string group,
            const Deadline& deadline, const std::function<void()>& poll = {});
 
@@ -76,7 +76,8 @@ class TcpLinks final : public MessageLinks {
     bool owes_messages() const { return is_pending() || has_lost_messages; }
   };
 
-  /// Moves data until all messages have completed. With `accepts_losses`, a lost connection completes its messages.
+  /// Moves data until all messages have completed. With `accepts_losses`, a lost connection completes its
+  /// messages.
   void run(const Deadline& deadline, bool accepts_losses);
   /// Moves what can be moved without blocking.
   static void send_some(Peer& peer);
@@ -85,18 +86,19 @@ class TcpLinks final : public MessageLinks {
   static bool read_some(Peer& peer);
   /// Looks at the next bytes of a peer that owes no message: it may have failed.
   static void watch(Peer& peer);
-  /// Closes the connection, and drops its messages. The error is the reason with which the peer has called abort(),
-  /// if that can be found among the bytes that it has sent, otherwise `error`.
+  /// Closes the connection, and drops its messages. The error is the reason with which the peer has called
+  /// abort(), if that can be found among the bytes that it has sent, otherwise `error`.
   static void lose(Peer& peer, const std::string& error);
   static std::optional<std::string> find_reason(Peer& peer);
 
-  /// Throws the error of a lost connection, which is the reason of abort() if that rank, or another lost one, has called
-  /// it. A rank that was lost without a reason, amid a message, counts a moment later: it may have exited because of the
-  /// reason of another rank, which is on its way. If this rank has no messages for the lost one, it throws a second
-  /// after the loss: a rank may have exited after a collective that is not complete here, but will be.
+  /// Throws the error of a lost connection, which is the reason of abort() if that rank, or another lost one,
+  /// has called it. A rank that was lost without a reason, amid a message, counts a moment later: it may have
+  /// exited because of the reason of another rank, which is on its way. If this rank has no messages for the
+  /// lost one, it throws a second after the loss: a rank may have exited after a collective that is not
+  /// complete here, but will be.
   void check_failures() const;
-  /// Blocks until a connection is ready or abort() is called, for `limit` at most. Releases the lock meanwhile. Then
-  /// watches the peers that owe no message.
+  /// Blocks until a connection is ready or abort() is called, for `limit` at most. Releases the lock
+  /// meanwhile. Then watches the peers that owe no message.
   void sleep(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds limit);
   void send_reason();
   void drop_messages();

@@ -26,19 +26,19 @@ class ShardedOptimizer {
 
   /// Returns the full state without values: its tensors are on the meta device.
   optim::OptimizerState describe() const;
-  /// Returns this rank's shard of the state, which shares the optimizer's tensors. Blocks until the device has
-  /// computed the number of steps.
+  /// Returns this rank's shard of the state, which shares the optimizer's tensors. Blocks until the device
+  /// has computed the number of steps.
   optim::OptimizerShard shard() const;
   /// Returns the shard of rank (rank + distance) % size in host memory, so that this rank can replace it.
   /// Needs memory for that shard and one bucket. Collective; blocks until the shard is received.
   optim::OptimizerShard shard_of_peer(int distance) const;
-  /// Returns the full state of all ranks' optimizers in host memory on rank 0, and an empty state on the other
-  /// ranks, which need memory for one bucket. Collective; blocks until the state is received.
+  /// Returns the full state of all ranks' optimizers in host memory on rank 0, and an empty state on the
+  /// other ranks, which need memory for one bucket. Collective; blocks until the state is received.
   optim::OptimizerState gather() const;
-  /// Sets the state of all ranks' optimizers, and the number of steps to that of rank 0. For each tensor of the
-  /// full state, `fill` gets its name and kind with zeros in host memory, and stores the elements that this rank
-  /// provides; no other rank provides them. Each rank needs memory for one tensor. Collective; blocks until the
-  /// state is received.
+  /// Sets the state of all ranks' optimizers, and the number of steps to that of rank 0. For each tensor of
+  /// the full state, `fill` gets its name and kind with zeros in host memory, and stores the elements that
+  /// this rank provides; no other rank provides them. Each rank needs memory for one tensor. Collective;
+  /// blocks until the state is received.
   void restore(std::int64_t steps, const std::function<void(const optim::NamedState& whole)>& fill) const;
 
  private:
@@ -51,7 +51,8 @@ class ShardedOptimizer {
   optim::OptimizerShard shard_without_values(int rank) const;
   /// Returns the full state with tensors of zeros on `device`.
   optim::OptimizerState make_whole(const DeviceContext& device) const;
-  /// Calls f(kind, bucket number, the bucket of all ranks in host memory) for each kind and bucket. Collective.
+  /// Calls f(kind, bucket number, the bucket of all ranks in host memory) for each kind and bucket.
+  /// Collective.
   template <class F>
   void for_each_gathered_bucket(const F& f) const;
 

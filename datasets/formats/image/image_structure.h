@@ -23,9 +23,9 @@ bool is_bmp(std::string_view bytes);
 bool is_webp(std::string_view bytes);
 bool is_tiff(std::string_view bytes);
 
-/// Checks all segments up to the end marker and returns the image size. Sets `orientation` to that of the EXIF
-/// data, 1 to 8 (orientation.h). Throws DataError unless there are one frame, at most 100 scans, and valid tables
-/// before the scans that use them.
+/// Checks all segments up to the end marker and returns the image size. Sets `orientation` to that of the
+/// EXIF data, 1 to 8 (orientation.h). Throws DataError unless there are one frame, at most 100 scans, and
+/// valid tables before the scans that use them.
 ImageSize check_jpeg(std::string_view bytes, const std::string& name, int& orientation);
 /// Checks all chunks up to IEND, with their checksums, and returns the image size. Throws DataError on
 /// failure.

@@ -7,13 +7,13 @@
 
 namespace convoy::data {
 
-/// Returns the orientation, 1 to 8, in the first directory of a TIFF file, which is also the form of EXIF data.
-/// Returns 1, upright, if there is none, or if the directory is damaged: a photograph with damaged metadata is
-/// still a photograph. Reads nothing outside `tiff`.
+/// Returns the orientation, 1 to 8, in the first directory of a TIFF file, which is also the form of EXIF
+/// data. Returns 1, upright, if there is none, or if the directory is damaged: a photograph with damaged
+/// metadata is still a photograph. Reads nothing outside `tiff`.
 int orientation_of_tiff(std::string_view tiff);
 
-/// Returns the image with the pixels moved such that an image of `orientation` (1 to 8) is upright. Orientations
-/// 5 to 8 exchange width and height.
+/// Returns the image with the pixels moved such that an image of `orientation` (1 to 8) is upright.
+/// Orientations 5 to 8 exchange width and height.
 Pixels upright(Pixels pixels, int orientation);
 
 }  // namespace convoy::data

@@ -18,7 +18,8 @@ inline void check_rank(std::string_view op, std::string_view what, const Shape& 
         shape.rank(), rank);
 }
 
-/// Returns whether an op may combine tensors on these devices: equal ones, or any device with the meta device.
+/// Returns whether an op may combine tensors on these devices: equal ones, or any device with the meta
+/// device.
 inline bool can_combine(Device a, Device b) {
   return a == b || a.kind == DeviceKind::meta || b.kind == DeviceKind::meta;
 }

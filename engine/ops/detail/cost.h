@@ -22,10 +22,10 @@ inline Cost cost_of(const Variable& x, PerElement work) {
 inline std::int64_t bytes_of(const Tensor& x) { return static_cast<std::int64_t>(x.bytes()); }
 inline std::int64_t bytes_of(const Variable& x) { return cost_of(x, {.reads = 1}).bytes; }
 
-/// Returns the cost of an op c = a * b of `flops` operations, a GEMM or a convolution, and of the gradients of
-/// the factors that require one. Each of the three computations reads two of the arrays and writes the third.
-/// Backward makes `passes` more passes over dc: one to sum it for a bias, three for a fused ReLU (which reads
-/// dc and c, and writes the gradient in front of it). The forward fuses both.
+/// Returns the cost of an op c = a * b of `flops` operations, a GEMM or a convolution, and of the gradients
+/// of the factors that require one. Each of the three computations reads two of the arrays and writes the
+/// third. Backward makes `passes` more passes over dc: one to sum it for a bias, three for a fused ReLU
+/// (which reads dc and c, and writes the gradient in front of it). The forward fuses both.
 inline OpCost gemm_cost(std::int64_t flops, const Variable& a, const Variable& b, const Tensor& c,
                         int passes = 0) {
   const std::int64_t bytes = bytes_of(a) + bytes_of(b) + bytes_of(c);

@@ -21,14 +21,15 @@ struct Windows {
   std::int64_t row, outer, inner;  // strides in floats
 };
 
-/// The right operand. The row of the term (j, k) begins at data[j * outer + k * inner]. Its columns are contiguous.
+/// The right operand. The row of the term (j, k) begins at data[j * outer + k * inner]. Its columns are
+/// contiguous.
 struct Columns {
   const float* data;
   std::int64_t outer, inner;
 };
 
-/// The sums. A row begins at data[r * row], and starts with the vectors at start[r * start_row], or with zeros if `start` is
-/// null. Rows may overlap: they are stored in ascending order, each in whole vectors.
+/// The sums. A row begins at data[r * row], and starts with the vectors at start[r * start_row], or with
+/// zeros if `start` is null. Rows may overlap: they are stored in ascending order, each in whole vectors.
 struct Sums {
   float* data;
   std::int64_t row;
@@ -45,14 +46,15 @@ struct Sums {
 
 constexpr int kMaxVectors = 2;  // width of a register block of c
 
-/// Returns the number of rows of a register block that is `vectors` wide. One register holds the element of the left
-/// operand, and `vectors` hold those of the right one.
+/// Returns the number of rows of a register block that is `vectors` wide. One register holds the element of
+/// the left operand, and `vectors` hold those of the right one.
 constexpr int block_rows(int vectors) {
   const int fit = (simd::kRegisters - vectors - 1) / vectors;
   return fit < 14 ? fit : 14;
 }
 
-/// Computes a register block: c [Rows, Vectors * kLanes] = start + a b. Adds the terms in the order of (j, k).
+/// Computes a register block: c [Rows, Vectors * kLanes] = start + a b. Adds the terms in the order of (j,
+/// k).
 template <int Rows, int Vectors>
 void multiply_block(Terms terms, Windows a, Columns b, Sums c) {
   Vec sums[Rows][Vectors];
@@ -110,8 +112,8 @@ void multiply_rows(std::int64_t rows, Terms terms, Windows a, Columns b, Sums c)
   }
 }
 
-/// Computes c [rows, columns] = start + a b. `columns` is a multiple of kLanes. Adds the terms of each sum in the order of
-/// (j, k), whatever the sizes.
+/// Computes c [rows, columns] = start + a b. `columns` is a multiple of kLanes. Adds the terms of each sum in
+/// the order of (j, k), whatever the sizes.
 inline void multiply(std::int64_t rows, std::int64_t columns, Terms terms, Windows a, Columns b, Sums c) {
   std::int64_t column = 0;
   for (; column + kMaxVectors * kLanes <= columns; column += kMaxVectors * kLanes)

@@ -9,15 +9,16 @@ namespace convoy::kernels::onednn {
 /// The arguments common to all three directions of a convolution. A gradient has the layout of its array.
 struct ConvolutionArguments {
   dnnl::memory::desc x, filter, bias, y;  // an empty bias descriptor means no bias
-  /// The filter as the forward convolution reads it. oneDNN derives gradients from the primitive descriptor of
-  /// that convolution, and has none of bf16 images with the f32 filter that the filter's gradient is written to.
+  /// The filter as the forward convolution reads it. oneDNN derives gradients from the primitive descriptor
+  /// of that convolution, and has none of bf16 images with the f32 filter that the filter's gradient is
+  /// written to.
   dnnl::memory::desc forward_filter;
   dnnl::memory::dims stride, padding;
   dnnl::primitive_attr attributes;
 };
 
-/// Returns whether oneDNN has convolutions of bf16 arrays for the processor, with or without bf16 instructions
-/// (AVX-512).
+/// Returns whether oneDNN has convolutions of bf16 arrays for the processor, with or without bf16
+/// instructions (AVX-512).
 inline bool computes_bf16() {
   const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);

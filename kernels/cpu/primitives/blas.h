@@ -23,8 +23,9 @@ inline blasint size(std::int64_t size) {
 
 inline CBLAS_TRANSPOSE transpose(bool transposed) { return transposed ? CblasTrans : CblasNoTrans; }
 
-/// Returns whether oneDNN multiplies f32 matrices. It generates code for the processor that it finds, if that is
-/// an x86-64 with AVX2. OpenBLAS has code for the processors that its release knows, and uses SSE3 on newer ones.
+/// Returns whether oneDNN multiplies f32 matrices. It generates code for the processor that it finds, if that
+/// is an x86-64 with AVX2. OpenBLAS has code for the processors that its release knows, and uses SSE3 on
+/// newer ones.
 inline bool onednn_multiplies() {
   static const bool generates = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2;
   return generates;

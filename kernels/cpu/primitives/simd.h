@@ -22,7 +22,8 @@ constexpr int kLanes = 8;
 constexpr int kRegisters = 16;
 #endif
 
-/// The size of a vector register in bytes. The compiler takes a comparison of wider vectors apart lane by lane.
+/// The size of a vector register in bytes. The compiler takes a comparison of wider vectors apart lane by
+/// lane.
 #if defined(__AVX512F__)
 constexpr int kRegisterBytes = 64;
 #elif defined(__AVX2__)

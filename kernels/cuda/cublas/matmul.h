@@ -45,8 +45,8 @@ struct Operands {
   void* c;
 };
 
-/// What a GEMM computes from the product: alpha product + beta c. c has the layout and the alignment of the result,
-/// and may be the result. It is not read if beta is 0.
+/// What a GEMM computes from the product: alpha product + beta c. c has the layout and the alignment of the
+/// result, and may be the result. It is not read if beta is 0.
 struct WeightedSum {
   double alpha = 1, beta = 0;
   const void* c = nullptr;
@@ -110,8 +110,8 @@ class CublasLt {
 
   explicit CublasLt(CudaStream& stream, std::size_t workspace_limit = kWorkspaceLimit);
 
-  /// Enqueues the GEMM of the problem and the operands, with this sum. Returns false and does nothing if cuBLASLt
-  /// has no algorithm for it. `stream` must be the constructor's stream.
+  /// Enqueues the GEMM of the problem and the operands, with this sum. Returns false and does nothing if
+  /// cuBLASLt has no algorithm for it. `stream` must be the constructor's stream.
   ///
   /// Always uses the first algorithm that the heuristics return, which depends only on the problem, the GPU
   /// and the version of cuBLASLt. Each algorithm adds in a fixed order. So results are reproducible bit for

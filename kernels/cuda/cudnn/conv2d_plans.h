@@ -1,4 +1,5 @@
-// The choice of the algorithm for each of a stream's convolutions: a plan of cuDNN, or a kernel of this project.
+// The choice of the algorithm for each of a stream's convolutions: a plan of cuDNN, or a kernel of this
+// project.
 #pragma once
 
 #include <cstdint>
@@ -89,8 +90,8 @@ class Conv2dPlans {
   /// Enqueues the convolution by an entry. If a plan cannot run, says why not.
   Outcome enqueue(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays,
                   const Entry& entry);
-  /// Enqueues by the first plan that runs and has a workspace of less than `workspace_limit` bytes, or else by
-  /// a kernel of this project, and keeps it for this stream. Returns false if there is none.
+  /// Enqueues by the first plan that runs and has a workspace of less than `workspace_limit` bytes, or else
+  /// by a kernel of this project, and keeps it for this stream. Returns false if there is none.
   bool run_first(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays,
                  std::size_t workspace_limit);
   /// Enqueues the convolution, then bias and ReLU. Returns false if the convolution has no plan that runs.

@@ -1,5 +1,5 @@
-// The gradient of the filters of a convolution with 3x3 filters, stride 1 and padding 1 by the tensor cores, in
-// f16 and bf16. Sums are f32. The work of each thread and the order of every sum depend only on the shapes
+// The gradient of the filters of a convolution with 3x3 filters, stride 1 and padding 1 by the tensor cores,
+// in f16 and bf16. Sums are f32. The work of each thread and the order of every sum depend only on the shapes
 // and on the number of ranges.
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace convoy::kernels::implicit_gemm {
 
-/// Returns whether backward_filter() computes the gradient of the filters of this convolution: f16 or bf16, 3x3,
-/// stride 1, padding 1, one group, images of 1 to kMaxWidth (conv2d_3x3.h) columns, a number of input channels
-/// that is a multiple of 16 (those that are no multiple of 32 waste time), and one of output channels that is a
-/// multiple of 64.
+/// Returns whether backward_filter() computes the gradient of the filters of this convolution: f16 or bf16,
+/// 3x3, stride 1, padding 1, one group, images of 1 to kMaxWidth (conv2d_3x3.h) columns, a number of input
+/// channels that is a multiple of 16 (those that are no multiple of 32 waste time), and one of output
+/// channels that is a multiple of 64.
 bool supports_backward_filter(DType dtype, const ConvSizes& sizes);
 
 /// Returns the number of ranges in which the pixels of this convolution are to be summed. It makes a model's

@@ -68,8 +68,8 @@ struct FilterGeometry {
   }
 };
 
-/// Swizzle: the offset of 16 bytes in a matrix whose rows have 4 such chunks. Any 8 adjacent rows have the same
-/// chunk in 8 different groups of four banks.
+/// Swizzle: the offset of 16 bytes in a matrix whose rows have 4 such chunks. Any 8 adjacent rows have the
+/// same chunk in 8 different groups of four banks.
 __device__ inline int input_offset(int row, int chunk) {
   return row * kInputRow + (chunk ^ (row >> 1 & 3)) * 16;
 }

@@ -62,8 +62,9 @@ __device__ void for_each_pair(int team, const FilterSums& sums, F&& f) {
   }
 }
 
-/// Stores the sums of the block as f32. `out` is its first element in [O, kFilterTaps, inputs], and `inputs_left`
-/// the number of input channels from there on. The four lanes of a row store a sector of 32 bytes.
+/// Stores the sums of the block as f32. `out` is its first element in [O, kFilterTaps, inputs], and
+/// `inputs_left` the number of input channels from there on. The four lanes of a row store a sector of 32
+/// bytes.
 __device__ inline void store_partial(int team, int warp, const FilterSums& sums, int inputs, int inputs_left,
                                      float* out) {
   if (warp * kPack >= inputs_left) return;
@@ -72,8 +73,8 @@ __device__ inline void store_partial(int team, int warp, const FilterSums& sums,
   });
 }
 
-/// Stores or adds the sums of the block, rounded to T. They are collected in `tile`, in shared memory, which no
-/// thread may use any more, and stored 16 bytes at a time. Other arguments as store_partial().
+/// Stores or adds the sums of the block, rounded to T. They are collected in `tile`, in shared memory, which
+/// no thread may use any more, and stored 16 bytes at a time. Other arguments as store_partial().
 template <class T>
 __device__ void store_filter(int team, int warp, GradMode mode, const FilterSums& sums, int inputs,
                              int inputs_left, unsigned char* tile, T* out) {

@@ -1,5 +1,5 @@
-// What the kernels of several optimizers have in common: the coefficients of each group, which one launch computes
-// before those that step the parameters.
+// What the kernels of several optimizers have in common: the coefficients of each group, which one launch
+// computes before those that step the parameters.
 #pragma once
 
 #include <algorithm>

@@ -44,8 +44,8 @@ struct ChannelTiling {
   unsigned blocks() const { return static_cast<unsigned>(tiles) * static_cast<unsigned>(row_blocks); }
 };
 
-/// Returns the tiling of x, which depends on the arguments only. `width` is the width of a pack. x must not be
-/// empty.
+/// Returns the tiling of x, which depends on the arguments only. `width` is the width of a pack. x must not
+/// be empty.
 inline ChannelTiling tile_channels(std::int64_t rows, std::int64_t channels, int width,
                                    const TilingBounds& bounds) {
   const auto pieces = [](std::int64_t n, std::int64_t size) { return (n + size - 1) / size; };
@@ -139,9 +139,9 @@ struct ChannelValues {
   __device__ C operator[](int i) const { return values[i]; }
 };
 
-/// Calls f(std::integral_constant<int, width>) with the width of packs of T: kVectorWidth<T> if rows consist of
-/// such packs, otherwise 1. A kernel whose results depend on the width must not pass `aligned`, whether the
-/// arrays are aligned for packs, but use it to load them.
+/// Calls f(std::integral_constant<int, width>) with the width of packs of T: kVectorWidth<T> if rows consist
+/// of such packs, otherwise 1. A kernel whose results depend on the width must not pass `aligned`, whether
+/// the arrays are aligned for packs, but use it to load them.
 template <class T, class F>
 void choose_width(std::int64_t channels, const F& f, bool aligned = true) {
   if (aligned && channels % kVectorWidth<T> == 0) {

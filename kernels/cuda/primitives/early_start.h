@@ -1,5 +1,5 @@
-// The device side of LaunchStart::early (launch.h): griddepcontrol of PTX (PTX ISA, "Parallel Synchronization and
-// Communication Instructions"). A kernel may start while the previous one of its stream still runs.
+// The device side of LaunchStart::early (launch.h): griddepcontrol of PTX (PTX ISA, "Parallel Synchronization
+// and Communication Instructions"). A kernel may start while the previous one of its stream still runs.
 #pragma once
 
 #include <cuda_runtime.h>

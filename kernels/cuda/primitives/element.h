@@ -48,8 +48,9 @@ template <int kWidth, class T>
 __device__ Pack<T, kWidth> load_pack(const T* from) {
   return *reinterpret_cast<const Pack<T, kWidth>*>(from);
 }
-/// The same for an array that may not be aligned for packs: then each element is loaded on its own. Reductions
-/// use this, so that the elements of a thread, and with them the result's last bits, do not depend on addresses.
+/// The same for an array that may not be aligned for packs: then each element is loaded on its own.
+/// Reductions use this, so that the elements of a thread, and with them the result's last bits, do not depend
+/// on addresses.
 template <int kWidth, class T>
 __device__ Pack<T, kWidth> load_pack(const T* from, bool is_aligned) {
   if (is_aligned) return load_pack<kWidth>(from);

@@ -16,9 +16,9 @@ __device__ inline bool is_last_block(bool& is_last, unsigned* ticket, int blocks
   __syncthreads();  // all threads of the block have stored
   if (blocks == 1) return true;
   if (threadIdx.x == 0) {
-    // Release: what the threads stored is visible to the GPU before the ticket is taken. Acquire: what the block loads
-    // from now on is not older than the ticket. Two calls of __threadfence() around a relaxed operation order more than
-    // that, and take longer.
+    // Release: what the threads stored is visible to the GPU before the ticket is taken. Acquire: what the
+    // block loads from now on is not older than the ticket. Two calls of __threadfence() around a relaxed
+    // operation order more than that, and take longer.
     const unsigned taken = __nv_atomic_fetch_add(ticket, 1U, __NV_ATOMIC_ACQ_REL, __NV_THREAD_SCOPE_DEVICE);
     is_last = taken == static_cast<unsigned>(blocks) - 1;
     if (is_last) *ticket = 0;  // for the next launch

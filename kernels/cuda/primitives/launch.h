@@ -24,10 +24,10 @@ inline unsigned blocks_for(std::int64_t items, int items_per_block) {
 /// When a kernel may start.
 enum class LaunchStart : std::uint8_t {
   after_previous,  // when the stream's previous work has completed
-  /// When all blocks of the previous kernel have called cuda::allow_next_kernel() or ended, so that the latency
-  /// of the launch is hidden (CUDA Programming Guide, "Programmatic Dependent Launch"). Every thread must call
-  /// cuda::wait_for_previous_kernel() of early_start.h before it accesses global memory. Only GPUs from sm_90
-  /// on start it early, and not after a wait for another stream.
+  /// When all blocks of the previous kernel have called cuda::allow_next_kernel() or ended, so that the
+  /// latency of the launch is hidden (CUDA Programming Guide, "Programmatic Dependent Launch"). Every thread
+  /// must call cuda::wait_for_previous_kernel() of early_start.h before it accesses global memory. Only GPUs
+  /// from sm_90 on start it early, and not after a wait for another stream.
   early,
 };
 

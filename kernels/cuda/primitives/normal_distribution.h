@@ -20,8 +20,9 @@ __device__ inline NormalValues<double> normal_values(double x) {
   return {0.5 * std::erfc(-x * (std::numbers::sqrt2 / 2)),
           std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2 * std::exp(-x * x / 2)};
 }
-/// Computes both values from one exponential, where erfc would compute another one. Rounding x^2 and its multiple
-/// costs up to x^2 / 2 units in the last place. A NaN becomes a number, which gelu() multiplies by NaN.
+/// Computes both values from one exponential, where erfc would compute another one. Rounding x^2 and its
+/// multiple costs up to x^2 / 2 units in the last place. A NaN becomes a number, which gelu() multiplies by
+/// NaN.
 template <bool kShort>
 __device__ NormalValues<float> normal_values_by(float x) {
   constexpr float kEnd = 14.5F;  // the density rounds to 0 for larger |x|

@@ -32,12 +32,13 @@
 namespace convoy::kernels::cuda {
 
 /// How 16-byte chunks are exchanged within 8 rows of a matrix in shared memory, as in a descriptor. With rows
-/// of 32 bytes, chunk c of row r is at place c xor (r / 4 % 2); with rows of 128 bytes, at place c xor (r % 8).
+/// of 32 bytes, chunk c of row r is at place c xor (r / 4 % 2); with rows of 128 bytes, at place c xor (r %
+/// 8).
 enum class Swizzle : std::uint64_t { rows_of_128_bytes = 1, rows_of_32_bytes = 3 };
 
-/// Returns the descriptor of b [16, 64] for warpgroup_multiply_add(). Without kTransposed, b is stored as 64 rows
-/// of 16 elements (k), with rows_of_32_bytes, and begins at a multiple of 256 bytes. With kTransposed it is stored
-/// as 16 rows of 64 elements, with rows_of_128_bytes, and begins at a multiple of 1,024 bytes.
+/// Returns the descriptor of b [16, 64] for warpgroup_multiply_add(). Without kTransposed, b is stored as 64
+/// rows of 16 elements (k), with rows_of_32_bytes, and begins at a multiple of 256 bytes. With kTransposed it
+/// is stored as 16 rows of 64 elements, with rows_of_128_bytes, and begins at a multiple of 1,024 bytes.
 template <bool kTransposed>
 __device__ std::uint64_t matrix_descriptor(const void* b) {
   constexpr std::uint64_t kRowBytes = kTransposed ? 128 : 32;
@@ -53,8 +54,8 @@ __device__ std::uint64_t matrix_descriptor(const void* b) {
          static_cast<std::uint64_t>(kSwizzle) << 62;
 }
 
-/// Makes the thread's previous writes to shared memory, and its copies that have landed, visible to wgmma. Other
-/// threads' instructions see them after the next barrier.
+/// Makes the thread's previous writes to shared memory, and its copies that have landed, visible to wgmma.
+/// Other threads' instructions see them after the next barrier.
 __device__ inline void fence_async_proxy() {
 #if defined(__CUDACC__)
   CONVOY_WGMMA("fence.proxy.async.shared::cta;" ::: "memory");
@@ -103,8 +104,9 @@ __device__ void pin_registers([[maybe_unused]] float (&d)[kCount][4]) {
 #endif
 }
 
-/// Starts d += a b for a [64, 16] and b [16, 64] of T: float16 or bfloat16. `b` is matrix_descriptor<kTransposed>()
-/// and the same in all threads. Products are exact; their sum is f32, in an order that NVIDIA does not document.
+/// Starts d += a b for a [64, 16] and b [16, 64] of T: float16 or bfloat16. `b` is
+/// matrix_descriptor<kTransposed>() and the same in all threads. Products are exact; their sum is f32, in an
+/// order that NVIDIA does not document.
 template <class T, bool kTransposed>
 __device__ void warpgroup_multiply_add(float (&d)[8][4], const std::uint32_t (&a)[4], std::uint64_t b) {
   static_assert(std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>);

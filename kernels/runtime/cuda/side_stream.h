@@ -12,7 +12,8 @@
 
 namespace convoy {
 
-/// A stream of low priority next to a compute stream, with which it shares memory and algorithms. Not thread-safe.
+/// A stream of low priority next to a compute stream, with which it shares memory and algorithms. Not
+/// thread-safe.
 class SideStream {
  public:
   /// Creates the stream. `compute` must outlive it.
@@ -22,7 +23,8 @@ class SideStream {
   CudaStream& stream() { return stream_; }
   /// Implements DeviceContext::enqueue_on_side_stream().
   std::uint64_t enqueue(std::function<void(const Stream&)> work);
-  /// Makes the compute stream wait for the work with this number and for earlier work, and releases what they hold.
+  /// Makes the compute stream wait for the work with this number and for earlier work, and releases what they
+  /// hold.
   void wait(std::uint64_t number);
   /// Makes the compute stream wait for all work. If it throws, nothing is pending any more.
   void end();

@@ -46,9 +46,9 @@ class CudaEvent {
 /// reached.
 double elapsed_ms(const CudaEvent& begin, const CudaEvent& end);
 
-/// The scheduling priority of a stream. Pending thread blocks of a stream of higher priority start before those
-/// of other streams. High priority is meant for communication: computation waits for it, and its kernels have
-/// few blocks. Low priority is meant for work whose results are needed later.
+/// The scheduling priority of a stream. Pending thread blocks of a stream of higher priority start before
+/// those of other streams. High priority is meant for communication: computation waits for it, and its
+/// kernels have few blocks. Low priority is meant for work whose results are needed later.
 enum class StreamPriority : std::uint8_t { low, normal, high };
 
 class CudaStream;
@@ -57,8 +57,8 @@ struct CudaStreamOptions {
   StreamPriority priority = StreamPriority::normal;
   CudaOptions cuda = {};
   AlgorithmCache* algorithms = nullptr;  // must outlive the stream; null: the stream owns a cache
-  /// Makes this stream a side stream (SideStream) of another one, with which it shares the GPU and the memory. That one
-  /// must outlive it.
+  /// Makes this stream a side stream (SideStream) of another one, with which it shares the GPU and the
+  /// memory. That one must outlive it.
   CudaStream* side_of = nullptr;
 };
 
@@ -95,16 +95,18 @@ class CudaStream {
   /// Returns and clears the warnings.
   std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
 
-  /// Returns scratch memory of this stream to the allocator, at once. A side stream collects it for take_released():
-  /// the allocator could give it to the main stream, which does not wait for the kernels that use it.
+  /// Returns scratch memory of this stream to the allocator, at once. A side stream collects it for
+  /// take_released(): the allocator could give it to the main stream, which does not wait for the kernels
+  /// that use it.
   void release(void* block, std::size_t bytes) noexcept;
-  /// Returns an owner of all memory that this side stream has collected. It returns the memory to the allocator.
+  /// Returns an owner of all memory that this side stream has collected. It returns the memory to the
+  /// allocator.
   std::shared_ptr<void> take_released();
-  /// Blocks until the side stream of this stream, or the stream whose side stream this is, is idle. Then work on this
-  /// stream can be timed.
+  /// Blocks until the side stream of this stream, or the stream whose side stream this is, is idle. Then work
+  /// on this stream can be timed.
   void wait_for_neighbour();
-  /// Returns whether the stream has waited for an event since the last call. A kernel after an event must not start
-  /// early.
+  /// Returns whether the stream has waited for an event since the last call. A kernel after an event must not
+  /// start early.
   bool take_event_wait() { return std::exchange(has_waited_, false); }
 
   /// Returns the per-stream state of type T, such as library handles and execution plans. Creates it on first

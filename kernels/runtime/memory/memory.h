@@ -125,9 +125,9 @@ class CachingAllocator {
   std::size_t available() const;
   /// Releases all cached blocks to the source. Does nothing while a pool scope is open.
   void trim() noexcept;
-  /// Replaces the observer of large allocations: a function that gets the size of each block of at least `min_bytes`
-  /// that the cache could not serve. The allocator calls it under its mutex, on the thread that allocates, so it must
-  /// not allocate from this allocator.
+  /// Replaces the observer of large allocations: a function that gets the size of each block of at least
+  /// `min_bytes` that the cache could not serve. The allocator calls it under its mutex, on the thread that
+  /// allocates, so it must not allocate from this allocator.
   void set_observer(std::size_t min_bytes, std::function<void(std::size_t)> observer);
 
   /// Returns the size of the block that serves a request: multiples of 64 up to 512 bytes, then eight size

@@ -121,8 +121,8 @@ class Continuation : public ConvoyLaunch {
     return step;
   }
 
-  /// Trains on three ranks, kills two of them one after the other, and expects that the last one completes the
-  /// training, whose log has `steps_logged` steps.
+  /// Trains on three ranks, kills two of them one after the other, and expects that the last one completes
+  /// the training, whose log has `steps_logged` steps.
   void expect_one_rank_completes(const Arguments& flags, std::size_t steps_logged) {
     Process job(training("run", {"--ranks", "3", "--max-restarts", "5", "--min-ranks", "1"}, flags));
     for (const int rank : {2, 1}) {

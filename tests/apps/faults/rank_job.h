@@ -16,11 +16,12 @@
 
 namespace convoy::testing {
 
-/// Fixture of a job whose output directory is "run". After each test, expects that nothing of the job is left.
+/// Fixture of a job whose output directory is "run". After each test, expects that nothing of the job is
+/// left.
 class RankJob : public ::testing::Test {
  protected:
-  /// Starts the ranks: with "mpi" under mpirun, else each as a child of this process, whose exit codes and messages
-  /// are its own.
+  /// Starts the ranks: with "mpi" under mpirun, else each as a child of this process, whose exit codes and
+  /// messages are its own.
   void start(int ranks, const std::string& comm, const Arguments& flags);
   /// Starts `command` as rank `rank`.
   void start_rank(int rank, int ranks, int port, const Arguments& command,
@@ -33,8 +34,8 @@ class RankJob : public ::testing::Test {
   std::string errors() const;
   /// Blocks until errors() contains `text`. Fails the test after half a minute.
   void wait_for_error(const std::string& text) const;
-  /// Waits for all processes except that of the rank `but`, and returns their results by rank. Under mpirun, there is
-  /// one result.
+  /// Waits for all processes except that of the rank `but`, and returns their results by rank. Under mpirun,
+  /// there is one result.
   std::vector<ProcessResult> wait(int but = -1);
   /// Returns the hash of the final parameters of a run.
   std::string hash_of(const std::string& out) const { return workshop.result(out)["parameters_hash"]; }
@@ -49,8 +50,8 @@ class RankJob : public ::testing::Test {
   TempDirectory session_;  // of mpirun
 };
 
-/// Returns the numbers of ranks with which tests run. Programs define it: quick ones with 2 ranks, those labelled
-/// `soak` with more.
+/// Returns the numbers of ranks with which tests run. Programs define it: quick ones with 2 ranks, those
+/// labelled `soak` with more.
 std::vector<int> world_sizes();
 
 }  // namespace convoy::testing

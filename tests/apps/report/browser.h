@@ -33,8 +33,8 @@ std::string to_palette_png(const Picture& picture);
 /// Returns the picture of a file, RGB.
 Picture read_picture(const std::filesystem::path& file);
 
-/// Returns the fraction of the pixels that differ, in a channel by more than 64 of 255. Pictures of two sizes differ in
-/// all pixels.
+/// Returns the fraction of the pixels that differ, in a channel by more than 64 of 255. Pictures of two sizes
+/// differ in all pixels.
 double difference(const Picture& a, const Picture& b);
 
 }  // namespace convoy::testing

@@ -34,7 +34,8 @@ const Exception* exception_for(const std::string& page, const std::string& comma
 
 /// Returns the path of each Markdown file of the project but the change log, from its root.
 std::vector<std::string> all_pages();
-/// Returns the commands of a page that are to be run: those of its blocks, then the complete ones of its text.
+/// Returns the commands of a page that are to be run: those of its blocks, then the complete ones of its
+/// text.
 std::vector<PageCommand> runnable_commands_of(const std::string& page);
 
 }  // namespace convoy::testing

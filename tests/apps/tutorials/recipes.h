@@ -25,14 +25,15 @@ struct PageCommand {
 
 /// Returns the fenced blocks of a page, and each indented line as a block without a language.
 std::vector<Block> blocks_of(const std::filesystem::path& page);
-/// Returns the commands in the `sh` blocks of a page. A line that ends with a backslash goes on in the next one. Empty
-/// lines and comments are left out.
+/// Returns the commands in the `sh` blocks of a page. A line that ends with a backslash goes on in the next
+/// one. Empty lines and comments are left out.
 std::vector<PageCommand> commands_of(const std::filesystem::path& page);
-/// Returns the spans of code in the text of a page that begin with a program and have arguments. Those of mpirun and
-/// other launchers name a program of Convoy.
+/// Returns the spans of code in the text of a page that begin with a program and have arguments. Those of
+/// mpirun and other launchers name a program of Convoy.
 std::vector<PageCommand> spans_of(const std::filesystem::path& page);
 
-/// Returns whether a command can run as it is: it has no placeholder ("…", DIR) and is not only the name of a flag
+/// Returns whether a command can run as it is: it has no placeholder ("…", DIR) and is not only the name of a
+/// flag
 /// ("convoy-evaluate --json").
 bool is_complete(const std::string& command);
 /// Returns the first word of a command, after variables that are set for it and the prompt "$".

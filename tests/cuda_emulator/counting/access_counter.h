@@ -29,7 +29,8 @@ class AccessCounter {
   /// Whether kernels of this program were compiled for counting. (hooks.cpp sets it.)
   static bool is_available;
 
-  /// Starts to count a launch. `arrays` are those in device and pinned memory, in the order of their addresses.
+  /// Starts to count a launch. `arrays` are those in device and pinned memory, in the order of their
+  /// addresses.
   AccessCounter(const void* kernel, dim3 grid, dim3 block, Range shared, std::vector<Range> arrays);
   ~AccessCounter() { current_ = nullptr; }
   AccessCounter(const AccessCounter&) = delete;

@@ -57,8 +57,8 @@ struct ArrayCounts {
   std::uint64_t bytes_read, bytes_written;
 };
 
-/// One operation of a stream, or one replay of it in a graph. It is a kernel launch; or a copy, a fill or a call
-/// of a library, of which only `operation`, the bytes, `flops` and `element_bytes` are set.
+/// One operation of a stream, or one replay of it in a graph. It is a kernel launch; or a copy, a fill or a
+/// call of a library, of which only `operation`, the bytes, `flops` and `element_bytes` are set.
 struct LaunchCounts {
   const void* kernel = nullptr;
   std::string operation{};  // "" for a kernel, otherwise as "conv2d forward"

@@ -14,8 +14,8 @@ struct SourceLine {
   int line = 0;
 };
 
-/// Returns, for each address, the lines of the functions that are inlined into one another there, the innermost
-/// one first. The addresses are those of SiteCounts and of kernels.
+/// Returns, for each address, the lines of the functions that are inlined into one another there, the
+/// innermost one first. The addresses are those of SiteCounts and of kernels.
 std::vector<std::vector<SourceLine>> source_lines(std::span<const void* const> addresses);
 
 }  // namespace convoy::emulator

@@ -143,8 +143,8 @@ inline int __all_sync(unsigned mask, int predicate,
   return __ballot_sync(mask, predicate, where) == mask ? 1 : 0;
 }
 
-// Atomics. A thread runs until it waits, so a plain read and write is atomic. Each returns the old value. They
-// are not inlined, so that the counter of accesses gets the address of the call.
+// Atomics. A thread runs until it waits, so a plain read and write is atomic. Each returns the old value.
+// They are not inlined, so that the counter of accesses gets the address of the call.
 #define CONVOY_EMULATED_ATOMIC __attribute__((noinline, no_sanitize("thread")))
 template <class T>
 requires std::is_integral_v<T> CONVOY_EMULATED_ATOMIC T atomicAdd(T* address, std::type_identity_t<T> value) {

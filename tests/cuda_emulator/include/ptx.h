@@ -37,8 +37,9 @@ struct WarpgroupProduct {
   float (*widen)(std::uint16_t);
 };
 // wgmma.fence, wgmma.mma_async.sync.aligned.m64nNk16.f32.*.* with scale-d, wgmma.commit_group and
-// wgmma.wait_group. A multiplication reads a and b and adds to d when its thread waits, which is the latest time
-// that PTX permits. Until then d is NaN. The products are added in the order of k; PTX leaves the order open.
+// wgmma.wait_group. A multiplication reads a and b and adds to d when its thread waits, which is the latest
+// time that PTX permits. Until then d is NaN. The products are added in the order of k; PTX leaves the order
+// open.
 void warpgroup_fence(Where where = Where::current());
 void warpgroup_multiply_add(const WarpgroupProduct& product, Where where = Where::current());
 void warpgroup_commit(Where where = Where::current());

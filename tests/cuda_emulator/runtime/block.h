@@ -81,7 +81,8 @@ class BlockRunner {
   unsigned lane() const { return thread_ % 32; }
   ThreadCopies& copies() { return copies_[thread_]; }
   Warpgroups& warpgroups() { return warpgroups_; }
-  /// The running thread waits for the previous kernel. Kernels run one after another here, so this only takes note.
+  /// The running thread waits for the previous kernel. Kernels run one after another here, so this only takes
+  /// note.
   void wait_for_previous_kernel() { has_waited_for_kernel_[thread_] = true; }
   [[noreturn]] void fault(const std::string& what, Where where) const;
 

@@ -38,9 +38,9 @@ struct Settings {
   std::optional<double> launch_ms = {};
 };
 
-/// Lets tensor cores compute, which is the default, or not. If not, ldmatrix, mma.sync and wgmma give zeros and
-/// are counted all the same, but threads do not wait for each other in them, and misuse of wgmma is not found.
-/// Counting a large convolution then takes seconds instead of minutes.
+/// Lets tensor cores compute, which is the default, or not. If not, ldmatrix, mma.sync and wgmma give zeros
+/// and are counted all the same, but threads do not wait for each other in them, and misuse of wgmma is not
+/// found. Counting a large convolution then takes seconds instead of minutes.
 void set_tensor_cores_compute(bool computes);
 
 /// Returns the current settings. At the start, they come from the environment (README.md):

@@ -16,9 +16,9 @@ namespace convoy::emulator {
 
 class BlockRunner;
 
-/// A matrix descriptor (PTX ISA, "Matrix Descriptor Format"): where a matrix is in shared memory. Its canonical
-/// layouts consist of *patterns* of 8 rows, within which 16-byte chunks are exchanged. A row has as many bytes
-/// as the swizzle mode says.
+/// A matrix descriptor (PTX ISA, "Matrix Descriptor Format"): where a matrix is in shared memory. Its
+/// canonical layouts consist of *patterns* of 8 rows, within which 16-byte chunks are exchanged. A row has as
+/// many bytes as the swizzle mode says.
 struct MatrixDescriptor {
   std::uint32_t start, leading_bytes, stride_bytes;  // byte offsets
   unsigned base_offset;
@@ -28,20 +28,22 @@ struct MatrixDescriptor {
   explicit MatrixDescriptor(std::uint64_t bits);
   /// Returns the first violation of a rule of the PTX ISA, or "".
   std::string error() const;
-  /// Returns the shared address of b[k][n] with elements of 2 bytes. `is_transposed`: n is contiguous ("MN-major").
+  /// Returns the shared address of b[k][n] with elements of 2 bytes. `is_transposed`: n is contiguous
+  /// ("MN-major").
   std::uint32_t address(unsigned n, unsigned k, bool is_transposed) const;
 };
 
 /// Returns whether tensor cores compute (set_tensor_cores_compute() of emulator.h).
 bool tensor_cores_compute();
 
-/// The multiplications of the warpgroups of a block, and what its threads have done to the memory that they read.
-/// A multiplication reads and adds when its warp waits, which is the latest time that PTX permits. Until then
-/// the registers of d are NaN. All functions act for the thread that is running.
+/// The multiplications of the warpgroups of a block, and what its threads have done to the memory that they
+/// read. A multiplication reads and adds when its warp waits, which is the latest time that PTX permits.
+/// Until then the registers of d are NaN. All functions act for the thread that is running.
 class Warpgroups {
  public:
   void begin_block(std::size_t threads, std::size_t shared_bytes);
-  /// Returns "" if all threads of each warpgroup have executed the same instructions, otherwise a description.
+  /// Returns "" if all threads of each warpgroup have executed the same instructions, otherwise a
+  /// description.
   std::string end_block() const;
 
   void fence(Where where);

@@ -1,6 +1,6 @@
-// The test interface of the emulated cuDNN and cuBLASLt: settings and counters. The engines are invented: they
-// cover each kind of engine that a caller has to handle. How many configurations the heuristics list, and
-// how many of them are of one engine, is as in the real library (9.19, sm_90).
+// The test interface of the emulated cuDNN and cuBLASLt: settings and counters. The engines are invented:
+// they cover each kind of engine that a caller has to handle. How many configurations the heuristics list,
+// and how many of them are of one engine, is as in the real library (9.19, sm_90).
 #pragma once
 
 #include <cublasLt.h>

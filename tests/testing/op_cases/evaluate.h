@@ -26,11 +26,10 @@ std::vector<Variable> arguments(const OpCase& c, DType dtype, const DeviceContex
 /// case.
 CaseResult evaluate(const OpCase& c, DType dtype, const DeviceContext& device, std::size_t only = SIZE_MAX);
 
-/// Returns the largest error of the op's result, of its gradients, and of the gradients after a second backward
-/// has accumulated, relative to their norms and in roundings to `dtype`. The reference is f64 on the same
-/// device. Both sides get the same arguments, which are exact in `dtype`. Ops round once, but a backward that
-/// uses the rounded output amplifies its error, so cases allow 16 roundings and
-/// more.
+/// Returns the largest error of the op's result, of its gradients, and of the gradients after a second
+/// backward has accumulated, relative to their norms and in roundings to `dtype`. The reference is f64 on the
+/// same device. Both sides get the same arguments, which are exact in `dtype`. Ops round once, but a backward
+/// that uses the rounded output amplifies its error, so cases allow 16 roundings and more.
 double roundings_of(const OpCase& c, DType dtype, const DeviceContext& device);
 
 /// Returns the same case with a batch size of 0.

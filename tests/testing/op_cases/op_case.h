@@ -12,8 +12,8 @@
 
 namespace convoy::testing {
 
-/// The values that arguments of an op are drawn from: uniformly from [center - bound, center + bound], but not
-/// close to a kink of the op, such as the 0 of relu, where finite differences are wrong.
+/// The values that arguments of an op are drawn from: uniformly from [center - bound, center + bound], but
+/// not close to a kink of the op, such as the 0 of relu, where finite differences are wrong.
 struct Domain {
   double bound = 1;
   std::vector<double> kinks;

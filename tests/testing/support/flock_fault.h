@@ -1,5 +1,5 @@
-// A file system without locks, simulated. Defines flock(2), which takes precedence over that of the C library:
-// include this header in one file of a test program only.
+// A file system without locks, simulated. Defines flock(2), which takes precedence over that of the C
+// library: include this header in one file of a test program only.
 #pragma once
 
 #include <sys/file.h>

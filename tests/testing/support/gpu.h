@@ -10,9 +10,9 @@ namespace convoy::testing {
 /// Returns whether the GPUs of this build are emulated.
 bool gpus_are_emulated();
 
-/// Returns the number of execution orders: 1 on a real GPU, and in builds with sanitizers. An emulated GPU can
-/// run threads, blocks and streams in different orders, on which no result may depend. Order 0 is the one that
-/// the environment selects, by default the simplest.
+/// Returns the number of execution orders: 1 on a real GPU, and in builds with sanitizers. An emulated GPU
+/// can run threads, blocks and streams in different orders, on which no result may depend. Order 0 is the one
+/// that the environment selects, by default the simplest.
 int gpu_orders();
 /// Selects the execution order of the emulated GPU, from 0 to 3. Does nothing on a real GPU.
 void set_gpu_order(int order);

@@ -31,7 +31,8 @@ std::string tiff(const Picture& picture, int orientation = 1, bool big_endian = 
 /// 0 0 255 0, 9 8 7 255.
 std::string webp();
 
-/// An entry of a TIFF directory with one value. `type` is 3 for a number of 2 bytes, and 4 for one of 4 bytes.
+/// An entry of a TIFF directory with one value. `type` is 3 for a number of 2 bytes, and 4 for one of 4
+/// bytes.
 struct TiffEntry {
   int tag, type;
   std::uint32_t value;

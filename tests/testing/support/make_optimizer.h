@@ -13,7 +13,8 @@
 
 namespace convoy::testing {
 
-/// Returns the optimizer "sgd" (with momentum 0.9), "adam", "adamw", "muon", "lars" or "lamb" with default settings.
+/// Returns the optimizer "sgd" (with momentum 0.9), "adam", "adamw", "muon", "lars" or "lamb" with default
+/// settings.
 inline std::unique_ptr<optim::Optimizer> make_optimizer(std::string_view name,
                                                         std::vector<optim::ParameterGroup> groups) {
   if (name == "sgd")

@@ -10,8 +10,8 @@
 namespace convoy::testing {
 
 /// The properties of a GPU that cuDNN asks for and that differ between GPUs. Limits of multiprocessors are
-/// those of the table "Technical Specifications per Compute Capability" in the CUDA C++ Programming Guide; the
-/// rest is from NVIDIA's data sheet of the GPU (of the SXM board, where there are several).
+/// those of the table "Technical Specifications per Compute Capability" in the CUDA C++ Programming Guide;
+/// the rest is from NVIDIA's data sheet of the GPU (of the SXM board, where there are several).
 struct GpuDescription {
   std::string_view name;
   int compute_capability;  // 100 * major + 10 * minor

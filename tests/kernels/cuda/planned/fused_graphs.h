@@ -1,5 +1,5 @@
-// Convolutions that are fused with the operations before or after them in a ResNet, as cuDNN operation graphs.
-// Convoy does not run these graphs yet; cuDNN compiles kernels for them at run time.
+// Convolutions that are fused with the operations before or after them in a ResNet, as cuDNN operation
+// graphs. Convoy does not run these graphs yet; cuDNN compiles kernels for them at run time.
 #pragma once
 
 #include <memory>
