@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 
 #include "convoy/comm/core/view_parts.h"
 #include "convoy/kernels/base/checksum.h"
@@ -25,6 +27,18 @@ inline std::uint64_t copy_with_checksum(const ConstView& from, const View& to) {
 /// Throws CorruptionError unless the checksums of what rank `from` has sent and of what rank `to` has
 /// received are equal. `what` was sent, such as "a contribution".
 void verify_transfer(const char* what, int from, int to, std::uint64_t sent, std::uint64_t received);
+
+/// A summand. Without `sent`, the checksum of rank `from`, it is the summing rank's own.
+struct SentPart {
+  ConstView view;
+  int from = 0;
+  std::optional<std::uint64_t> sent;
+};
+
+/// Computes the sum of the parts on rank `to`, as sum_in_order() does. Throws CorruptionError if a part is not what its
+/// rank has sent.
+void sum_verified(std::span<const SentPart> parts, int to, const View& sum, Checksum* of_sum = nullptr,
+                  const View& copy = {});
 
 // What ranks send to each other, for verify_transfer().
 inline constexpr const char* kContribution = "a contribution";  // to a sum

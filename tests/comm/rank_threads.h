@@ -4,28 +4,36 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "convoy/comm/bootstrap/thread_rendezvous.h"
 #include "convoy/comm/transport/thread/thread_communicator.h"
 
 namespace convoy::testing {
 
 /// Runs `body` on every rank, each in its own thread. An exception fails the test.
-inline void on_ranks(int ranks, const std::function<void(dist::Communicator&)>& body,
-                     const dist::CommOptions& options = {.timeout_seconds = 20}) {
-  std::vector<std::thread> threads;
-  for (auto& comm : dist::make_thread_communicators(ranks, options))
-    threads.emplace_back([&body, own = std::move(comm)] {
+inline void run_rank_threads(int ranks, const std::function<void(dist::Rendezvous&)>& body) {
+  std::vector<std::jthread> threads;
+  for (auto& own : dist::rendezvous_in_threads(ranks, 60))
+    threads.emplace_back([&body, rendezvous = std::move(own)] {
+      const std::string rank = "rank " + std::to_string(rendezvous->info().rank);
       try {
-        body(*own);
+        const ::testing::ScopedTrace trace(__FILE__, __LINE__, rank);
+        body(*rendezvous);
       } catch (const std::exception& error) {
-        ADD_FAILURE() << "rank " << own->rank() << " of " << own->size() << ": " << error.what();
+        ADD_FAILURE() << rank << ": " << error.what();
       }
     });
-  for (std::thread& thread : threads) thread.join();
+}
+
+/// Does the same with a communicator for each rank.
+inline void on_ranks(int ranks, const std::function<void(dist::Communicator&)>& body,
+                     const dist::CommOptions& options = {.timeout_seconds = 20}) {
+  run_rank_threads(ranks, [&](dist::Rendezvous& rendezvous) {
+    body(*dist::make_thread_communicator(rendezvous, options));
+  });
 }
 
 }  // namespace convoy::testing

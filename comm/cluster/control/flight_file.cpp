@@ -55,7 +55,7 @@ FlightFile read_flight_file(const std::filesystem::path& path) {
                     .world_size = JsonInteger(json.at("world_size")),
                     .verdict = json.at("verdict"),
                     .time = JsonInteger(json.at("time")),
-                    .status = statuses_of(OrderedJson::array({json.at("status")}).dump()).front(),
+                    .status = status_of(nlohmann::json(json.at("status"))),
                     .events = {}};
     for (const OrderedJson& event : json.at("events"))
       file.events.push_back(
@@ -83,14 +83,13 @@ void write_flight_files(const HostMemory& memory, const std::vector<RankInfo>& a
   const std::vector<RankStatus> statuses = observe_host(memory, all);
   for (int index = 0; index < memory.ranks(); ++index) {
     const RankSlot& slot = memory.slot(index);
-    OrderedJson json = {
-        {"format", kFormat},
-        {"job", job},
-        {"world_size", all.size()},
-        {"verdict", memory.host().verdict.get()},
-        {"time", now},
-        {"status", OrderedJson::parse(to_json({&statuses[static_cast<std::size_t>(index)], 1})).front()},
-        {"events", OrderedJson::array()}};
+    OrderedJson json = {{"format", kFormat},
+                        {"job", job},
+                        {"world_size", all.size()},
+                        {"verdict", memory.host().verdict.get()},
+                        {"time", now},
+                        {"status", nlohmann::json(statuses[static_cast<std::size_t>(index)])},
+                        {"events", OrderedJson::array()}};
     for (const FlightEvent& event : slot.ring.events())
       json["events"].push_back(json_of(event, slot, clock_offset));
     const std::filesystem::path path = directory / fmt::format("rank-{}.json", memory.rank_at(index));

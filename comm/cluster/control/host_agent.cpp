@@ -141,10 +141,12 @@ void HostAgent::receive_from_child(const AgentTree::Message& message) {
   Child& child = children_.at(message.node);
   if (message.kind == AgentTree::Message::Kind::text) {
     const Json json = Json::parse(message.text);
-    std::vector<RankStatus> ranks = statuses_of(json.at("ranks").dump());
-    for (const RankStatus& rank : ranks)
+    std::vector<RankStatus> ranks;
+    for (const Json& status : json.at("ranks")) {
+      const RankStatus& rank = ranks.emplace_back(status_of(status));
       if (rank.rank < 0 || static_cast<std::size_t>(rank.rank) >= all_.size())
         fail<DataError>("found rank {}, expected one below {}", rank.rank, all_.size());
+    }
     child.ranks = std::move(ranks);
     for (const Json& warning : json.at("warnings"))
       warnings_.push_back(
@@ -304,9 +306,8 @@ void HostAgent::send_up(const std::vector<RankStatus>& ranks, bool know_of_stop)
   for (const Warning& warning : warnings_)
     warnings.push_back({{"rank", warning.rank}, {"text", warning.text}});
   warnings_.clear();
-  tree_->send_up(
-      Json{{"knows_of_stop", know_of_stop}, {"ranks", Json::parse(to_json(ranks))}, {"warnings", warnings}}
-          .dump(-1, ' ', false, Json::error_handler_t::replace));
+  tree_->send_up(Json{{"knows_of_stop", know_of_stop}, {"ranks", ranks}, {"warnings", warnings}}.dump(
+      -1, ' ', false, Json::error_handler_t::replace));
 }
 
 void HostAgent::send_down() {

@@ -152,71 +152,63 @@ std::optional<FirstCause> first_cause(std::span<const RankStatus> ranks) {
       false};
 }
 
-std::string to_json(std::span<const RankStatus> ranks) {
-  Json list = Json::array();
-  for (const RankStatus& rank : ranks) {
-    Json collectives = Json::array(), progress = Json::array();
-    for (const RankStatus::Collective& c : rank.collectives)
-      collectives.push_back(
-          {{"communicator", c.communicator}, {"number", c.number}, {"text", c.text}, {"seconds", c.seconds}});
-    for (const RankStatus::Progress& p : rank.progress)
-      progress.push_back(
-          {{"communicator", p.communicator}, {"launched", p.launched}, {"completed", p.completed}});
-    list.push_back({{"rank", rank.rank},
-                    {"host", rank.host},
-                    {"process", rank.process},
-                    {"life", kLives[static_cast<std::size_t>(rank.life)]},
-                    {"signal", rank.signal},
-                    {"phase", phase_name(rank.phase)},
-                    {"step", rank.step},
-                    {"phase_seconds", rank.phase_seconds},
-                    {"progress_seconds", rank.progress_seconds},
-                    {"beat_seconds", rank.beat_seconds},
-                    {"collectives", collectives},
-                    {"progress", progress},
-                    {"stop_points", rank.stop_points},
-                    {"stop_code", rank.stop_code},
-                    {"failure", rank.failure},
-                    {"failed_seconds", rank.failed_seconds},
-                    {"failed_by_peer", rank.failed_by_peer}});
-  }
-  return list.dump(-1, ' ', false, Json::error_handler_t::replace);
+void to_json(Json& json, const RankStatus& rank) {
+  Json collectives = Json::array(), progress = Json::array();
+  for (const RankStatus::Collective& c : rank.collectives)
+    collectives.push_back(
+        {{"communicator", c.communicator}, {"number", c.number}, {"text", c.text}, {"seconds", c.seconds}});
+  for (const RankStatus::Progress& p : rank.progress)
+    progress.push_back(
+        {{"communicator", p.communicator}, {"launched", p.launched}, {"completed", p.completed}});
+  json = {{"rank", rank.rank},
+          {"host", rank.host},
+          {"process", rank.process},
+          {"life", kLives[static_cast<std::size_t>(rank.life)]},
+          {"signal", rank.signal},
+          {"phase", phase_name(rank.phase)},
+          {"step", rank.step},
+          {"phase_seconds", rank.phase_seconds},
+          {"progress_seconds", rank.progress_seconds},
+          {"beat_seconds", rank.beat_seconds},
+          {"collectives", collectives},
+          {"progress", progress},
+          {"stop_points", rank.stop_points},
+          {"stop_code", rank.stop_code},
+          {"failure", rank.failure},
+          {"failed_seconds", rank.failed_seconds},
+          {"failed_by_peer", rank.failed_by_peer}};
 }
 
-std::vector<RankStatus> statuses_of(const std::string& json) {
-  std::vector<RankStatus> ranks;
+RankStatus status_of(const Json& json) {
   try {
-    for (const Json& entry : Json::parse(json)) {
-      RankStatus rank{.rank = JsonInteger(entry.at("rank")),
-                      .host = entry.at("host"),
-                      .process = JsonInteger(entry.at("process")),
-                      .signal = JsonInteger(entry.at("signal")),
-                      .step = JsonInteger(entry.at("step")),
-                      .phase_seconds = entry.at("phase_seconds"),
-                      .progress_seconds = entry.at("progress_seconds"),
-                      .beat_seconds = entry.at("beat_seconds"),
-                      .stop_points = JsonInteger(entry.at("stop_points")),
-                      .stop_code = JsonInteger(entry.at("stop_code")),
-                      .failure = entry.at("failure"),
-                      .failed_seconds = entry.at("failed_seconds"),
-                      .failed_by_peer = entry.at("failed_by_peer")};
-      const auto life = std::find(std::begin(kLives), std::end(kLives), entry.at("life").get<std::string>());
-      const std::optional<Phase> phase = find_phase(entry.at("phase").get<std::string>());
-      if (life == std::end(kLives) || !phase) fail<DataError>("unknown life or phase");
-      rank.life = static_cast<Life>(life - std::begin(kLives));
-      rank.phase = *phase;
-      for (const Json& c : entry.at("collectives"))
-        rank.collectives.push_back(
-            {c.at("communicator"), JsonInteger(c.at("number")), c.at("text"), c.at("seconds")});
-      for (const Json& p : entry.at("progress"))
-        rank.progress.push_back(
-            {p.at("communicator"), JsonInteger(p.at("launched")), JsonInteger(p.at("completed"))});
-      ranks.push_back(std::move(rank));
-    }
+    RankStatus rank{.rank = JsonInteger(json.at("rank")),
+                    .host = json.at("host"),
+                    .process = JsonInteger(json.at("process")),
+                    .signal = JsonInteger(json.at("signal")),
+                    .step = JsonInteger(json.at("step")),
+                    .phase_seconds = json.at("phase_seconds"),
+                    .progress_seconds = json.at("progress_seconds"),
+                    .beat_seconds = json.at("beat_seconds"),
+                    .stop_points = JsonInteger(json.at("stop_points")),
+                    .stop_code = JsonInteger(json.at("stop_code")),
+                    .failure = json.at("failure"),
+                    .failed_seconds = json.at("failed_seconds"),
+                    .failed_by_peer = json.at("failed_by_peer")};
+    const auto life = std::find(std::begin(kLives), std::end(kLives), json.at("life").get<std::string>());
+    const std::optional<Phase> phase = find_phase(json.at("phase").get<std::string>());
+    if (life == std::end(kLives) || !phase) fail<DataError>("unknown life or phase");
+    rank.life = static_cast<Life>(life - std::begin(kLives));
+    rank.phase = *phase;
+    for (const Json& c : json.at("collectives"))
+      rank.collectives.push_back(
+          {c.at("communicator"), JsonInteger(c.at("number")), c.at("text"), c.at("seconds")});
+    for (const Json& p : json.at("progress"))
+      rank.progress.push_back(
+          {p.at("communicator"), JsonInteger(p.at("launched")), JsonInteger(p.at("completed"))});
+    return rank;
   } catch (const std::exception& error) {
-    fail<DataError>("status of ranks: {}", error.what());
+    fail<DataError>("status of a rank: {}", error.what());
   }
-  return ranks;
 }
 
 }  // namespace convoy::dist

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -62,10 +63,10 @@ struct RankStatus {
   static constexpr double kResponsiveSeconds = 2;
 };
 
-/// Serializes statuses as JSON, for the agents of other hosts and for the files of the flight recorder.
-std::string to_json(std::span<const RankStatus> ranks);
-/// Parses the output of to_json(). Throws DataError for any other text.
-std::vector<RankStatus> statuses_of(const std::string& json);
+/// Converts a status to JSON, for the agents of other hosts and for the files of the flight recorder.
+void to_json(nlohmann::json& json, const RankStatus& rank);
+/// Converts the JSON of to_json(). Throws DataError for any other.
+RankStatus status_of(const nlohmann::json& json);
 
 /// Returns what a rank does: "rank 2 on b has been in the data loader for 31 s (step 17)".
 std::string describe(const RankStatus& rank);

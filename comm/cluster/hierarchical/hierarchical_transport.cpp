@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "convoy/comm/transport/transfer.h"
-
 namespace convoy::dist {
 namespace {
 
@@ -48,38 +46,8 @@ void HierarchicalTransport::for_each_other_host(F&& f) const {
     if (host != layout_.host()) f(host);
 }
 
-void HierarchicalTransport::store(const ConstView& view, const View& place, std::int64_t number, int part) {
-  segment_->checksum(layout_.local_rank(), part, number) = copy_with_checksum(view, place);
-}
-
-void HierarchicalTransport::load(const char* what, const ConstView& place, const View& view, int local_rank,
-                                 std::int64_t number, int part) {
-  verify_transfer(what, global_rank(local_rank), rank(), segment_->checksum(local_rank, part, number),
-                  copy_with_checksum(place, view));
-}
-
-template <class PlaceOf>
-std::uint64_t HierarchicalTransport::sum_within_host(const ConstView& local, const View& sum,
-                                                     std::int64_t number, int part, PlaceOf&& place_of) {
-  std::vector<SumPart> parts;
-  std::vector<Checksum> checksums(layout_.host_ranks().size());
-  for (int local_rank = 0; local_rank < segment_->size(); ++local_rank)
-    parts.push_back(local_rank == layout_.local_rank()
-                        ? SumPart{local}
-                        : SumPart{place_of(local_rank), &checksums[static_cast<std::size_t>(local_rank)]});
-  Checksum of_sum;
-  sum_in_order(parts, sum, &of_sum);
-  for (int local_rank = 0; local_rank < segment_->size(); ++local_rank)
-    if (local_rank != layout_.local_rank())
-      verify_transfer(kContribution, global_rank(local_rank), rank(),
-                      segment_->checksum(local_rank, part, number),
-                      checksums[static_cast<std::size_t>(local_rank)].value());
-  return of_sum.value();
-}
-
 Deadline HierarchicalTransport::enter(const Call& call) {
-  segment_->posted(layout_.local_rank(), entered_) = call.collective;
-  segment_->step();
+  segment_->post(call.collective);
   std::vector<CollectiveSignature> by_rank(static_cast<std::size_t>(size()));
   for_each_other_host([&](int host) {
     for (const int other : layout_.ranks_of(host)) {
@@ -89,10 +57,11 @@ Deadline HierarchicalTransport::enter(const Call& call) {
   });
   links_->wait(call.deadline);
   segment_->wait(call.deadline);
+  const std::vector<CollectiveSignature> of_host = segment_->posted();
   for (const int other : layout_.host_ranks())
-    by_rank[static_cast<std::size_t>(other)] = segment_->posted(layout_.local_rank_of(other), entered_);
+    by_rank[static_cast<std::size_t>(other)] =
+        of_host[static_cast<std::size_t>(layout_.local_rank_of(other))];
   verify_consistency(by_rank);
-  ++entered_;
   return call.deadline.plus(kExtraLocalSeconds);
 }
 
@@ -176,15 +145,15 @@ void HierarchicalTransport::reduce_within_host(const View& chunk, std::int64_t n
   for (int leader = 0; leader < layout_.leaders_per_host(); ++leader) {
     if (leader == layout_.local_rank()) continue;
     const View slice = slice_of(chunk, leader);
-    store(slice, slice_in_segment(slice, layout_.local_rank(), number, leader), number, leader);
+    segment_->store(slice, slice_in_segment(slice, layout_.local_rank(), number, leader), number, leader);
   }
   local_barrier(local_deadline);
   if (!layout_.is_leader()) return;
   const View slice = slice_of(chunk, layout_.local_rank());
   if (slice.numel() == 0) return;
   const int leader = layout_.local_rank();
-  sum_within_host(slice, partial_of(slice, number), number, leader,
-                  [&](int local_rank) { return slice_in_segment(slice, local_rank, number, leader); });
+  segment_->sum(slice, partial_of(slice, number), number, leader,
+                [&](int local_rank) { return slice_in_segment(slice, local_rank, number, leader); });
 }
 
 void HierarchicalTransport::start_exchange_of_partial_sums(const View& chunk, std::int64_t number) {
@@ -227,13 +196,13 @@ void HierarchicalTransport::broadcast_within_host(const View& chunk, std::int64_
   if (layout_.is_leader()) {
     const View sum = slice_of(chunk, layout_.local_rank());
     const int leader = layout_.local_rank();
-    store(sum, slice_in_segment(sum, leader, number, leader), number, leader);
+    segment_->store(sum, slice_in_segment(sum, leader, number, leader), number, leader);
   }
   local_barrier(local_deadline);
   for (int leader = 0; leader < layout_.leaders_per_host(); ++leader) {
     if (leader == layout_.local_rank()) continue;
     const View slice = slice_of(chunk, leader);
-    load(kSum, slice_in_segment(slice, leader, number, leader), slice, leader, number, leader);
+    segment_->load(kSum, slice_in_segment(slice, leader, number, leader), slice, leader, number, leader);
   }
 }
 
@@ -255,7 +224,7 @@ void HierarchicalTransport::reduce_scatter(const Call& call, ConstView in, View 
     const auto part_for = [&](int of) { return subview(in, out.numel() * of + begin, sum.numel()); };
     for (int of = 0; of < size(); ++of)
       if (std::find(sums.begin(), sums.end(), of) == sums.end())
-        store(part_for(of), piece_in_segment(sum, layout_.local_rank(), number, of), number, of);
+        segment_->store(part_for(of), piece_in_segment(sum, layout_.local_rank(), number, of), number, of);
     local_barrier(local_deadline);
 
     const std::size_t bytes = bytes_of_sums(sum.numel(), sum.dtype);
@@ -263,13 +232,14 @@ void HierarchicalTransport::reduce_scatter(const Call& call, ConstView in, View 
     ConstView sum_of_this_host;
     for (std::size_t i = 0; i < sums.size(); ++i) {
       const View partial = place_in(scratch, i * bytes, sum.shape, sum_type(sum.dtype));
-      const std::uint64_t checksum =
-          sum_within_host(part_for(sums[i]), partial, number, sums[i],
-                          [&](int local_rank) { return piece_in_segment(sum, local_rank, number, sums[i]); });
+      Checksum of_sum;
+      segment_->sum(
+          part_for(sums[i]), partial, number, sums[i],
+          [&](int local_rank) { return piece_in_segment(sum, local_rank, number, sums[i]); }, &of_sum);
       if (sums[i] == rank()) {
         sum_of_this_host = partial;
       } else {
-        links_.send(sums[i], partial, checksum);
+        links_.send(sums[i], partial, of_sum.value());
       }
     }
     std::vector<SumPart> host_sums;
@@ -301,14 +271,15 @@ void HierarchicalTransport::broadcast(const Call& call, View data) {
       }
       // A rank that has reached the previous chunk has read the one before it.
       segment_->wait(local_deadline);
-      store(chunk, View{segment_->chunk(layout_.local_rank(), number), chunk.shape, chunk.dtype}, number, 0);
+      segment_->store(chunk, View{segment_->chunk(layout_.local_rank(), number), chunk.shape, chunk.dtype},
+                      number, 0);
       segment_->step();
     } else {
       segment_->step();
       const int local_source = layout_.local_rank_of(source);
       segment_->wait_for(local_source, local_deadline);
-      load(kData, ConstView(segment_->chunk(local_source, number), chunk.shape, chunk.dtype), chunk,
-           local_source, number, 0);
+      segment_->load(kData, ConstView(segment_->chunk(local_source, number), chunk.shape, chunk.dtype), chunk,
+                     local_source, number, 0);
     }
     links_.wait(call.deadline);
   }
@@ -335,12 +306,12 @@ void HierarchicalTransport::all_gather(const Call& call, ConstView in, View out)
     links_.wait(call.deadline);
     for (int of = 0; of < size(); ++of)
       if (provider(of) == rank())
-        store(piece_of(of), piece_in_segment(piece, layout_.local_rank(), number, of), number, of);
+        segment_->store(piece_of(of), piece_in_segment(piece, layout_.local_rank(), number, of), number, of);
     local_barrier(local_deadline);
     for (int of = 0; of < size(); ++of)
       if (provider(of) != rank())
-        load(kData, piece_in_segment(piece, layout_.local_rank_of(provider(of)), number, of), piece_of(of),
-             layout_.local_rank_of(provider(of)), number, of);
+        segment_->load(kData, piece_in_segment(piece, layout_.local_rank_of(provider(of)), number, of),
+                       piece_of(of), layout_.local_rank_of(provider(of)), number, of);
   }
 }
 

@@ -87,21 +87,6 @@ class HierarchicalTransport final : public Transport {
   /// has room for one piece per rank of the group.
   View piece_in_segment(const ConstView& piece, int local_rank, std::int64_t number, int of) const;
 
-  /// Returns the global rank of a rank of this host.
-  int global_rank(int local_rank) const { return layout_.host_ranks()[static_cast<std::size_t>(local_rank)]; }
-  /// Copies `view` to its place in this rank's buffer, together with its checksum as part `part` of chunk
-  /// `number`.
-  void store(const ConstView& view, const View& place, std::int64_t number, int part);
-  /// Copies part `part` of chunk `number` from the buffer of `local_rank`. Throws CorruptionError
-  /// if it is not what that rank has stored. `what` is stored, for verify_transfer().
-  void load(const char* what, const ConstView& place, const View& view, int local_rank, std::int64_t number,
-            int part);
-  /// Sums `local` and what the other ranks of this host have stored as part `part` of chunk `number`, at
-  /// `place_of(local rank)`. Returns the checksum of the sum. Throws CorruptionError if a part is not what
-  /// its rank has stored.
-  template <class PlaceOf>
-  std::uint64_t sum_within_host(const ConstView& local, const View& sum, std::int64_t number, int part,
-                                PlaceOf&& place_of);
   template <class F>
   void for_each_other_host(F&& f) const;
 
@@ -109,7 +94,6 @@ class HierarchicalTransport final : public Transport {
   const HierarchicalLayout layout_;
   std::unique_ptr<SharedSegment> segment_;
   const std::size_t chunk_bytes_;
-  std::uint64_t entered_ = 0;                  // number of collectives
   std::array<std::vector<char>, 2> partials_;  // one is sent while the next one is summed
   std::vector<char> incoming_;
   std::uint64_t checksum_of_sum_ = 0;  // of this rank's shard of the chunk that was summed last

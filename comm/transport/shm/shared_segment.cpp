@@ -113,8 +113,26 @@ char* SharedSegment::slice(int rank, std::int64_t number) const {
          static_cast<std::size_t>(number % kBuffers) * slice_bytes();
 }
 
-CollectiveSignature& SharedSegment::posted(int rank, std::uint64_t number) const {
-  return block(rank).posted[number % 2];
+void SharedSegment::store(const ConstView& view, const View& place, std::int64_t number, int part) {
+  checksum(rank_, part, number) = copy_with_checksum(view, place);
+}
+
+void SharedSegment::load(const char* what, const ConstView& place, const View& view, int from,
+                         std::int64_t number, int part) {
+  verify_transfer(what, global_rank(from), global_rank(rank_), checksum(from, part, number),
+                  copy_with_checksum(place, view));
+}
+
+void SharedSegment::post(const CollectiveSignature& collective) {
+  block(rank_).posted[entered_ % 2] = collective;
+  step();
+}
+
+std::vector<CollectiveSignature> SharedSegment::posted() {
+  std::vector<CollectiveSignature> by_rank;
+  for (int other = 0; other < size_; ++other) by_rank.push_back(block(other).posted[entered_ % 2]);
+  ++entered_;
+  return by_rank;
 }
 
 void SharedSegment::step() {

@@ -12,6 +12,7 @@
 #include "convoy/comm/transport/shm/futex.h"
 #include "convoy/comm/transport/shm/shared_memory.h"
 #include "convoy/comm/transport/shm/shm_communicator.h"
+#include "convoy/comm/transport/transfer.h"
 
 namespace convoy::dist {
 
@@ -46,11 +47,30 @@ class SharedSegment {
   char* chunk(int rank, std::int64_t number) const;
   /// Returns the buffer of `rank` for the sum of its slice of chunk `number`: slice_bytes() bytes.
   char* slice(int rank, std::int64_t number) const;
-  /// Returns the checksum that `rank` posts for part `part` of what it has stored in its buffers for chunk
-  /// `number`. It may be accessed when that part may be.
-  std::uint64_t& checksum(int rank, int part, std::int64_t number) const;
-  /// Returns the signature that `rank` posts for its collective `number`.
-  CollectiveSignature& posted(int rank, std::uint64_t number) const;
+  /// Copies `view` to `place` in this rank's buffer for chunk `number`, and posts its checksum as that of part `part`.
+  void store(const ConstView& view, const View& place, std::int64_t number, int part);
+  /// Copies part `part` of chunk `number`, which `from` has stored at `place`, to `view`. Throws CorruptionError if it
+  /// is not what that rank has stored. `what` is stored, for verify_transfer().
+  void load(const char* what, const ConstView& place, const View& view, int from, std::int64_t number,
+            int part);
+  /// Sums `local` and what the other ranks have stored as part `part` of chunk `number`, at `place_of(rank)`, as
+  /// sum_verified() does. If `copy` has memory and `of_sum` is not null, posts the checksum of the sum as that of this rank's part.
+  template <class PlaceOf>
+  void sum(const ConstView& local, const View& sum, std::int64_t number, int part, PlaceOf&& place_of,
+           Checksum* of_sum = nullptr, const View& copy = {}) {
+    std::vector<SentPart> parts;
+    for (int other = 0; other < size_; ++other)
+      parts.push_back(other == rank_
+                          ? SentPart{local}
+                          : SentPart{place_of(other), global_rank(other), checksum(other, part, number)});
+    sum_verified(parts, global_rank(rank_), sum, of_sum, copy);
+    if (of_sum != nullptr && copy.data != nullptr) checksum(rank_, part, number) = of_sum->value();
+  }
+
+  /// Posts the signature of this rank's next collective, and steps.
+  void post(const CollectiveSignature& collective);
+  /// Returns the signatures of this collective by rank. All ranks have posted them.
+  std::vector<CollectiveSignature> posted();
 
   /// Increments this rank's step counter. Earlier writes of this rank are visible to ranks that wait for the
   /// step.
@@ -90,6 +110,7 @@ class SharedSegment {
   /// detected: a rank that has reached the required step may exit.
   template <class F>
   void check_for_dead_peers(F&& matters);
+  std::uint64_t& checksum(int rank, int part, std::int64_t number) const;
   int global_rank(int rank) const { return global_ranks_[static_cast<std::size_t>(rank)]; }
   RankBlock& block(int rank) const;
   /// Returns the size of a block and the checksums behind it.
@@ -103,6 +124,7 @@ class SharedSegment {
   std::vector<int> global_ranks_;
   std::unique_ptr<SharedMemory> memory_;
   std::uint32_t steps_ = kFirstStep;
+  std::uint64_t entered_ = 0;                // number of collectives
   Deadline::Clock::time_point next_poll_{};  // for dead ranks
 };
 

@@ -4,9 +4,7 @@
 #include <cstring>
 
 #include "convoy/comm/transport/cpu_communicator.h"
-#include "convoy/comm/transport/cpu_sum.h"
 #include "convoy/comm/transport/shm/shared_segment.h"
-#include "convoy/comm/transport/transfer.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
@@ -38,8 +36,8 @@ class ShmTransport final : public Transport {
       if (number < chunks) {
         const View chunk = chunk_of(number);
         for_each_peer([&](int other) {
-          segment_->checksum(rank(), other, number) =
-              copy_with_checksum(slice_of(chunk, other), slice_of(in_segment(chunk, rank(), number), other));
+          segment_->store(slice_of(chunk, other), slice_of(in_segment(chunk, rank(), number), other), number,
+                          other);
         });
         segment_->step();
       }
@@ -48,16 +46,17 @@ class ShmTransport final : public Transport {
         const View previous = chunk_of(number - 1);
         for_each_peer([&](int other) {
           const View slice = slice_of(previous, other);
-          verify_transfer(kSum, other, rank(), segment_->checksum(other, other, number - 1),
-                          copy_with_checksum(sum_in_segment(slice, other, number - 1), slice));
+          segment_->load(kSum, sum_in_segment(slice, other, number - 1), slice, other, number - 1, other);
         });
       }
       if (number < chunks) {
         segment_->wait(call.deadline);
         const View chunk = chunk_of(number);
         const View sum = slice_of(chunk, rank());
-        segment_->checksum(rank(), rank(), number) = sum_verified(
-            number, sum, sum, [&](int other) { return slice_of(in_segment(chunk, other, number), rank()); },
+        Checksum of_sum;
+        segment_->sum(
+            sum, sum, number, rank(),
+            [&](int other) { return slice_of(in_segment(chunk, other, number), rank()); }, &of_sum,
             sum_in_segment(sum, rank(), number));
         segment_->step();
       }
@@ -75,13 +74,12 @@ class ShmTransport final : public Transport {
         return View{segment_->chunk(from, number) + static_cast<std::size_t>(to) * segment_->slice_bytes(),
                     sum.shape, sum.dtype};
       };
-      for_each_peer([&](int other) {
-        segment_->checksum(rank(), other, number) =
-            copy_with_checksum(part_for(other), place_for(rank(), other));
-      });
+      for_each_peer(
+          [&](int other) { segment_->store(part_for(other), place_for(rank(), other), number, other); });
       segment_->step();
       segment_->wait(call.deadline);
-      sum_verified(number, part_for(rank()), sum, [&](int other) { return place_for(other, rank()); });
+      segment_->sum(part_for(rank()), sum, number, rank(),
+                    [&](int other) { return place_for(other, rank()); });
     }
   }
 
@@ -95,13 +93,12 @@ class ShmTransport final : public Transport {
       if (rank() == root) {
         // A rank that has reached the previous chunk has read the one before it.
         segment_->wait(call.deadline);
-        segment_->checksum(root, root, number) = copy_with_checksum(chunk, in_segment(chunk, root, number));
+        segment_->store(chunk, in_segment(chunk, root, number), number, root);
         segment_->step();
       } else {
         segment_->step();
         segment_->wait_for(root, call.deadline);
-        verify_transfer(kData, root, rank(), segment_->checksum(root, root, number),
-                        copy_with_checksum(in_segment(chunk, root, number), chunk));
+        segment_->load(kData, in_segment(chunk, root, number), chunk, root, number, root);
       }
     }
   }
@@ -145,34 +142,9 @@ class ShmTransport final : public Transport {
 
  private:
   void enter(const Call& call) {
-    segment_->posted(rank(), entered_) = call.collective;
-    segment_->step();
+    segment_->post(call.collective);
     segment_->wait(call.deadline);
-    std::vector<CollectiveSignature> by_rank;
-    for (int other = 0; other < size(); ++other) by_rank.push_back(segment_->posted(other, entered_));
-    verify_consistency(by_rank);
-    ++entered_;
-  }
-
-  /// Sums the slices of chunk `number` that other ranks have stored for this one, at `place_of(rank)`, and
-  /// `local`. Stores the sum in `copy` too if it has memory. Returns the checksum of `copy`. Throws CorruptionError if a
-  /// slice is not what its rank has stored.
-  template <class PlaceOf>
-  std::uint64_t sum_verified(std::int64_t number, const ConstView& local, const View& sum, PlaceOf&& place_of,
-                             const View& copy = {}) {
-    std::vector<SumPart> parts;
-    std::vector<Checksum> checksums(static_cast<std::size_t>(size()));
-    for (int other = 0; other < size(); ++other)
-      parts.push_back(other == rank()
-                          ? SumPart{local}
-                          : SumPart{place_of(other), &checksums[static_cast<std::size_t>(other)]});
-    Checksum of_sum;
-    sum_in_order(parts, sum, copy.data != nullptr ? &of_sum : nullptr, copy);
-    for_each_peer([&](int other) {
-      verify_transfer(kContribution, other, rank(), segment_->checksum(other, rank(), number),
-                      checksums[static_cast<std::size_t>(other)].value());
-    });
-    return of_sum.value();
+    verify_consistency(segment_->posted());
   }
 
   /// All-gathers `in` [n] into `out` [n * size()]. Chunk numbers continue across calls: a buffer is free once
@@ -183,14 +155,12 @@ class ShmTransport final : public Transport {
     for (std::int64_t begin = 0; begin < in.numel(); begin += chunk_size) {
       const std::int64_t number = exchanged_++;
       const ConstView chunk = subview(in, begin, std::min(chunk_size, in.numel() - begin));
-      segment_->checksum(rank(), rank(), number) =
-          copy_with_checksum(chunk, in_segment(chunk, rank(), number));
+      segment_->store(chunk, in_segment(chunk, rank(), number), number, rank());
       segment_->step();
       segment_->wait(call.deadline);
       for_each_peer([&](int other) {
         const View place = subview(out, in.numel() * other + begin, chunk.numel());
-        verify_transfer(kData, other, rank(), segment_->checksum(other, other, number),
-                        copy_with_checksum(in_segment(chunk, other, number), place));
+        segment_->load(kData, in_segment(chunk, other, number), place, other, number, other);
       });
     }
   }
@@ -239,7 +209,6 @@ class ShmTransport final : public Transport {
   }
 
   std::unique_ptr<SharedSegment> segment_;
-  std::uint64_t entered_ = 0;   // number of collectives
   std::int64_t exchanged_ = 0;  // number of chunks of exchange()
 };
 

@@ -9,7 +9,6 @@
 #include "convoy/comm/bootstrap/thread_rendezvous.h"
 #include "convoy/comm/core/rank_text.h"
 #include "convoy/comm/transport/cpu_communicator.h"
-#include "convoy/comm/transport/cpu_sum.h"
 #include "convoy/comm/transport/transfer.h"
 #include "convoy/kernels/base/check.h"
 
@@ -248,16 +247,11 @@ class ThreadTransport final : public Transport {
   /// is not what its rank has sent.
   template <class PartOf>
   std::uint64_t sum_verified(const View& sum, PartOf&& part_of) {
-    std::vector<SumPart> parts;
-    std::vector<Checksum> checksums(static_cast<std::size_t>(size()));
+    std::vector<SentPart> parts;
     for (int rank = 0; rank < size(); ++rank)
-      parts.push_back({part_of(rank), &checksums[static_cast<std::size_t>(rank)]});
+      parts.push_back(rank == rank_ ? SentPart{part_of(rank)} : SentPart{part_of(rank), rank, sent_by(rank)});
     Checksum of_sum;
-    sum_in_order(parts, sum, &of_sum);
-    for (int rank = 0; rank < size(); ++rank)
-      if (rank != rank_)
-        verify_transfer(kContribution, rank, rank_, sent_by(rank),
-                        checksums[static_cast<std::size_t>(rank)].value());
+    dist::sum_verified(parts, rank_, sum, &of_sum);
     return of_sum.value();
   }
 

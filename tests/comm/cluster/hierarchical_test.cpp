@@ -25,7 +25,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Body = std::function<void(std::unique_ptr<dist::Communicator>)>;
 using Hosts = std::vector<int>;  // by rank
 
 const Hosts kPairs = {0, 0, 1, 1};
@@ -88,12 +87,16 @@ struct Placement {
 };
 
 Backend backend_of(const Placement& placement) {
-  return {
-      placement.name, [placement](int, const dist::CommOptions& options, const Body& body) {
-        run_on_hosts(placement.hosts, [&](dist::Rendezvous& rendezvous) {
-          body(make(rendezvous, placement.hosts, {.comm = options, .chunk_bytes = placement.chunk_bytes}));
-        });
-      }};
+  return {placement.name, [placement](int, const auto& body) {
+            run_on_hosts(placement.hosts, [&](dist::Rendezvous& rendezvous) {
+              body(
+                  [&](const dist::CommOptions& options) {
+                    return make(rendezvous, placement.hosts,
+                                {.comm = options, .chunk_bytes = placement.chunk_bytes});
+                  },
+                  [&] { rendezvous.barrier(); });
+            });
+          }};
 }
 
 std::vector<ConformanceRun> runs(const std::vector<Placement>& placements,

@@ -94,30 +94,29 @@ TEST_F(Hosts, ReportUnreachableRanks) {
   });
 }
 
-class TcpHosts : public Hosts, public ::testing::WithParamInterface<ConformanceCase> {};
-
-TEST_P(TcpHosts, Conform) {
+TEST_F(Hosts, ConformByTcp) {
   run(tcp(), [&](dist::Rendezvous& rendezvous) {
-    GetParam().run(dist::make_tcp_communicator(rendezvous, {.timeout_seconds = GetParam().timeout_seconds}));
+    for (const auto cases : {result_cases(), departure_cases()})
+      run_cases(
+          cases, 4,
+          [&](const dist::CommOptions& options) { return dist::make_tcp_communicator(rendezvous, options); },
+          [&] { rendezvous.barrier(); });
+  });
+}
+
+TEST_F(Hosts, ConformBySharedMemoryAndTcp) {
+  run(tcp(), [&](dist::Rendezvous& rendezvous) {
+    for (const auto cases : {result_cases_of_any_order(), departure_cases()})
+      run_cases(
+          cases, 4,
+          [&](const dist::CommOptions& options) {
+            return dist::make_hierarchical_communicator(rendezvous, {.comm = options});
+          },
+          [&] { rendezvous.barrier(); });
   });
 }
 
 const auto case_name = [](const auto& what) { return std::string(what.param.name); };
-INSTANTIATE_TEST_SUITE_P(Results, TcpHosts, ::testing::ValuesIn(result_cases()), case_name);
-INSTANTIATE_TEST_SUITE_P(Departures, TcpHosts, ::testing::ValuesIn(departure_cases()), case_name);
-
-class HierarchicalHosts : public TcpHosts {};
-
-TEST_P(HierarchicalHosts, Conform) {
-  run(tcp(), [&](dist::Rendezvous& rendezvous) {
-    GetParam().run(dist::make_hierarchical_communicator(
-        rendezvous, {.comm = {.timeout_seconds = GetParam().timeout_seconds}}));
-  });
-}
-
-INSTANTIATE_TEST_SUITE_P(Results, HierarchicalHosts, ::testing::ValuesIn(result_cases_of_any_order()),
-                         case_name);
-INSTANTIATE_TEST_SUITE_P(Departures, HierarchicalHosts, ::testing::ValuesIn(departure_cases()), case_name);
 
 TEST_F(Hosts, SumWithinHostsFirst) {
   run(tcp(), [&](dist::Rendezvous& rendezvous) {

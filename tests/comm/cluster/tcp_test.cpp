@@ -32,27 +32,24 @@ namespace convoy::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using Body = std::function<void(std::unique_ptr<dist::Communicator>)>;
 
-/// Runs `body` on every rank with a TCP communicator.
-void run_tcp(int ranks, const std::string& where, const dist::CommOptions& options, const Body& body) {
+void run_cases_by_tcp(int ranks, const std::string& where, const auto& body) {
   run_rendezvous_ranks(ranks, where, [&](dist::Rendezvous& rendezvous) {
-    body(dist::make_tcp_communicator(rendezvous, options));
+    body([&](const dist::CommOptions& options) { return dist::make_tcp_communicator(rendezvous, options); },
+         [&] { rendezvous.barrier(); });
   });
 }
 
 std::string new_tcp_url() { return "tcp://127.0.0.1:" + std::to_string(free_port()); }
 
 Backend by_tcp() {
-  return {"tcp", [](int ranks, const dist::CommOptions& options, const Body& body) {
-            run_tcp(ranks, new_tcp_url(), options, body);
-          }};
+  return {"tcp", [](int ranks, const auto& body) { run_cases_by_tcp(ranks, new_tcp_url(), body); }};
 }
 
 Backend by_file() {
-  return {"file", [](int ranks, const dist::CommOptions& options, const Body& body) {
+  return {"file", [](int ranks, const auto& body) {
             const TempDirectory directory;
-            run_tcp(ranks, "file://" + (directory.path() / "rendezvous").string(), options, body);
+            run_cases_by_tcp(ranks, "file://" + (directory.path() / "rendezvous").string(), body);
           }};
 }
 

@@ -19,42 +19,42 @@ namespace {
 dist::Rendezvous* group = nullptr;
 bool shares_gpu = false;
 
-/// Runs `body` on this process's rank. The barrier keeps ranks together: one rank may complete a case long
-/// before its peers, which wait for a timeout.
-void run_here(int, const dist::CommOptions& options,
-              const std::function<void(std::unique_ptr<dist::Communicator>)>& body) {
+std::unique_ptr<dist::Communicator> make_here(const dist::CommOptions& options) {
   const dist::RankInfo& info = group->info();
   const auto exchange = [](const std::string& text) { return group->all_gather(text); };
-  body(dist::make_nccl_communicator(
+  return dist::make_nccl_communicator(
       dist::make_shm_communicator(info.rank, info.world_size, exchange, {.comm = options}),
-      Device::cuda(shares_gpu ? 0 : info.local_rank), options));
-  group->barrier();
+      Device::cuda(shares_gpu ? 0 : info.local_rank), options);
 }
 
-class NcclRanks : public ::testing::TestWithParam<ConformanceRun> {
+class NcclRanks : public ::testing::TestWithParam<ConformanceCase> {
  protected:
   /// The first communicator of a process takes longest: NCCL initializes itself and loads its kernels.
   static void SetUpTestSuite() {
-    run_here(0, {.timeout_seconds = 60}, [](std::unique_ptr<dist::Communicator> comm) {
+    {
+      const auto comm = make_here({.timeout_seconds = 60});
       DeviceValues<float> data(*comm, {1.0F});
       comm->all_reduce(data.view());
       comm->finish();
-    });
+    }
+    group->barrier();
   }
 };
 
 TEST_P(NcclRanks, Conform) {
-  if (group->info().world_size < GetParam().what.min_ranks) GTEST_SKIP() << "needs more ranks";
-  GetParam().run();
+  if (group->info().world_size < GetParam().min_ranks) GTEST_SKIP() << "needs more ranks";
+  run_cases({&GetParam(), 1}, group->info().world_size, make_here, [] { group->barrier(); });
 }
 
-std::vector<ConformanceRun> all_runs() {
-  return conformance_runs({"nccl", run_here}, {2},
-                          {result_cases(), disagreement_cases(), departure_cases(), nccl_cases()});
+std::vector<ConformanceCase> all_cases() {
+  std::vector<ConformanceCase> all;
+  for (const auto& cases : {result_cases(), disagreement_cases(), departure_cases(), nccl_cases()})
+    all.insert(all.end(), cases.begin(), cases.end());
+  return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(, NcclRanks, ::testing::ValuesIn(all_runs()),
-                         [](const auto& run) { return run.param.name(); });
+INSTANTIATE_TEST_SUITE_P(, NcclRanks, ::testing::ValuesIn(all_cases()),
+                         [](const auto& what) { return std::string(what.param.name); });
 
 }  // namespace
 }  // namespace convoy::testing

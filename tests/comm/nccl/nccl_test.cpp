@@ -22,6 +22,7 @@
 #include "tests/comm/nccl/counting_communicator.h"
 #include "tests/comm/nccl/nccl_cases.h"
 #include "tests/comm/process_size.h"
+#include "tests/comm/rank_threads.h"
 #include "tests/comm/rendezvous_ranks.h"
 #include "tests/comm/transport/conformance.h"
 #include "tests/cuda_emulator/nccl/nccl_emulation.h"
@@ -43,33 +44,32 @@ using Body = std::function<void(std::unique_ptr<dist::Communicator>)>;
 constexpr double kShort = 2;      // timeout in seconds
 constexpr double kLongWait = 60;  // long enough that only a failing test waits for it
 
-void run_rank(std::unique_ptr<dist::Communicator> control, int gpu, const dist::CommOptions& options,
-              const Body& body) {
-  const std::string rank = "rank " + std::to_string(control->rank());
-  try {
-    const ::testing::ScopedTrace trace(__FILE__, __LINE__, rank);
-    body(dist::make_nccl_communicator(std::move(control), DeviceContext::create_cuda(gpu), options));
-  } catch (const std::exception& error) {
-    ADD_FAILURE() << rank << ": " << error.what();
-  }
+/// Runs `body` on ranks that are threads, each with its own GPU, with a function that makes its communicators.
+void run_gpu_threads(int ranks, const std::function<void(dist::Rendezvous&, const MakeCommunicator&)>& body) {
+  run_rank_threads(ranks, [&](dist::Rendezvous& rendezvous) {
+    body(rendezvous, [&](const dist::CommOptions& options) {
+      return dist::make_nccl_communicator(dist::make_thread_communicator(rendezvous, options),
+                                          DeviceContext::create_cuda(rendezvous.info().rank), options);
+    });
+  });
 }
 
-/// Runs ranks as threads, each with its own GPU.
 void run_threads(int ranks, const dist::CommOptions& options, const Body& body) {
-  std::vector<std::thread> threads;
-  for (auto& control : dist::make_thread_communicators(ranks, options)) {
-    const int gpu = control->rank();
-    threads.emplace_back(
-        [&, gpu, own = std::move(control)]() mutable { run_rank(std::move(own), gpu, options, body); });
-  }
-  for (std::thread& thread : threads) thread.join();
+  run_gpu_threads(ranks, [&](auto&, const MakeCommunicator& make) { body(make(options)); });
 }
 
-void run_threads_at_random(int ranks, const dist::CommOptions& options, const Body& body) {
-  set_gpu_order(3);
-  run_threads(ranks, options, body);
-  set_gpu_order(0);
+void run_cases_on_threads(int ranks, const auto& body) {
+  run_gpu_threads(ranks, [&](dist::Rendezvous& rendezvous, const MakeCommunicator& make) {
+    body(make, [&] { rendezvous.barrier(); });
+  });
 }
+
+const Backend kThreads = {"nccl", [](int ranks, const auto& body) { run_cases_on_threads(ranks, body); }};
+const Backend kThreadsAtRandom = {"nccl", [](int ranks, const auto& body) {
+                                    set_gpu_order(3);
+                                    run_cases_on_threads(ranks, body);
+                                    set_gpu_order(0);
+                                  }};
 
 class NcclTest : public GpuTest {
  protected:
@@ -84,12 +84,12 @@ TEST_P(NcclConformance, Conforms) { GetParam().run(); }
 
 const auto run_name = [](const auto& run) { return run.param.name(); };
 INSTANTIATE_TEST_SUITE_P(Threads, NcclConformance,
-                         ::testing::ValuesIn(conformance_runs({"nccl", run_threads}, {1, 2, 3, 4},
+                         ::testing::ValuesIn(conformance_runs(kThreads, {1, 2, 3, 4},
                                                               {result_cases(), disagreement_cases(),
                                                                departure_cases(), nccl_cases()})),
                          run_name);
 INSTANTIATE_TEST_SUITE_P(ThreadsInRandomOrder, NcclConformance,
-                         ::testing::ValuesIn(conformance_runs({"nccl", run_threads_at_random}, {1, 2, 4},
+                         ::testing::ValuesIn(conformance_runs(kThreadsAtRandom, {1, 2, 4},
                                                               {result_cases(), nccl_cases()})),
                          run_name);
 
@@ -140,7 +140,7 @@ TEST_F(NcclCommunicator, ReportsErrorsOfNccl) {
 TEST_F(NcclCommunicator, PollsUntilSlowCallsAreComplete) {
   for (const int polls : {0, 1, 40}) {
     emulator::set_nccl_polls(polls);
-    conformance_runs({"nccl", run_threads}, {2}, {nccl_cases().first(1)}).front().run();
+    conformance_runs(kThreads, {2}, {nccl_cases().first(1)}).front().run();
   }
   emulator::set_nccl_polls(3);
 }
@@ -150,32 +150,27 @@ TEST_F(NcclCommunicator, PollsUntilSlowCallsAreComplete) {
 TEST_F(NcclCommunicator, ExchangesNoMessageWhileTraining) {
   std::atomic<int> launches = 0;
   std::barrier together(2);
-  std::vector<std::thread> threads;
-  for (auto& control : dist::make_thread_communicators(2, {.timeout_seconds = kLongWait})) {
-    const int gpu = control->rank();
-    auto counting = std::make_unique<CountingCommunicator>(std::move(control), launches);
-    threads.emplace_back([&launches, &together, gpu, own = std::move(counting)]() mutable {
-      run_rank(std::move(own), gpu, {.timeout_seconds = kLongWait},
-               [&](std::unique_ptr<dist::Communicator> comm) {
-                 run_compared_collectives(*comm);
-                 comm->barrier();
-                 together.arrive_and_wait();
-                 const int before = launches;
-                 DeviceValues<float> data(*comm, {1.0F});
-                 for (int step = 0; step < 50; ++step) {
-                   comm->all_reduce(data.view());
-                   comm->context().synchronize();
-                   std::this_thread::sleep_for(std::chrono::milliseconds(10));
-                 }
-                 EXPECT_EQ(launches, before);
-                 std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the training stands still
-                 EXPECT_EQ(launches, before);
-                 together.arrive_and_wait();
-                 comm->finish();
-               });
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  run_rank_threads(2, [&](dist::Rendezvous& rendezvous) {
+    const dist::CommOptions options{.timeout_seconds = kLongWait};
+    const auto comm = dist::make_nccl_communicator(
+        std::make_unique<CountingCommunicator>(dist::make_thread_communicator(rendezvous, options), launches),
+        DeviceContext::create_cuda(rendezvous.info().rank), options);
+    run_compared_collectives(*comm);
+    comm->barrier();
+    together.arrive_and_wait();
+    const int before = launches;
+    DeviceValues<float> data(*comm, {1.0F});
+    for (int step = 0; step < 50; ++step) {
+      comm->all_reduce(data.view());
+      comm->context().synchronize();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    EXPECT_EQ(launches, before);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the training stands still
+    EXPECT_EQ(launches, before);
+    together.arrive_and_wait();
+    comm->finish();
+  });
   EXPECT_LT(launches, 2 * 60);  // 33 of them compare the all-reduces and the first barriers
 }
 
@@ -318,7 +313,7 @@ std::vector<ProcessResult> run_nccl_ranks(const std::string& filter,
 TEST_F(NcclProcesses, ConformOnOneGpu) {
   for (const ProcessResult& result : run_nccl_ranks("*")) {
     EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-    EXPECT_THAT(result.out, HasSubstr("NcclRanks.Conform/nccl_2_AllReduceSums"));
+    EXPECT_THAT(result.out, HasSubstr("NcclRanks.Conform/AllReduceSums"));
   }
 }
 

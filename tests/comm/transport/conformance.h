@@ -40,30 +40,39 @@ std::span<const ConformanceCase> disagreement_cases();
 /// notify them.
 std::span<const ConformanceCase> departure_cases();
 
-/// Creates the ranks of a group. Each rank runs `body`; a failure in any of them fails the test.
+/// Makes a communicator of the calling rank. Collective call.
+using MakeCommunicator = std::function<std::unique_ptr<dist::Communicator>(const dist::CommOptions&)>;
+
+/// Runs cases on the calling rank, one after the other, each with a communicator of its own, except those that need
+/// more than `size` ranks. `barrier` uses no communicator; it keeps the ranks together, because one may be done with a
+/// case while the others wait for a deadline. Collective call.
+void run_cases(std::span<const ConformanceCase> cases, int size, const MakeCommunicator& make,
+               const std::function<void()>& barrier);
+
+/// Starts the ranks of a group. Each rank calls `body`; a failure in any of them fails the test.
 struct Backend {
   std::string name;
-  std::function<void(int ranks, const dist::CommOptions& options,
-                     const std::function<void(std::unique_ptr<dist::Communicator>)>& body)>
+  std::function<void(int ranks, const std::function<void(const MakeCommunicator& make,
+                                                         const std::function<void()>& barrier)>& body)>
       run;
 };
 
-/// The parameter of one test: a backend, a number of ranks and a case.
+/// The parameter of one test: a backend, a number of ranks, and the cases that they run.
 struct ConformanceRun {
   Backend backend;
   int ranks;
-  ConformanceCase what;
+  std::vector<ConformanceCase> cases;
 
-  std::string name() const { return backend.name + "_" + std::to_string(ranks) + "_" + what.name; }
+  std::string name() const { return backend.name + "_" + std::to_string(ranks); }
   void run() const {
-    backend.run(ranks, {.timeout_seconds = what.timeout_seconds},
-                [this](std::unique_ptr<dist::Communicator> comm) { what.run(std::move(comm)); });
+    backend.run(ranks, [this](const MakeCommunicator& make, const std::function<void()>& barrier) {
+      run_cases(cases, ranks, make, barrier);
+    });
   }
   friend std::ostream& operator<<(std::ostream& out, const ConformanceRun& run) { return out << run.name(); }
 };
 
-/// Returns all combinations of cases and numbers of ranks that satisfy the cases' minimum, for
-/// INSTANTIATE_TEST_SUITE_P.
+/// Returns all cases, for each number of ranks. For INSTANTIATE_TEST_SUITE_P.
 std::vector<ConformanceRun> conformance_runs(const Backend& backend, const std::vector<int>& ranks,
                                              std::initializer_list<std::span<const ConformanceCase>> cases);
 

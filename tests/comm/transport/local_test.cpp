@@ -14,6 +14,7 @@
 #include "convoy/comm/bootstrap/thread_rendezvous.h"
 #include "convoy/comm/transport/self_communicator.h"
 #include "convoy/comm/transport/thread/thread_communicator.h"
+#include "tests/comm/rank_threads.h"
 #include "tests/comm/transport/conformance.h"
 #include "tests/comm/transport/corruption.h"
 #include "tests/testing/support/errors.h"
@@ -21,41 +22,32 @@
 namespace convoy::testing {
 namespace {
 
-using Body = std::function<void(std::unique_ptr<dist::Communicator>)>;
-
-void run_rank(std::unique_ptr<dist::Communicator> comm, const Body& body) {
-  const std::string rank = "rank " + std::to_string(comm->rank());
-  try {
-    const ::testing::ScopedTrace trace(__FILE__, __LINE__, rank);
-    body(std::move(comm));
-  } catch (const std::exception& error) {
-    ADD_FAILURE() << rank << ": " << error.what();
-  }
+void run_self(int, const auto& body) {
+  body(dist::make_self_communicator, [] {});
 }
 
-void run_self(int, const dist::CommOptions& options, const Body& body) {
-  run_rank(dist::make_self_communicator(options), body);
-}
-
-void run_threads(int ranks, const dist::CommOptions& options, const Body& body) {
-  std::vector<std::thread> threads;
-  for (auto& comm : dist::make_thread_communicators(ranks, options))
-    threads.emplace_back([&body](std::unique_ptr<dist::Communicator> own) { run_rank(std::move(own), body); },
-                         std::move(comm));
-  for (std::thread& thread : threads) thread.join();
+/// Runs cases on ranks that are threads.
+void run_threads(int ranks, const auto& body) {
+  run_rank_threads(ranks, [&](dist::Rendezvous& rendezvous) {
+    body(
+        [&](const dist::CommOptions& options) { return dist::make_thread_communicator(rendezvous, options); },
+        [&] { rendezvous.barrier(); });
+  });
 }
 
 class LocalCommunicator : public ::testing::TestWithParam<ConformanceRun> {};
 TEST_P(LocalCommunicator, Conforms) { GetParam().run(); }
 
 const auto run_name = [](const auto& run) { return run.param.name(); };
-INSTANTIATE_TEST_SUITE_P(Self, LocalCommunicator,
-                         ::testing::ValuesIn(conformance_runs({"self", run_self}, {1}, {result_cases()})),
-                         run_name);
+INSTANTIATE_TEST_SUITE_P(
+    Self, LocalCommunicator,
+    ::testing::ValuesIn(conformance_runs({"self", [](int ranks, const auto& body) { run_self(ranks, body); }},
+                                         {1}, {result_cases()})),
+    run_name);
 INSTANTIATE_TEST_SUITE_P(Thread, LocalCommunicator,
-                         ::testing::ValuesIn(conformance_runs({"thread", run_threads}, {1, 2, 3, 4, 8},
-                                                              {result_cases(), disagreement_cases(),
-                                                               departure_cases()})),
+                         ::testing::ValuesIn(conformance_runs(
+                             {"thread", [](int ranks, const auto& body) { run_threads(ranks, body); }},
+                             {1, 2, 3, 4, 8}, {result_cases(), disagreement_cases(), departure_cases()})),
                          run_name);
 
 /// Flips bits of elements that equal `value`, unnoticed by the thread sanitizer, to which it would be a data race.
@@ -93,14 +85,14 @@ void expect_reported_between_threads(const std::string& what, float value,
     std::array<std::vector<float>, 2> data{std::vector<float>(kCount, 1), std::vector<float>(kCount, 2)};
     std::array<std::string, 2> errors;
     const MemoryDamage damage{std::span(data[0]).subspan(kCount / 2), value};  // the shard that rank 1 sums
-    run_threads(2, {}, [&](std::unique_ptr<dist::Communicator> comm) {
-      const auto rank = static_cast<std::size_t>(comm->rank());
+    on_ranks(2, [&](dist::Communicator& comm) {
+      const auto rank = static_cast<std::size_t>(comm.rank());
       const View view{data[rank].data(), {static_cast<std::int64_t>(kCount)}, DType::f32};
       try {
-        comm->set_bucket(kChangedBucket);
-        collective(*comm, view);
-        comm->barrier();
-        comm->finish();
+        comm.set_bucket(kChangedBucket);
+        collective(comm, view);
+        comm.barrier();
+        comm.finish();
       } catch (const PeerError& error) {
         errors[rank] = error.what();
       }
@@ -131,16 +123,16 @@ TEST(ThreadCorruption, OfABroadcastIsReported) {
 }
 
 TEST(ThreadCommunicator, WaitingRanksUseNoCpuTime) {
-  run_threads(3, {}, [](std::unique_ptr<dist::Communicator> comm) {
+  on_ranks(3, [](dist::Communicator& comm) {
     timespec before{}, after{};
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
-    if (comm->rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(400));
-    comm->barrier();
+    if (comm.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    comm.barrier();
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
     const double seconds = static_cast<double>(after.tv_sec - before.tv_sec) +
                            1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
     EXPECT_LT(seconds, 0.2);  // two spinning ranks would use 0.8 s
-    comm->finish();
+    comm.finish();
   });
 }
 

@@ -24,26 +24,18 @@ namespace {
 
 dist::Rendezvous* mpi_rendezvous = nullptr;  // set by main()
 
-class MpiRanks : public ::testing::TestWithParam<ConformanceRun> {};
-
-TEST_P(MpiRanks, Conform) {
-  if (mpi_rendezvous->info().world_size < GetParam().what.min_ranks) GTEST_SKIP();
-  GetParam().run();
+/// Runs conformance cases on the existing ranks.
+void run_on_mpi_ranks(std::initializer_list<std::span<const ConformanceCase>> lists,
+                      const MakeCommunicator& make) {
+  for (const std::span<const ConformanceCase> cases : lists)
+    run_cases(cases, mpi_rendezvous->info().world_size, make, [] { mpi_rendezvous->barrier(); });
 }
 
-/// Runs a case on the existing ranks. A barrier ends it, since one rank may be done while the others wait for
-/// a deadline.
-void run_on_mpi_ranks(int, const dist::CommOptions& options,
-                      const std::function<void(std::unique_ptr<dist::Communicator>)>& body) {
-  body(dist::make_mpi_communicator(*mpi_rendezvous, options));
-  mpi_rendezvous->barrier();
+TEST(MpiCommunicator, Conforms) {
+  run_on_mpi_ranks(
+      {result_cases(), disagreement_cases(), departure_cases()},
+      [](const dist::CommOptions& options) { return dist::make_mpi_communicator(*mpi_rendezvous, options); });
 }
-
-INSTANTIATE_TEST_SUITE_P(All, MpiRanks,
-                         ::testing::ValuesIn(conformance_runs({"mpi", run_on_mpi_ranks}, {4},
-                                                              {result_cases(), disagreement_cases(),
-                                                               departure_cases()})),
-                         [](const auto& run) { return run.param.name(); });
 
 /// Returns the hosts of the ranks; if there is only one, two simulated hosts with alternating ranks.
 std::vector<int> hosts_of_ranks() {
@@ -59,17 +51,9 @@ std::unique_ptr<dist::Communicator> make_hierarchical(const dist::CommOptions& o
       [](const std::string& local) { return mpi_rendezvous->all_gather(local); }, {.comm = options});
 }
 
-void run_hierarchical(int, const dist::CommOptions& options,
-                      const std::function<void(std::unique_ptr<dist::Communicator>)>& body) {
-  body(make_hierarchical(options));
-  mpi_rendezvous->barrier();
+TEST(MpiHierarchical, Conforms) {
+  run_on_mpi_ranks({result_cases_of_any_order(), disagreement_cases(), departure_cases()}, make_hierarchical);
 }
-
-INSTANTIATE_TEST_SUITE_P(Hierarchical, MpiRanks,
-                         ::testing::ValuesIn(conformance_runs({"hierarchical", run_hierarchical}, {4},
-                                                              {result_cases_of_any_order(),
-                                                               disagreement_cases(), departure_cases()})),
-                         [](const auto& run) { return run.param.name(); });
 
 TEST(MpiHierarchical, SumsByRankThenByHost) {
   const auto comm = make_hierarchical({});
@@ -132,10 +116,10 @@ TEST(MpiCommunicator, WaitingRanksUseLittleCpuTime) {
   comm->finish();
 }
 
-TEST(MpiCommunicator, AThousandSplitsLeaveNothing) {
+TEST(MpiCommunicator, SplitsLeaveNothing) {
   const auto comm = dist::make_mpi_communicator(*mpi_rendezvous);
   int i = 0;
-  expect_no_growth(1000, [&] {
+  expect_no_growth(400, [&] {
     const auto part = comm->split(i++ % (comm->rank() + 1));
     part->barrier();
     part->finish();

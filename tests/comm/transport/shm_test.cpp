@@ -27,17 +27,19 @@ namespace convoy::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using Body = std::function<void(std::unique_ptr<dist::Communicator>)>;
 
 std::unique_ptr<dist::Communicator> make(const ForkedRank& rank, const dist::ShmOptions& options) {
   return dist::make_shm_communicator(rank.rank, rank.size, rank.exchange, options);
 }
 
 Backend shm_backend(std::string name, std::size_t chunk_bytes) {
-  return {.name = std::move(name),
-          .run = [chunk_bytes](int ranks, const dist::CommOptions& options, const Body& body) {
+  return {.name = std::move(name), .run = [chunk_bytes](int ranks, const auto& body) {
             run_forked_ranks(ranks, [&](const ForkedRank& rank) {
-              body(make(rank, {.comm = options, .chunk_bytes = chunk_bytes}));
+              body(
+                  [&](const dist::CommOptions& options) {
+                    return make(rank, {.comm = options, .chunk_bytes = chunk_bytes});
+                  },
+                  [&] { rank.exchange(""); });
             });
           }};
 }
