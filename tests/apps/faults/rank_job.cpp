@@ -5,6 +5,8 @@
 #include <chrono>
 #include <thread>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/testing/support/free_port.h"
 
 namespace convoy::testing {
@@ -64,6 +66,10 @@ std::vector<ProcessResult> RankJob::wait(int but) {
     results.push_back(processes.size() > 1 && static_cast<int>(i) == but ? ProcessResult{}
                                                                          : processes[i]->wait());
   return results;
+}
+
+std::string RankJob::hash_of(const std::string& out) const {
+  return workshop.result(out)["parameters_hash"];
 }
 
 void RankJob::TearDown() {

@@ -38,7 +38,7 @@ class RankJob : public ::testing::Test {
   /// there is one result.
   std::vector<ProcessResult> wait(int but = -1);
   /// Returns the hash of the final parameters of a run.
-  std::string hash_of(const std::string& out) const { return workshop.result(out)["parameters_hash"]; }
+  std::string hash_of(const std::string& out) const;
 
   void TearDown() override;
 
