@@ -98,7 +98,7 @@ Tensor allocate_images(const std::string& name, std::int64_t count, std::int64_t
   }
   fail<DataError>(
       "{}: {} images of {} x {} x {} need {:.1f} GiB of memory, which this machine does not have; "
-      "lower ReadOptions::image_size",
+      "lower the image size",
       name, count, height, width, channels, bytes * 0x1p-30);
 }
 

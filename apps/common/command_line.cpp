@@ -430,6 +430,17 @@ std::map<std::string, std::string> CommandLine::values() const {
   return texts;
 }
 
+std::string CommandLine::start_row(std::string_view row) const {
+  std::string all;
+  for (const Flag& flag : flags_) {
+    if (flag.details.start.row != row) continue;
+    const std::string value = format_value(flag.target, false).value_or("");
+    if (value.empty() || value == "0" || value == "none" || value == "false") continue;
+    all += ", " + fmt::format(fmt::runtime(flag.details.start.text), value);
+  }
+  return all;
+}
+
 std::string CommandLine::config() const {
   std::string text;
   for (const Flag& flag : flags_) {

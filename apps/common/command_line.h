@@ -127,6 +127,10 @@ struct FlagDetails {
   double below = std::numeric_limits<double>::infinity();
   /// Value that has no effect, so that it may be given with alternatives that do not have the flag: "0".
   std::string unused = "";
+  /// What CommandLine::start_row() appends to a row for a value other than 0, none and false: {"batch", "seen {} times"}.
+  struct StartText {
+    std::string row, text;
+  } start = {};
   /// Shown by --help-all only.
   bool advanced = false;
   /// Shown as required, in place of a default. The program itself checks for a value.
@@ -193,6 +197,8 @@ class CommandLine {
   std::string given_text(std::string_view name) const;
   /// Returns the values of all flags that have one, as the help shows them, by name.
   std::map<std::string, std::string> values() const;
+  /// Returns what the flags append to this row of the table at the start of a training: ", weight decay 0.01, …".
+  std::string start_row(std::string_view row) const;
   /// Returns one `flag = value` line (TOML) for each setting that has a value.
   std::string config() const;
   /// Returns the text of --help, or of --help-all if `all` is true, in lines of at most 80 columns.

@@ -3,34 +3,34 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <map>
 #include <string_view>
 #include <vector>
 
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/nearest_name.h"
+#include "convoy/kernels/base/option_error.h"
 
 namespace convoy {
 
-std::span<const FlagName> flag_names() {
-  static constexpr std::array kNames = {
-      FlagName{"LoaderOptions::global_batch", "--batch-size"},
-      FlagName{"LoaderOptions::micro_batch", "--micro-batch-size"},
-      FlagName{"LoaderOptions::workers", "--workers"},
-      FlagName{"LoaderOptions::max_epochs", "--epochs"},
-      FlagName{"ReadOptions::workers", "--workers"},
-      FlagName{"ReadOptions::image_size", "--image-size"},
-      FlagName{"ReadOptions::skip_corrupt", "--skip-corrupt"},
-      FlagName{"ReadOptions::image_cache", "--image-cache"},
-      FlagName{"RandAugmentOptions", "--randaugment"},
-      FlagName{"AugmentOptions", "--augment"},
-      FlagName{"hold_out count", "--validation"},
-      FlagName{"Device::parse", "--device"},
-      FlagName{"RendezvousOptions::init_method", "--rendezvous"},
-      FlagName{"use the CPU, or", "use --device cpu, or"},
-      FlagName{"set allow_shared_gpu", "add --allow-shared-gpu"},
-      FlagName{"use smaller batches", "lower --batch-size or --micro-batch-size"},
+std::string message_with_flag(const std::exception& error) {
+  static const std::map<std::string_view, const char*> kFlags = {
+      {"LoaderOptions::global_batch", "--batch-size"},
+      {"LoaderOptions::micro_batch", "--micro-batch-size"},
+      {"LoaderOptions::workers", "--workers"},
+      {"LoaderOptions::max_epochs", "--epochs"},
+      {"ReadOptions::workers", "--workers"},
+      {"ReadOptions::image_size", "--image-size"},
+      {"RandAugmentOptions", "--randaugment"},
+      {"AugmentOptions", "--augment"},
+      {"hold_out count", "--validation"},
+      {"Device::parse", "--device"},
+      {"RendezvousOptions::init_method", "--rendezvous"},
   };
-  return kNames;
+  const auto* const of_option = dynamic_cast<const OptionError*>(&error);
+  if (of_option == nullptr) return error.what();
+  const auto flag = kFlags.find(of_option->option());
+  return flag == kFlags.end() ? error.what() : fmt::format("{}: {}", flag->second, of_option->problem());
 }
 
 std::vector<FlagAdvice> advice_for(std::string_view name) {
@@ -132,16 +132,6 @@ std::string suggestion(std::string_view name, std::span<const std::string> candi
   const std::string nearest =
       nearest_name(name.substr(std::min(name.find_first_not_of('-'), name.size())), candidates);
   return nearest.empty() ? "" : fmt::format("; did you mean '{}{}'?", prefix, nearest);
-}
-
-std::string with_flag_names(std::string message) {
-  for (const auto& [library, flag] : flag_names()) {
-    for (std::size_t at = 0; (at = message.find(library, at)) != std::string::npos;) {
-      message.replace(at, std::string_view(library).size(), flag);
-      at += std::string_view(flag).size();
-    }
-  }
-  return message;
 }
 
 }  // namespace convoy

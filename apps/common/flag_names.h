@@ -1,6 +1,7 @@
 // The flags of the programs that set the options of the library.
 #pragma once
 
+#include <exception>
 #include <span>
 #include <string>
 #include <string_view>
@@ -8,15 +9,9 @@
 
 namespace convoy {
 
-/// A name in the library's messages, and what the programs say instead.
-struct FlagName {
-  const char* library;  // "LoaderOptions::global_batch"
-  const char* flag;     // "--batch-size"
-};
-
-/// Returns all of them. The library does not know the flags of programs, so its messages name its own
-/// options.
-std::span<const FlagName> flag_names();
+/// Returns the message of an error, with the flag of the programs in place of the option of an
+/// OptionError: "--workers: found -1, …" for "LoaderOptions::workers: found -1, …".
+std::string message_with_flag(const std::exception& error);
 
 /// What the programs have for a flag of other trainers.
 struct FlagAdvice {
@@ -33,8 +28,5 @@ std::vector<FlagAdvice> advice_for(std::string_view name);
 /// Returns "" if there is neither.
 std::string suggestion(std::string_view name, std::span<const std::string> candidates,
                        std::string_view prefix);
-
-/// Returns the message with the flags of the programs in place of the library's names.
-std::string with_flag_names(std::string message);
 
 }  // namespace convoy

@@ -17,7 +17,7 @@ namespace convoy {
 void print_error(const char* program, const std::string& what, std::optional<int> rank) {
   std::fflush(stdout);
   const std::string by = rank ? fmt::format("[rank {}] ", *rank) : "";
-  fmt::print(stderr, "{}: error: {}{}\n", program, by, without_control_characters(with_flag_names(what)));
+  fmt::print(stderr, "{}: error: {}{}\n", program, by, without_control_characters(what));
 }
 
 std::optional<int> launched_rank() {
@@ -33,7 +33,7 @@ Failure to_failure(const std::exception_ptr& exception) {
   try {
     std::rethrow_exception(exception);
   } catch (const Error& error) {
-    return {error.code(), error.what()};
+    return {error.code(), message_with_flag(error)};
   } catch (const std::bad_alloc&) {
     return {ExitCode::device, "out of memory; lower --batch-size or --micro-batch-size"};
   } catch (const std::filesystem::filesystem_error& error) {

@@ -11,7 +11,7 @@
 namespace convoy {
 
 /// Flushes stdout and prints one line to stderr: "PROGRAM: error: WHAT", or "PROGRAM: error: [rank 1] WHAT"
-/// for rank 1 of several. Names the flags of the programs (flag_names.h).
+/// for rank 1 of several.
 void print_error(const char* program, const std::string& what, std::optional<int> rank = {});
 
 /// Returns the rank that the launcher has assigned to this process, before any rendezvous; nullopt for a

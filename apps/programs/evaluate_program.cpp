@@ -6,7 +6,6 @@
 #include "convoy/apps/common/compute.h"
 #include "convoy/apps/common/data_source.h"
 #include "convoy/apps/common/evaluator.h"
-#include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/common/text.h"
@@ -195,9 +194,7 @@ int evaluate_on_rank(EvaluateOptions& options, const CommandLine& line, Job& job
   if (auto warning = oversubscription_warning(job, device)) warnings.push_back(std::move(*warning));
   const auto print_warnings = [first](const std::vector<std::string>& texts) {
     for (const std::string& text : texts)
-      if (first)
-        fmt::print(stderr, "convoy-evaluate: warning: {}\n",
-                   without_control_characters(with_flag_names(text)));
+      if (first) fmt::print(stderr, "convoy-evaluate: warning: {}\n", without_control_characters(text));
   };
   print_warnings(warnings);
   check_fit(loaded, data, checkpoint, first);

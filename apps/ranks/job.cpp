@@ -122,7 +122,7 @@ namespace {
 std::unique_ptr<dist::Rendezvous> rendezvous_of(const JobOptions& options) {
   if (options.rendezvous == "auto")
     if (const auto warning = dist::contradiction_with_mpirun(dist::environment_variables()))
-      fmt::print(stderr, "warning: {}\n", with_flag_names(*warning));
+      fmt::print(stderr, "warning: {}\n", *warning);
   return dist::Rendezvous::init({.init_method = options.rendezvous,
                                  .timeout_seconds = options.comm_timeout,
                                  .by_store = cluster().by_store});
@@ -264,7 +264,7 @@ void Job::run_consistent_check(const std::function<void()>& body) {
     body();
   } catch (const UsageError& error) {
     if (is_alone()) throw;
-    report({error.code(), error.what()});
+    report({error.code(), message_with_flag(error)});
     control_->barrier();  // a rank that exits during the check would be a lost peer to the others
     throw ReportedError(error.code(), error.what());
   }

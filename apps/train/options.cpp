@@ -61,7 +61,11 @@ void add_batch_flags(CommandLine& line, TrainOptions& o) {
            {.value = "N", .minimum = 1, .maximum = 1 << 20});
   line.add("micro-batch-size", &o.micro_batch_size,
            "Micro-batch size (samples) for gradient accumulation; 0: the whole batch at once",
-           {.value = "N", .minimum = 0, .maximum = 1 << 20, .advanced = true});
+           {.value = "N",
+            .minimum = 0,
+            .maximum = 1 << 20,
+            .start = {"batch", "in micro-batches of {}"},
+            .advanced = true});
   line.add("optimizer",
            choice_of(o.optimizer, [&o](std::string_view name) { return default_optimizer(o, name); }),
            "Optimizer", {.value = "NAME", .choices = names_of(o.optimizer)});
@@ -89,7 +93,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add(
       "activation-checkpointing", &o.activation_checkpointing,
       "Residual blocks computed again in the backward pass, instead of keeping their activations in memory",
-      {.advanced = true});
+      {.start = {"batch", "activations of residual blocks computed again"}, .advanced = true});
   line.add("summary", &o.summary, "Print layers, shapes, parameters and FLOPs, and exit",
            {.advanced = true, .in_config = false});
 
@@ -108,7 +112,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       "1: all",
       {.value = "FRACTION", .minimum = 1e-3, .maximum = 1, .advanced = true});
   line.add("selection", &o.selection, "Trains on the samples that a run with --hardest has chosen",
-           {.value = "RUN", .advanced = true});
+           {.value = "RUN", .start = {"batch", "samples chosen by {}"}, .advanced = true});
   line.add(
       "validation", &o.data.validation,
       "Training images held out for evaluations during the training: none, a percentage such as 10%, or a number; "
@@ -127,12 +131,23 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add("lr", &o.lr, "Peak learning rate", {.value = "RATE", .minimum = 0});
   line.add("sgd-lr", member_of("optimizer", o.optimizer, &MuonOptions::sgd_lr),
            "Peak learning rate of the parameters that muon leaves to SGD: biases, norms and the last weight",
-           {.value = "RATE", .above = 0, .advanced = true});
+           {.value = "RATE",
+            .above = 0,
+            .start = {"optimizer", "SGD with peak {} for other parameters"},
+            .advanced = true});
   line.add("bias-lr", &o.bias_lr, "Peak learning rate of biases and norms",
-           {.value = "RATE", .default_note = "else that of --lr", .above = 0, .advanced = true});
+           {.value = "RATE",
+            .default_note = "else that of --lr",
+            .above = 0,
+            .start = {"optimizer", "rate of biases and norms {}"},
+            .advanced = true});
   line.add("sgd-momentum", member_of("optimizer", o.optimizer, &MuonOptions::sgd_momentum),
            "Nesterov momentum of the parameters that muon leaves to SGD",
-           {.value = "M", .minimum = 0, .below = 1, .advanced = true});
+           {.value = "M",
+            .minimum = 0,
+            .below = 1,
+            .start = {"optimizer", "momentum of SGD {}"},
+            .advanced = true});
   line.add("ns-steps", member_of("optimizer", o.optimizer, &MuonOptions::ns_steps),
            "Newton-Schulz iterations of muon", {.value = "N", .minimum = 1, .maximum = 99, .advanced = true});
   line.add("normalize-filters", member_of("optimizer", o.optimizer, &MuonOptions::normalize_filters),
@@ -149,24 +164,33 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            {.value = "EPS", .above = 0, .advanced = true});
   line.add("trust-coefficient", member_of("optimizer", o.optimizer, &LarsOptions::trust_coefficient),
            "Ratio of the norms of an update and of the parameter, at a rate of 1, with lars",
-           {.value = "C", .above = 0, .advanced = true});
+           {.value = "C", .above = 0, .start = {"optimizer", "trust coefficient {}"}, .advanced = true});
   line.add("momentum",
            member_of("optimizer", o.optimizer, &SgdOptions::momentum, &MuonOptions::momentum,
                      &LarsOptions::momentum),
-           "Momentum of sgd, muon and lars", {.value = "M", .minimum = 0, .below = 1, .advanced = true});
+           "Momentum of sgd, muon and lars",
+           {.value = "M", .minimum = 0, .below = 1, .start = {"optimizer", "momentum {}"}, .advanced = true});
   line.add("nesterov", member_of("optimizer", o.optimizer, &SgdOptions::nesterov, &MuonOptions::nesterov),
            "Nesterov momentum for sgd and muon",
-           {.default_note = "false with --momentum 0", .advanced = true});
+           {.default_note = "false with --momentum 0", .start = {"optimizer", "Nesterov"}, .advanced = true});
   line.add("weight-decay", &o.weight_decay, "Weight decay of filters and weights (not of biases and norms)",
-           {.value = "W", .minimum = 0, .advanced = true});
+           {.value = "W", .minimum = 0, .start = {"optimizer", "weight decay {}"}, .advanced = true});
   line.add("decay-biases", &o.decay_biases, "Weight decay of biases and norms too", {.advanced = true});
   line.add("label-smoothing", &o.label_smoothing, "Label smoothing factor",
-           {.value = "S", .minimum = 0, .below = 1, .advanced = true});
+           {.value = "S",
+            .minimum = 0,
+            .below = 1,
+            .start = {"optimizer", "label smoothing {}"},
+            .advanced = true});
   line.add("loss-reduction", &o.loss_reduction,
            "What gradients are computed of: the mean or the sum of the losses of a batch",
-           {.value = "NAME", .choices = {"mean", "sum"}, .advanced = true});
-  line.add("clip-norm", &o.clip_norm, "Maximum global gradient norm; 0: no clipping",
-           {.value = "NORM", .minimum = 0, .advanced = true});
+           {.value = "NAME",
+            .choices = {"mean", "sum"},
+            .start = {"optimizer", "{} of the losses"},
+            .advanced = true});
+  line.add(
+      "clip-norm", &o.clip_norm, "Maximum global gradient norm; 0: no clipping",
+      {.value = "NORM", .minimum = 0, .start = {"optimizer", "gradients clipped to {}"}, .advanced = true});
 
   line.add("schedule",
            choice_of(o.schedule, [&o](std::string_view name) { return default_schedule(o, name); }),
@@ -182,17 +206,17 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       member_of("schedule", o.schedule, &LinearSchedule::min_lr, &CosineSchedule::min_lr,
                 &TriangleSchedule::min_lr, &PolynomialSchedule::min_lr, &PlateauSchedule::min_lr),
       "Rate at the end of the schedules cosine, linear, triangle and polynomial, and lowest one of plateau",
-      {.value = "RATE", .minimum = 0, .unused = "0", .advanced = true});
+      {.value = "RATE", .minimum = 0, .unused = "0", .start = {"lr", "at least {}"}, .advanced = true});
   line.add(
       "milestones", member_of("schedule", o.schedule, &StepSchedule::milestones),
       "When the schedule step multiplies the rate by --gamma: a comma-separated list of fractions of all steps "
       "(below 1) and epochs (1 and more)",
-      {.value = "LIST", .advanced = true});
+      {.value = "LIST", .start = {"lr", "at {}"}, .advanced = true});
   line.add("gamma",
            member_of("schedule", o.schedule, &StepSchedule::gamma, &ExponentialSchedule::gamma,
                      &PlateauSchedule::gamma),
            "Factor of the rate: at each milestone of step, after each epoch of exponential, at each plateau",
-           {.value = "FACTOR", .above = 0, .advanced = true});
+           {.value = "FACTOR", .above = 0, .start = {"lr", "factor {}"}, .advanced = true});
   line.add(
       "plateau-patience", member_of("schedule", o.schedule, &PlateauSchedule::patience),
       "Epochs or, with --validation, evaluations without a lower loss which the schedule plateau allows before "
@@ -202,7 +226,8 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            "Fraction by which a loss must be lower than the best one for the schedule plateau",
            {.value = "FRACTION", .minimum = 0, .maximum = 0.999, .advanced = true});
   line.add("power", member_of("schedule", o.schedule, &PolynomialSchedule::power),
-           "Exponent of the schedule polynomial", {.value = "P", .above = 0, .advanced = true});
+           "Exponent of the schedule polynomial",
+           {.value = "P", .above = 0, .start = {"lr", "power {}"}, .advanced = true});
   line.add("lr-rule", &o.lr_rule,
            "Scaling of all learning rates by --batch-size over --lr-base-batch, or by its square root",
            {.value = "NAME", .choices = {"none", "linear", "sqrt"}, .advanced = true});
@@ -221,16 +246,29 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       "lr-for", &o.lr_for,
       "Peak learning rates by prefixes of parameter names: none, or a comma-separated list of PREFIX=FACTORx (of "
       "--lr) and PREFIX=RATE; head is the last layer",
-      {.value = "LIST", .advanced = true});
+      {.value = "LIST", .start = {"lr", "{}"}, .advanced = true});
   line.add("ema", &o.ema,
            "Decay of an exponential moving average of the weights, which is evaluated and saved; 0: none",
-           {.value = "DECAY", .minimum = 0, .below = 1, .advanced = true});
+           {.value = "DECAY",
+            .minimum = 0,
+            .below = 1,
+            .start = {"optimizer", "average of weights with decay {}"},
+            .advanced = true});
   line.add("lookahead", &o.lookahead,
            "Interval between updates of Lookahead's slow weights (steps); 0: no Lookahead",
-           {.value = "STEPS", .minimum = 0, .maximum = 1e9, .advanced = true});
+           {.value = "STEPS",
+            .minimum = 0,
+            .maximum = 1e9,
+            .start = {"optimizer", "Lookahead every {} steps"},
+            .advanced = true});
   line.add("lookahead-alpha", &o.lookahead_alpha,
            "How far the slow weights of Lookahead move to the trained ones (fraction of the difference)",
-           {.value = "ALPHA", .default_text = "0.5", .minimum = 0, .maximum = 1, .advanced = true});
+           {.value = "ALPHA",
+            .default_text = "0.5",
+            .minimum = 0,
+            .maximum = 1,
+            .start = {"optimizer", "alpha {}"},
+            .advanced = true});
 
   line.add("seed", &o.seed, "Random seed", {.value = "N", .minimum = 0});
   line.add(

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "convoy/apps/common/config_file.h"
-#include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/text.h"
 #include "convoy/apps/ranks/shared_data.h"
@@ -52,17 +51,19 @@ Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext devic
   options.activation = resolve_activation(options.model, options.activation);
   if (data.chosen_size > 0) options.data.image_size = data.chosen_size;
   std::string config = line.config();
+  std::map<std::string, std::string> start_rows;
+  for (const char* row : {"optimizer", "lr", "batch"}) start_rows[row] = line.start_row(row);
   // Training, evaluation and prediction use the same statistics, which the checkpoint stores.
   data::TransformSpec transform =
       data::make_transform(*options.augment, data::channel_statistics(data.train));
   apply_augmentation(options.augmentation, transform);
   std::string new_head;
   models::Model model = make_model(options, data, device, resumes, &new_head);
-  std::vector<std::string> warnings;
-  for (const std::string& warning : data.warnings) warnings.push_back(with_flag_names(warning));
+  std::vector<std::string> warnings = data.warnings;
   if (!location.warning.empty()) warnings.insert(warnings.begin(), location.warning);
   return {.options = options,
           .config = std::move(config),
+          .start_rows = std::move(start_rows),
           .device = std::move(device),
           .data = std::move(data),
           .model = std::move(model),

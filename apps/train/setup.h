@@ -18,7 +18,8 @@ namespace convoy {
 /// The resolved inputs of a training.
 struct Setup {
   const TrainOptions& options;
-  std::string config;  // all resolved flags as TOML
+  std::string config;                             // all resolved flags as TOML
+  std::map<std::string, std::string> start_rows;  // as CommandLine::start_row() returns them, by row
   DeviceContext device;
   data::DataSet data;
   models::Model model;

@@ -262,7 +262,7 @@ std::optional<std::string> contradiction_with_mpirun(const Variables& variables)
     return fmt::format(
         "RANK={} and WORLD_SIZE={} take precedence over {}={} and {}={} of mpirun; unset RANK WORLD_SIZE "
         "LOCAL_RANK LOCAL_WORLD_SIZE if they are left over from another job, or set "
-        "RendezvousOptions::init_method to env if they are meant",
+        "the rendezvous to env if they are meant",
         launch->rank, launch->world_size, names.rank, rank, names.size, size);
   }
   return std::nullopt;

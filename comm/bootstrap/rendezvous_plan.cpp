@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/option_error.h"
 
 namespace convoy::dist {
 namespace {
@@ -49,9 +50,8 @@ RendezvousPlan plan_rendezvous(const std::string& init_method, const Variables& 
   if (init_method == "auto") return plan_by_launcher(launch_from(variables));
   if (init_method == "env") {
     const std::optional<Launch> launch = launch_from_rank(variables);
-    check(
-        launch.has_value(),
-        "RendezvousOptions::init_method: found env, but RANK and WORLD_SIZE are not set; set them, and MASTER_ADDR and MASTER_PORT");
+    check_option(launch.has_value(), "RendezvousOptions::init_method",
+                 "found env, but RANK and WORLD_SIZE are not set; set them, and MASTER_ADDR and MASTER_PORT");
     return plan_by_launcher(launch);
   }
   const std::optional<Launch> launch = launch_from(variables);
@@ -62,18 +62,14 @@ RendezvousPlan plan_rendezvous(const std::string& init_method, const Variables& 
         .method = RendezvousPlan::Method::mpi, .world_size = 0, .source = "mpi", .note = "rendezvous by MPI"};
   }
   const bool tcp = init_method.starts_with("tcp://"), file = init_method.starts_with("file://");
-  check(
-      tcp || file,
-      "RendezvousOptions::init_method: found '{}', expected auto, mpi, tcp://HOST:PORT, file:///PATH or env",
-      init_method);
+  check_option(tcp || file, "RendezvousOptions::init_method",
+               "found '{}', expected auto, mpi, tcp://HOST:PORT, file:///PATH or env", init_method);
   const std::string location = init_method.substr(init_method.find("//") + 2);
   const Endpoint endpoint = tcp ? parse_endpoint(location) : Endpoint();
-  check(tcp || location.starts_with('/'),
-        "RendezvousOptions::init_method: found {}, expected file:// and an absolute path", init_method);
-  check(
-      launch.has_value(),
-      "RendezvousOptions::init_method: found {}, but the rank of this process is unknown; set RANK and WORLD_SIZE",
-      init_method);
+  check_option(tcp || location.starts_with('/'), "RendezvousOptions::init_method",
+               "found {}, expected file:// and an absolute path", init_method);
+  check_option(launch.has_value(), "RendezvousOptions::init_method",
+               "found {}, but the rank of this process is unknown; set RANK and WORLD_SIZE", init_method);
   RendezvousPlan plan = plan_for(*launch, tcp ? RendezvousPlan::Method::tcp : RendezvousPlan::Method::file,
                                  tcp ? "tcp" : "file", fmt::format(", {}", init_method));
   plan.endpoint = endpoint;

@@ -141,8 +141,8 @@ std::uint8_t* ImageCache::create(const Shape& shape) {
     // A full disk must be found here: a write to mapped memory without a block kills the process.
     if (const int error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes)); error != 0)
       fail<OutputError>(
-          "{}: {:.1f} GiB for {} images cannot be reserved: {}; free some space, or change "
-          "ReadOptions::image_cache",
+          "{}: {:.1f} GiB for {} images cannot be reserved: {}; free some space, or change the "
+          "directory of the cache",
           temporary_, static_cast<double>(bytes) * 0x1p-30, shape.text(), std::strerror(error));
   }
   temporary_ = host_.all_gather(temporary_).front();

@@ -145,7 +145,7 @@ void refuse_corrupt(const DecodedImages& decoded, std::size_t count, const std::
   int named = 0;
   for (const auto& [file, error] : decoded.errors)
     if (named++ < kNamed) text += "; " + error;
-  fail<DataError>("{}: {} of {} images cannot be read (ReadOptions::skip_corrupt leaves them out){}{}", name,
+  fail<DataError>("{}: {} of {} images cannot be read (skip_corrupt leaves them out){}{}", name,
                   decoded.errors.size(), count, text, named > kNamed ? "; …" : "");
 }
 
@@ -187,8 +187,8 @@ DataSet load_class_directories(const ClassDirectories& directories, const fs::pa
       fmt::format("{} of {} images scaled and cropped to {} x {} pixels", decoded.resized, count,
                   decoded.images.size(2), decoded.images.size(1));
   if (data.chosen_size > 0)
-    data.warnings.push_back(fmt::format(
-        "the sizes of the images differ ({}); ReadOptions::image_size sets another size", scaled));
+    data.warnings.push_back(
+        fmt::format("the sizes of the images differ ({}); image_size sets another size", scaled));
   data.note = directory.string();
   if (decoded.resized > 0 && data.chosen_size == 0) data.note += fmt::format(" ({})", scaled);
   if (!cache.empty()) data.note += ", " + cache;

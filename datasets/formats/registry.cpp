@@ -5,6 +5,7 @@
 #include "convoy/datasets/transforms/resize.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/nearest_name.h"
+#include "convoy/kernels/base/option_error.h"
 
 namespace convoy::data {
 namespace {
@@ -50,7 +51,7 @@ void check_read_options(const ReadOptions& options) {
   check_image_side(options.image_size);
   check(options.test_fraction > 0 && options.test_fraction < 1,
         "test fraction {}: expected more than 0 and less than 1", options.test_fraction);
-  check(options.workers >= 0, "ReadOptions::workers: found {}, expected 0 or more", options.workers);
+  check_option(options.workers >= 0, "ReadOptions::workers", "found {}, expected 0 or more", options.workers);
 }
 
 void add(DatasetEntry entry) {

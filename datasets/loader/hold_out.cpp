@@ -6,6 +6,7 @@
 
 #include "convoy/datasets/loader/sampler.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/option_error.h"
 
 namespace convoy::data {
 namespace {
@@ -45,10 +46,9 @@ std::pair<ImageSet, ImageSet> hold_out(const ImageSet& set, std::int64_t count, 
   std::map<std::int32_t, ClassShare> classes;
   for (const std::int32_t label : labels) ++classes[label].images;
   const std::int64_t maximum = set.size() - std::ssize(classes);
-  check(
-      count >= 1 && count <= maximum,
-      "hold_out count: {} of {} training images of {} classes, expected 1 to {}, which leaves one per class",
-      count, set.size(), classes.size(), std::max<std::int64_t>(maximum, 0));
+  check_option(count >= 1 && count <= maximum, "hold_out count",
+               "{} of {} training images of {} classes, expected 1 to {}, which leaves one per class", count,
+               set.size(), classes.size(), std::max<std::int64_t>(maximum, 0));
   divide(classes, count, set.size());
   std::vector<bool> is_held_out(labels.size());
   for (const std::int32_t row : epoch_order(set.size(), seed, kDrawEpoch)) {

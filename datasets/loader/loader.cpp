@@ -12,6 +12,7 @@
 #include "convoy/datasets/loader/device_feed.h"
 #include "convoy/datasets/loader/resident_batches.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/option_error.h"
 #include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy::data {
@@ -22,17 +23,16 @@ constexpr std::int64_t kEpochLimit = 1 << 24;  // the limit of Random
 void check_order(const LoaderOptions& options, std::int64_t samples) {
   const Tensor& order = options.order;
   if (!order.defined()) return;
-  check(order.dtype() == DType::i32 && order.shape().rank() == 2 && order.context().kind() == DeviceKind::cpu,
-        "LoaderOptions::order: found {} {} on {}, expected i32 [epochs, samples] on the cpu",
-        to_string(order.dtype()), order.shape().text(), order.context().name());
-  check(0 <= options.max_epochs && options.max_epochs <= order.size(0),
-        "LoaderOptions::max_epochs: found {}, expected 0 to {}, the epochs of the order", options.max_epochs,
-        order.size(0));
+  check_option(
+      order.dtype() == DType::i32 && order.shape().rank() == 2 && order.context().kind() == DeviceKind::cpu,
+      "LoaderOptions::order", "found {} {} on {}, expected i32 [epochs, samples] on the cpu",
+      to_string(order.dtype()), order.shape().text(), order.context().name());
+  check_option(0 <= options.max_epochs && options.max_epochs <= order.size(0), "LoaderOptions::max_epochs",
+               "found {}, expected 0 to {}, the epochs of the order", options.max_epochs, order.size(0));
   const auto* const ids = order.view().as<const std::int32_t>();
   for (std::int64_t i = 0; i < options.max_epochs * order.size(1); ++i)
-    check(0 <= ids[i] && ids[i] < samples,
-          "LoaderOptions::order: found sample {} in epoch {}, expected 0 to {}", ids[i],
-          i / order.size(1) + 1, samples - 1);
+    check_option(0 <= ids[i] && ids[i] < samples, "LoaderOptions::order",
+                 "found sample {} in epoch {}, expected 0 to {}", ids[i], i / order.size(1) + 1, samples - 1);
 }
 
 LoaderOptions checked(const ImageSet& set, LoaderOptions options) {
@@ -49,17 +49,17 @@ LoaderOptions checked(const ImageSet& set, LoaderOptions options) {
   check(is_floating(options.dtype) && (on_gpu || options.dtype != DType::f16),
         "loader: batches of {} on {}, expected f32, f64 or bf16, or on a GPU also f16",
         to_string(options.dtype), (options.device ? *options.device : images.context()).name());
-  check(options.global_batch >= 1, "LoaderOptions::global_batch: found {}, expected 1 or more",
-        options.global_batch);
-  check(options.micro_batch >= 0, "LoaderOptions::micro_batch: found {}, expected 0 or more",
-        options.micro_batch);
+  check_option(options.global_batch >= 1, "LoaderOptions::global_batch", "found {}, expected 1 or more",
+               options.global_batch);
+  check_option(options.micro_batch >= 0, "LoaderOptions::micro_batch", "found {}, expected 0 or more",
+               options.micro_batch);
   check(options.world_size >= 1 && 0 <= options.rank && options.rank < options.world_size,
         "loader: rank {} of {}, expected 0 to {}", options.rank, options.world_size, options.world_size - 1);
-  check(0 <= options.workers && options.workers <= 256, "LoaderOptions::workers: found {}, expected 0 to 256",
-        options.workers);
+  check_option(0 <= options.workers && options.workers <= 256, "LoaderOptions::workers",
+               "found {}, expected 0 to 256", options.workers);
   check(options.prefetch >= 1, "loader: prefetch {}, expected 1 or more", options.prefetch);
-  check(options.max_epochs <= kEpochLimit, "LoaderOptions::max_epochs: found {}, expected at most {}",
-        options.max_epochs, kEpochLimit);
+  check_option(options.max_epochs <= kEpochLimit, "LoaderOptions::max_epochs",
+               "found {}, expected at most {}", options.max_epochs, kEpochLimit);
   check(!options.resident || on_gpu, "loader: found resident images on {}, expected a GPU",
         options.device ? options.device->name() : std::string("no device"));
   check(options.resident || !options.defer_images,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/option_error.h"
 
 namespace convoy::data {
 namespace {
@@ -166,12 +167,12 @@ RandAugmentOptions parse_rand_augment(std::string_view text) {
     const auto [rest, problem] = std::from_chars(comma + 1, end, options.magnitude);
     valid = problem == std::errc() && rest == end;
   }
-  check(
-      valid && 1 <= options.operations && options.operations <= kMaxOperations && 0 <= options.magnitude &&
-          options.magnitude <= kMaxMagnitude,
-      "RandAugmentOptions: found '{}', expected none, or a number of operations from 1 to {} and a magnitude from 0 "
-      "to {}, such as 2,9",
-      text, kMaxOperations, kMaxMagnitude);
+  check_option(valid && 1 <= options.operations && options.operations <= kMaxOperations &&
+                   0 <= options.magnitude && options.magnitude <= kMaxMagnitude,
+               "RandAugmentOptions",
+               "found '{}', expected none, or a number of operations from 1 to {} and a magnitude from 0 "
+               "to {}, such as 2,9",
+               text, kMaxOperations, kMaxMagnitude);
   return options;
 }
 

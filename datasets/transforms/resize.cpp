@@ -7,6 +7,7 @@
 
 #include "convoy/datasets/files.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/option_error.h"
 #include "convoy/kernels/runtime/parallel.h"
 
 namespace convoy::data {
@@ -136,8 +137,8 @@ void resize_to_square(const PixelView& image, std::int64_t size, std::uint8_t* o
 
 void check_image_side(int size) {
   constexpr int kMax = 4096;
-  check(size >= 0 && size <= kMax, "ReadOptions::image_size: found {}, expected 0 (as they are) to {} pixels",
-        size, kMax);
+  check_option(size >= 0 && size <= kMax, "ReadOptions::image_size",
+               "found {}, expected 0 (as they are) to {} pixels", size, kMax);
 }
 
 ImageSet resized(const ImageSet& set, int size, int workers) {

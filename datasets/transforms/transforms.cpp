@@ -5,6 +5,7 @@
 #include <set>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/option_error.h"
 
 namespace convoy::data {
 namespace {
@@ -37,8 +38,8 @@ int number(std::string_view word, int default_value, const char* what = "number 
   const std::string_view digits = trimmed(word.substr(equals + 1));
   int value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  check(error == std::errc() && end == digits.data() + digits.size() && 1 <= value && value <= maximum,
-        "AugmentOptions: found '{}', expected a {} from 1 to {} after '='", word, what, maximum);
+  check_option(error == std::errc() && end == digits.data() + digits.size() && 1 <= value && value <= maximum,
+               "AugmentOptions", "found '{}', expected a {} from 1 to {} after '='", word, what, maximum);
   return value;
 }
 
@@ -61,11 +62,12 @@ void apply(std::string_view word, kernels::AugmentOptions& augment) {
   } else if (word == "reflect") {
     augment.reflect = true;
   } else if (word == "flip" || word == "alternating-flip") {
-    check(!augment.flip, "AugmentOptions: found two kinds of flips, expected flip or alternating-flip");
+    check_option(!augment.flip, "AugmentOptions",
+                 "found two kinds of flips, expected flip or alternating-flip");
     augment.flip = true;
     augment.alternate_flips = word != "flip";
   } else {
-    fail<UsageError>("AugmentOptions: found '{}', {}", word, kExpected);
+    fail_option("AugmentOptions", "found '{}', {}", word, kExpected);
   }
 }
 
@@ -75,15 +77,15 @@ kernels::AugmentOptions parse(std::string_view text) {
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string_view word = trimmed(text.substr(begin, end - begin));
-    check(names.insert(word_name(word)).second, "AugmentOptions: '{}' names '{}' twice", text,
-          word_name(word));
+    check_option(names.insert(word_name(word)).second, "AugmentOptions", "'{}' names '{}' twice", text,
+                 word_name(word));
     apply(word, augment);
     begin = end + 1;
   }
-  check(!augment.reflect || augment.crop_padding > 0,
-        "AugmentOptions: found 'reflect' without 'crop', expected both: it fills the padding of the crop");
-  check(augment.min_area == 0 || augment.crop_padding == 0,
-        "AugmentOptions: found 'crop' and 'resized-crop', expected one of them");
+  check_option(!augment.reflect || augment.crop_padding > 0, "AugmentOptions",
+               "found 'reflect' without 'crop', expected both: it fills the padding of the crop");
+  check_option(augment.min_area == 0 || augment.crop_padding == 0, "AugmentOptions",
+               "found 'crop' and 'resized-crop', expected one of them");
   return augment;
 }
 
@@ -137,19 +139,18 @@ std::string TransformSpec::describe() const {
 
 void TransformSpec::check_image_shape(std::int64_t height, std::int64_t width, std::int64_t channels) const {
   const std::int64_t side = std::min(height, width);
-  check(augment.crop_padding < side,
-        "AugmentOptions: found crop={}, expected less than the images' {} pixels ({}x{})",
-        augment.crop_padding, side, height, width);
-  check(augment.cutout <= side,
-        "AugmentOptions: found cutout={}, expected at most the images' {} pixels ({}x{})", augment.cutout,
-        side, height, width);
-  check((augment.saturation == 0 && augment.hue == 0) || channels == 3,
-        "AugmentOptions: found saturation or hue, and images of {} channels, expected 3 (red, green, blue)",
-        channels);
-  check(!rand_augment.enabled() || channels == 1 || channels == 3,
-        "RandAugmentOptions: found images of {} channels, expected 1 or 3", channels);
-  check(mixing.mixup >= 0 && mixing.cutmix >= 0,
-        "MixingOptions: found mixup {} and cutmix {}, expected 0 or more", mixing.mixup, mixing.cutmix);
+  check_option(augment.crop_padding < side, "AugmentOptions",
+               "found crop={}, expected less than the images' {} pixels ({}x{})", augment.crop_padding, side,
+               height, width);
+  check_option(augment.cutout <= side, "AugmentOptions",
+               "found cutout={}, expected at most the images' {} pixels ({}x{})", augment.cutout, side,
+               height, width);
+  check_option((augment.saturation == 0 && augment.hue == 0) || channels == 3, "AugmentOptions",
+               "found saturation or hue, and images of {} channels, expected 3 (red, green, blue)", channels);
+  check_option(!rand_augment.enabled() || channels == 1 || channels == 3, "RandAugmentOptions",
+               "found images of {} channels, expected 1 or 3", channels);
+  check_option(mixing.mixup >= 0 && mixing.cutmix >= 0, "MixingOptions",
+               "found mixup {} and cutmix {}, expected 0 or more", mixing.mixup, mixing.cutmix);
 }
 
 TransformSpec make_transform(std::string_view text, const ChannelStatistics& statistics,

@@ -1,6 +1,7 @@
 #include "convoy/kernels/runtime/device.h"
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/option_error.h"
 
 namespace convoy {
 
@@ -16,7 +17,7 @@ Device Device::parse(std::string_view text) {
         digits.find_first_not_of("0123456789") == std::string_view::npos)
       return cuda(std::stoi(std::string(digits)));
   }
-  fail<UsageError>("Device::parse: found '{}', expected auto, cpu, cuda or cuda:N", text);
+  fail_option("Device::parse", "found '{}', expected auto, cpu, cuda or cuda:N", text);
 }
 
 std::string Device::name() const {

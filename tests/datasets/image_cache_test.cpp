@@ -325,7 +325,7 @@ TEST_F(ImageCacheTest, ReportsAFullDiskBeforeItDecodes) {
   setrlimit(RLIMIT_FSIZE, &limit);
   std::signal(SIGXFSZ, handler);
   EXPECT_THAT(message, AllOf(HasSubstr(cache().string()), HasSubstr("cannot be reserved: File too large"),
-                             HasSubstr("ReadOptions::image_cache")));
+                             HasSubstr("change the directory of the cache")));
   EXPECT_EQ(bytes_of(file()), earlier);
 }
 

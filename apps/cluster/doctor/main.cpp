@@ -197,7 +197,7 @@ class Examiner {
 /// Reports a failed rendezvous, with the findings that this rank can make without the others.
 [[noreturn]] void fail_alone(const Error& error, RankFacts facts) {
   const std::optional<int> rank = launched_rank();
-  print_error(kProgram, error.what(), rank);
+  print_error(kProgram, message_with_flag(error), rank);
   facts.rank = rank.value_or(0);
   if (const Findings findings = check_failed_rendezvous(facts); !findings.empty())
     fmt::print(stderr, "{}", without_control_characters(format_findings(findings)));
@@ -228,7 +228,8 @@ int run(int argc, char** argv) {
     return examiner.run();
   } catch (const UsageError& error) {  // the same on all ranks
     const dist::RankInfo& info = all_ranks.info();
-    print_error(kProgram, error.what(), info.world_size > 1 ? std::optional(info.rank) : std::nullopt);
+    print_error(kProgram, message_with_flag(error),
+                info.world_size > 1 ? std::optional(info.rank) : std::nullopt);
     all_ranks.barrier();  // a rank that exits during the check would be a lost peer to the others
     throw ReportedError(error.code(), error.what());
   }

@@ -83,34 +83,9 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
                                                           const Job& job) {
   const TrainOptions& o = setup.options;
   const data::DataSet& data = setup.data;
-  std::string optimizer = to_string(*o.optimizer);
-  std::visit(
-      [&](const auto& chosen) {
-        if constexpr (requires { chosen.nesterov; })
-          if (*chosen.nesterov) optimizer += ", Nesterov";
-        if constexpr (requires { chosen.momentum; })
-          optimizer +=
-              fmt::format("{}momentum {}", optimizer.ends_with("Nesterov") ? " " : ", ", chosen.momentum);
-        if constexpr (requires { chosen.trust_coefficient; })
-          optimizer += fmt::format(", trust coefficient {}", chosen.trust_coefficient);
-        if constexpr (requires { chosen.sgd_lr; })
-          optimizer += fmt::format(", SGD with peak {} (biases {}) and momentum {} for other parameters",
-                                   chosen.sgd_lr, *o.bias_lr, chosen.sgd_momentum);
-      },
-      *o.optimizer);
-  optimizer += fmt::format(", weight decay {}", *o.weight_decay);
-  if (o.loss_reduction == "sum") optimizer += ", sum of the losses";
-  if (*o.label_smoothing > 0) optimizer += fmt::format(", label smoothing {}", *o.label_smoothing);
-  if (o.ema > 0) optimizer += fmt::format(", average of weights with decay {}", o.ema);
-  if (o.lookahead > 0)
-    optimizer += fmt::format(", Lookahead every {} steps (alpha {})", o.lookahead, *o.lookahead_alpha);
-  if (o.clip_norm > 0) optimizer += fmt::format(", gradients clipped to {}", o.clip_norm);
-  std::string batch = fmt::format("{}", *o.batch_size);
-  if (o.micro_batch_size > 0) batch += fmt::format(" in micro-batches of {}", o.micro_batch_size);
-  if (o.activation_checkpointing) batch += ", activations of residual blocks computed again";
+  std::string batch = fmt::format("{}{}", *o.batch_size, setup.start_rows.at("batch"));
   if (o.hardest < 1)
     batch += fmt::format(", of which the hardest {} are trained", hardest_count(o.hardest, *o.batch_size));
-  if (!o.selection.empty()) batch += fmt::format(", samples chosen by {}", o.selection);
   const std::string schedule = to_string(*o.schedule);
   std::string rate = fmt::format("{} {} {}, {}", schedule, schedule == "constant" ? "at" : "with peak",
                                  peak_rate(o), counted(total_steps, "step"));
@@ -122,12 +97,10 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
   else if (warmup.value > 0)
     rate += fmt::format(", {:.0f}% warmup", warmup.value * 100);
   if (const auto* const plateau = std::get_if<PlateauSchedule>(&*o.schedule))
-    rate += fmt::format(", times {} after more than {} without a lower {} loss", plateau->gamma,
+    rate += fmt::format(", after more than {} without a lower {} loss",
                         counted(plateau->patience, data.validation.size() > 0 ? "evaluation" : "epoch"),
                         data.validation.size() > 0 ? "validation" : "training");
-  if (o.bias_lr && !std::holds_alternative<MuonOptions>(*o.optimizer))
-    rate += fmt::format(", biases and norms {:.6g}", *o.bias_lr * peak_rate(o) / *o.lr);
-  if (o.lr_for != "none") rate += fmt::format(", {}", o.lr_for);
+  rate += setup.start_rows.at("lr");
   std::string model = setup.model.name();
   if (models::find(o.model).has_stems) model += fmt::format(" with the {} stem", o.stem);
   if (o.activation == "silu") model += " with SiLU";
@@ -142,7 +115,7 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
                            validation, data.test.size(), data.image_shape().text(),
                            counted(std::ssize(data.classes), "class", "classes"))},
       {"images", setup.transform.describe()},
-      {"optimizer", optimizer},
+      {"optimizer", to_string(*o.optimizer) + setup.start_rows.at("optimizer")},
       {"lr", rate},
       {"batch", batch},
       {"device", fmt::format("{}{}, {}, {}", setup.device.name(),

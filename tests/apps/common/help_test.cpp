@@ -13,6 +13,7 @@
 #include "bench/step/options.h"
 #include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/train/options.h"
+#include "convoy/kernels/base/option_error.h"
 #include "convoy/version.h"
 #include "tests/apps/programs.h"
 #include "tests/testing/source_tree/source_path.h"
@@ -24,11 +25,6 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 namespace fs = std::filesystem;
-
-std::string read_text(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 /// Returns the description of each flag, without line breaks, by its long name: "--model".
 std::map<std::string, std::string> help_entries(const std::string& help) {
@@ -174,31 +170,11 @@ TEST(Completion, OfAnotherShellIsAnError) {
   EXPECT_THAT(result.err, HasSubstr("--completion: found 'fish', expected bash, zsh"));
 }
 
-TEST(FlagNames, AreFlagsOfSomeProgram) {
-  std::string help;
-  for (const std::string& name : all_programs())
-    for (const auto& [flag, description] : help_of(name, "--help-all")) help += flag + " ";
-  for (const FlagName& name : flag_names()) {
-    std::istringstream words(name.flag);
-    for (std::string word; words >> word;)
-      if (word.starts_with("--")) {
-        EXPECT_THAT(help, HasSubstr(word + " ")) << name.library;
-      }
-  }
-}
-
-TEST(FlagNames, AreNamesInMessagesOfTheLibrary) {
-  std::string sources;
-  for (const char* directory : {"kernels", "comm", "datasets"})
-    for (const auto& entry : fs::recursive_directory_iterator(testing::source_path(directory)))
-      if (entry.path().extension() == ".cpp" || entry.path().extension() == ".h") sources += read_text(entry);
-  for (const FlagName& name : flag_names()) EXPECT_THAT(sources, HasSubstr(name.library));
-}
-
-TEST(FlagNames, ReplaceEveryNameInAMessage) {
-  EXPECT_EQ(with_flag_names("LoaderOptions::workers: found -1; lower ReadOptions::image_size"),
-            "--workers: found -1; lower --image-size");
-  EXPECT_EQ(with_flag_names("LoaderOptions::prefetch: found 0"), "LoaderOptions::prefetch: found 0");
+TEST(MessageWithFlag, NamesTheFlagOfAnOption) {
+  EXPECT_EQ(message_with_flag(OptionError("LoaderOptions::workers", "found -1")), "--workers: found -1");
+  EXPECT_EQ(message_with_flag(OptionError("LoaderOptions::prefetch", "found 0")),
+            "LoaderOptions::prefetch: found 0");
+  EXPECT_EQ(message_with_flag(UsageError("a mistake")), "a mistake");
 }
 
 INSTANTIATE_TEST_SUITE_P(Programs, ProgramHelp, ::testing::ValuesIn(all_programs()));

@@ -176,7 +176,7 @@ TEST(ImageDirectories, OfMixedSizesAreResizedWithAWarning) {
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.out,
               HasSubstr("warning: the sizes of the images differ (8 of 8 images scaled and cropped to "
-                        "224 x 224 pixels); --image-size sets another size"));
+                        "224 x 224 pixels); image_size sets another size"));
   EXPECT_THAT(run.out, HasSubstr("warning: 1 file of another type left out: .gif 1"));
   EXPECT_THAT(run.out, HasSubstr("(20% of each class for testing, drawn with seed 1): "));
   EXPECT_THAT(read_text(workshop.path("run") / "config.toml"), HasSubstr("image-size = 224\n"));
