@@ -225,6 +225,9 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add("plateau-threshold", member_of("schedule", o.schedule, &PlateauSchedule::threshold),
            "Fraction by which a loss must be lower than the best one for the schedule plateau",
            {.value = "FRACTION", .minimum = 0, .maximum = 0.999, .advanced = true});
+  line.add("rise", member_of("schedule", o.schedule, &TriangleSchedule::rise),
+           "Fraction of all steps in which the rate of the schedule triangle rises",
+           {.value = "FRACTION", .minimum = 0, .below = 1, .start = {"lr", "rise {}"}, .advanced = true});
   line.add("power", member_of("schedule", o.schedule, &PolynomialSchedule::power),
            "Exponent of the schedule polynomial",
            {.value = "P", .above = 0, .start = {"lr", "power {}"}, .advanced = true});

@@ -86,6 +86,7 @@ struct StepSchedule {
 };
 struct TriangleSchedule {
   static constexpr const char* kName = "triangle";
+  double rise = 0.3;  // fraction of all steps
   double min_lr = 0;
 };
 struct ExponentialSchedule {

@@ -88,6 +88,7 @@ TEST_F(Flags, TrainingFlagsChangeTheParameters) {
                                {"--schedule", "constant"},
                                {"--schedule", "step"},
                                {"--schedule", "triangle"},
+                               {"--schedule", "triangle", "--rise", "0.6"},
                                {"--warmup", "0.5"},
                                {"--augment", "crop=2"},
                                {"--augment", "flip"},

@@ -102,6 +102,13 @@ TEST(LearningRates, AreThoseOfPyTorchsSchedulers) {
       {.batch_size = 64, .lr = 0.2, .schedule = OneCycleSchedule(), .lr_rule = "sqrt", .lr_base_batch = 16});
 }
 
+TEST(LearningRates, TriangleRisesOverItsFraction) {
+  const LearningRates rates(resolved({.lr = 0.5, .schedule = TriangleSchedule{.rise = 0.75}}), 40, 10);
+  EXPECT_LT(rates.at(29)[0], 0.5);
+  EXPECT_EQ(rates.at(30)[0], 0.5);
+  EXPECT_LT(rates.at(31)[0], 0.5);
+}
+
 TEST(LearningRates, AreAtMostTheLimitOfAPlateau) {
   const TrainOptions options = resolved(
       {.lr = 0.5, .schedule = PlateauSchedule{.warmup = *TrainingLength::parse("3steps")}, .freeze = "a=1"});
