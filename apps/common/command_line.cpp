@@ -297,7 +297,7 @@ std::string CommandLine::help(bool all) const {
   std::vector<HelpEntry>& last = sections.back().entries;
   last.push_back({"-h, --help", split_words("Print the common flags and exit")});
   last.push_back({"--help-all", split_words("Print all flags and exit")});
-  last.push_back({"--version", split_words("Print the version, the devices and the libraries, and exit")});
+  last.push_back({"--version", split_words("Print version, devices and libraries, and exit")});
   if (all)
     last.push_back({"--completion SHELL",
                     split_words("Print the completion of flags for a shell, and exit: bash, zsh")});

@@ -131,6 +131,8 @@ struct FlagDetails {
   struct StartText {
     std::string row, text;
   } start = {};
+  /// Must not change between a checkpoint and its resumption; or may, and the learning rate follows the new schedule.
+  bool fixed = false, reschedules = false;
   /// Shown by --help-all only.
   bool advanced = false;
   /// Shown as required, in place of a default. The program itself checks for a value.

@@ -90,7 +90,7 @@ DataLocation fall_back(const std::string& why) {
 void add_data_flags(CommandLine& line, DataOptions& options, const std::string& default_text) {
   line.group("Data");
   line.add("dataset", &options.dataset, "Data set",
-           {.value = "NAME", .default_text = default_text, .choices = data::dataset_names()});
+           {.value = "NAME", .default_text = default_text, .choices = data::dataset_names(), .fixed = true});
   line.add("data", &options.data, "Data set directory",
            {.value = "DIR", .default_text = "$CONVOY_DATA, ./data, or the user's cache"});
   line.add("download", &options.download, "Download of the official archive if the data set is not found",
@@ -98,7 +98,7 @@ void add_data_flags(CommandLine& line, DataOptions& options, const std::string& 
   line.add("image-size", &options.image_size,
            "Image size after resizing (pixels per side); 0: original size, or 224 if the sizes of a folder's "
            "images differ",
-           {.value = "PIXELS", .minimum = 0, .maximum = 4096, .advanced = true});
+           {.value = "PIXELS", .minimum = 0, .maximum = 4096, .fixed = true, .advanced = true});
   line.add("skip-corrupt", &options.skip_corrupt,
            "Warning instead of an error for images that cannot be decoded", {.advanced = true});
   line.add(

@@ -48,17 +48,17 @@ void check_optimizer(const TrainOptions& o) {
 }  // namespace
 
 void add_model_flags(CommandLine& line, TrainOptions& o) {
-  line.add("model", &o.model, "Network", {.value = "NAME", .choices = models::names()});
+  line.add("model", &o.model, "Network", {.value = "NAME", .choices = models::names(), .fixed = true});
   line.add(
       "stem", &o.stem,
       "First layers of resnet18, resnet34 and resnet50; auto selects cifar for images of up to 64 pixels per "
       "side, else imagenet",
-      {.value = "NAME", .choices = {"auto", "cifar", "imagenet"}, .advanced = true});
+      {.value = "NAME", .choices = {"auto", "cifar", "imagenet"}, .fixed = true, .advanced = true});
 }
 
 void add_batch_flags(CommandLine& line, TrainOptions& o) {
   line.add("batch-size", &o.batch_size, "Global batch size (samples)",
-           {.value = "N", .minimum = 1, .maximum = 1 << 20});
+           {.value = "N", .minimum = 1, .maximum = 1 << 20, .fixed = true});
   line.add("micro-batch-size", &o.micro_batch_size,
            "Micro-batch size (samples) for gradient accumulation; 0: the whole batch at once",
            {.value = "N",
@@ -68,7 +68,7 @@ void add_batch_flags(CommandLine& line, TrainOptions& o) {
             .advanced = true});
   line.add("optimizer",
            choice_of(o.optimizer, [&o](std::string_view name) { return default_optimizer(o, name); }),
-           "Optimizer", {.value = "NAME", .choices = names_of(o.optimizer)});
+           "Optimizer", {.value = "NAME", .choices = names_of(o.optimizer), .fixed = true});
 }
 
 CommandLine train_command_line(TrainOptions& o, const std::string& program) {
@@ -85,11 +85,10 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   add_model_flags(line, o);
   line.add("activation", &o.activation,
            "Activation of the speedrun networks; auto: that of --init-from, else gelu",
-           {.value = "NAME", .choices = {"auto", "gelu", "silu"}, .advanced = true});
-  line.add(
-      "init-from", &o.init_from,
-      "Initial parameters: a safetensors file, a checkpoint or a run; a new last layer if the number of classes differs",
-      {.value = "FILE|DIR"});
+           {.value = "NAME", .choices = {"auto", "gelu", "silu"}, .fixed = true, .advanced = true});
+  line.add("init-from", &o.init_from,
+           "Initial parameters: safetensors file, checkpoint or run; new last layer for other classes",
+           {.value = "FILE|DIR"});
   line.add(
       "activation-checkpointing", &o.activation_checkpointing,
       "Residual blocks computed again in the backward pass, instead of keeping their activations in memory",
@@ -104,42 +103,47 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       "augment", &o.augment,
       "Augmentation: auto, none, or a list of crop[=4], reflect, resized-crop[=8], flip, alternating-flip, cutout[=8], "
       "jitter[=10], saturation[=10], hue[=5]",
-      {.value = "LIST", .default_text = "auto: for photographs mostly crop=4,flip"});
+      {.value = "LIST", .default_text = "auto: for photographs mostly crop=4,flip", .fixed = true});
   add_augmentation_flags(line, o.augmentation);
   line.add(
       "hardest", &o.hardest,
       "Fraction of each batch that is trained, the samples with the largest losses; they are recorded for --selection; "
       "1: all",
-      {.value = "FRACTION", .minimum = 1e-3, .maximum = 1, .advanced = true});
+      {.value = "FRACTION", .minimum = 1e-3, .maximum = 1, .fixed = true, .advanced = true});
   line.add("selection", &o.selection, "Trains on the samples that a run with --hardest has chosen",
-           {.value = "RUN", .start = {"batch", "samples chosen by {}"}, .advanced = true});
+           {.value = "RUN", .start = {"batch", "samples chosen by {}"}, .fixed = true, .advanced = true});
   line.add(
       "validation", &o.data.validation,
       "Training images held out for evaluations during the training: none, a percentage such as 10%, or a number; "
       "the test images are then evaluated once, at the end",
-      {.value = "PART", .advanced = true});
+      {.value = "PART", .fixed = true, .advanced = true});
 
   line.group("Debugging");
   line.add("overfit-batch", &o.overfit_batch,
-           "Training on the first batch only; the loss of a correct setup approaches 0", {.advanced = true});
+           "Training on the first batch only; the loss of a correct setup approaches 0",
+           {.fixed = true, .advanced = true});
 
   line.group("Optimizer and schedule");
-  line.add("epochs", &o.epochs, "Epochs; 0: until --max-steps", {.value = "N", .minimum = 0, .maximum = 1e6});
-  line.add("max-steps", &o.max_steps, "Maximum number of steps; 0: no limit", {.value = "N", .minimum = 0});
+  line.add("epochs", &o.epochs, "Epochs; 0: until --max-steps",
+           {.value = "N", .minimum = 0, .maximum = 1e6, .reschedules = true});
+  line.add("max-steps", &o.max_steps, "Maximum number of steps; 0: no limit",
+           {.value = "N", .minimum = 0, .reschedules = true});
   add_batch_flags(line, o);
 
-  line.add("lr", &o.lr, "Peak learning rate", {.value = "RATE", .minimum = 0});
+  line.add("lr", &o.lr, "Peak learning rate", {.value = "RATE", .minimum = 0, .reschedules = true});
   line.add("sgd-lr", member_of("optimizer", o.optimizer, &MuonOptions::sgd_lr),
            "Peak learning rate of the parameters that muon leaves to SGD: biases, norms and the last weight",
            {.value = "RATE",
             .above = 0,
             .start = {"optimizer", "SGD with peak {} for other parameters"},
+            .reschedules = true,
             .advanced = true});
   line.add("bias-lr", &o.bias_lr, "Peak learning rate of biases and norms",
            {.value = "RATE",
             .default_note = "else that of --lr",
             .above = 0,
             .start = {"optimizer", "rate of biases and norms {}"},
+            .reschedules = true,
             .advanced = true});
   line.add("sgd-momentum", member_of("optimizer", o.optimizer, &MuonOptions::sgd_momentum),
            "Nesterov momentum of the parameters that muon leaves to SGD",
@@ -147,115 +151,152 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
             .minimum = 0,
             .below = 1,
             .start = {"optimizer", "momentum of SGD {}"},
+            .fixed = true,
             .advanced = true});
   line.add("ns-steps", member_of("optimizer", o.optimizer, &MuonOptions::ns_steps),
-           "Newton-Schulz iterations of muon", {.value = "N", .minimum = 1, .maximum = 99, .advanced = true});
+           "Newton-Schulz iterations of muon",
+           {.value = "N", .minimum = 1, .maximum = 99, .fixed = true, .advanced = true});
   line.add("normalize-filters", member_of("optimizer", o.optimizer, &MuonOptions::normalize_filters),
            "Filters rescaled to a constant norm by muon, instead of a decay; for filters in front of a norm",
-           {.advanced = true});
+           {.fixed = true, .advanced = true});
   line.add(
       "adam-betas",
       member_of("optimizer", o.optimizer, &AdamOptions::betas, &AdamWOptions::betas, &LambOptions::betas),
       "Decays of the moments of adam, adamw and lamb",
-      {.value = "B1,B2", .minimum = 0, .below = 1, .advanced = true});
+      {.value = "B1,B2", .minimum = 0, .below = 1, .fixed = true, .advanced = true});
   line.add("adam-eps",
            member_of("optimizer", o.optimizer, &AdamOptions::eps, &AdamWOptions::eps, &LambOptions::eps),
            "Constant in the denominator of adam, adamw and lamb",
-           {.value = "EPS", .above = 0, .advanced = true});
+           {.value = "EPS", .above = 0, .fixed = true, .advanced = true});
   line.add("trust-coefficient", member_of("optimizer", o.optimizer, &LarsOptions::trust_coefficient),
            "Ratio of the norms of an update and of the parameter, at a rate of 1, with lars",
-           {.value = "C", .above = 0, .start = {"optimizer", "trust coefficient {}"}, .advanced = true});
+           {.value = "C",
+            .above = 0,
+            .start = {"optimizer", "trust coefficient {}"},
+            .fixed = true,
+            .advanced = true});
   line.add("momentum",
            member_of("optimizer", o.optimizer, &SgdOptions::momentum, &MuonOptions::momentum,
                      &LarsOptions::momentum),
            "Momentum of sgd, muon and lars",
-           {.value = "M", .minimum = 0, .below = 1, .start = {"optimizer", "momentum {}"}, .advanced = true});
+           {.value = "M",
+            .minimum = 0,
+            .below = 1,
+            .start = {"optimizer", "momentum {}"},
+            .fixed = true,
+            .advanced = true});
   line.add("nesterov", member_of("optimizer", o.optimizer, &SgdOptions::nesterov, &MuonOptions::nesterov),
            "Nesterov momentum for sgd and muon",
-           {.default_note = "false with --momentum 0", .start = {"optimizer", "Nesterov"}, .advanced = true});
+           {.default_note = "false with --momentum 0",
+            .start = {"optimizer", "Nesterov"},
+            .fixed = true,
+            .advanced = true});
   line.add("weight-decay", &o.weight_decay, "Weight decay of filters and weights (not of biases and norms)",
-           {.value = "W", .minimum = 0, .start = {"optimizer", "weight decay {}"}, .advanced = true});
-  line.add("decay-biases", &o.decay_biases, "Weight decay of biases and norms too", {.advanced = true});
+           {.value = "W",
+            .minimum = 0,
+            .start = {"optimizer", "weight decay {}"},
+            .fixed = true,
+            .advanced = true});
+  line.add("decay-biases", &o.decay_biases, "Weight decay of biases and norms too",
+           {.fixed = true, .advanced = true});
   line.add("label-smoothing", &o.label_smoothing, "Label smoothing factor",
            {.value = "S",
             .minimum = 0,
             .below = 1,
             .start = {"optimizer", "label smoothing {}"},
+            .fixed = true,
             .advanced = true});
   line.add("loss-reduction", &o.loss_reduction,
            "What gradients are computed of: the mean or the sum of the losses of a batch",
            {.value = "NAME",
             .choices = {"mean", "sum"},
             .start = {"optimizer", "{} of the losses"},
+            .fixed = true,
             .advanced = true});
-  line.add(
-      "clip-norm", &o.clip_norm, "Maximum global gradient norm; 0: no clipping",
-      {.value = "NORM", .minimum = 0, .start = {"optimizer", "gradients clipped to {}"}, .advanced = true});
+  line.add("clip-norm", &o.clip_norm, "Maximum global gradient norm; 0: no clipping",
+           {.value = "NORM",
+            .minimum = 0,
+            .start = {"optimizer", "gradients clipped to {}"},
+            .fixed = true,
+            .advanced = true});
 
   line.add("schedule",
            choice_of(o.schedule, [&o](std::string_view name) { return default_schedule(o, name); }),
-           "Learning rate schedule", {.value = "NAME", .choices = names_of(o.schedule)});
-  line.add("warmup",
-           member_of("schedule", o.schedule, &ConstantSchedule::warmup, &LinearSchedule::warmup,
-                     &CosineSchedule::warmup, &StepSchedule::warmup, &ExponentialSchedule::warmup,
-                     &PolynomialSchedule::warmup, &PlateauSchedule::warmup),
-           "Warmup length: a fraction of all steps, or 500steps or 5epochs",
-           {.value = "LENGTH", .minimum = 0, .maximum = 0.99, .unused = "0", .advanced = true});
+           "Learning rate schedule", {.value = "NAME", .choices = names_of(o.schedule), .fixed = true});
+  line.add(
+      "warmup",
+      member_of("schedule", o.schedule, &ConstantSchedule::warmup, &LinearSchedule::warmup,
+                &CosineSchedule::warmup, &StepSchedule::warmup, &ExponentialSchedule::warmup,
+                &PolynomialSchedule::warmup, &PlateauSchedule::warmup),
+      "Warmup length: a fraction of all steps, or 500steps or 5epochs",
+      {.value = "LENGTH", .minimum = 0, .maximum = 0.99, .unused = "0", .fixed = true, .advanced = true});
   line.add(
       "min-lr",
       member_of("schedule", o.schedule, &LinearSchedule::min_lr, &CosineSchedule::min_lr,
                 &TriangleSchedule::min_lr, &PolynomialSchedule::min_lr, &PlateauSchedule::min_lr),
       "Rate at the end of the schedules cosine, linear, triangle and polynomial, and lowest one of plateau",
-      {.value = "RATE", .minimum = 0, .unused = "0", .start = {"lr", "at least {}"}, .advanced = true});
+      {.value = "RATE",
+       .minimum = 0,
+       .unused = "0",
+       .start = {"lr", "at least {}"},
+       .reschedules = true,
+       .advanced = true});
   line.add(
       "milestones", member_of("schedule", o.schedule, &StepSchedule::milestones),
       "When the schedule step multiplies the rate by --gamma: a comma-separated list of fractions of all steps "
       "(below 1) and epochs (1 and more)",
-      {.value = "LIST", .start = {"lr", "at {}"}, .advanced = true});
+      {.value = "LIST", .start = {"lr", "at {}"}, .fixed = true, .advanced = true});
   line.add("gamma",
            member_of("schedule", o.schedule, &StepSchedule::gamma, &ExponentialSchedule::gamma,
                      &PlateauSchedule::gamma),
            "Factor of the rate: at each milestone of step, after each epoch of exponential, at each plateau",
-           {.value = "FACTOR", .above = 0, .start = {"lr", "factor {}"}, .advanced = true});
+           {.value = "FACTOR", .above = 0, .start = {"lr", "factor {}"}, .fixed = true, .advanced = true});
   line.add(
       "plateau-patience", member_of("schedule", o.schedule, &PlateauSchedule::patience),
       "Epochs or, with --validation, evaluations without a lower loss which the schedule plateau allows before "
       "it multiplies the rate by --gamma",
-      {.value = "N", .minimum = 0, .maximum = 1e6, .advanced = true});
+      {.value = "N", .minimum = 0, .maximum = 1e6, .fixed = true, .advanced = true});
   line.add("plateau-threshold", member_of("schedule", o.schedule, &PlateauSchedule::threshold),
            "Fraction by which a loss must be lower than the best one for the schedule plateau",
-           {.value = "FRACTION", .minimum = 0, .maximum = 0.999, .advanced = true});
+           {.value = "FRACTION", .minimum = 0, .maximum = 0.999, .fixed = true, .advanced = true});
   line.add("rise", member_of("schedule", o.schedule, &TriangleSchedule::rise),
            "Fraction of all steps in which the rate of the schedule triangle rises",
-           {.value = "FRACTION", .minimum = 0, .below = 1, .start = {"lr", "rise {}"}, .advanced = true});
+           {.value = "FRACTION",
+            .minimum = 0,
+            .below = 1,
+            .start = {"lr", "rise {}"},
+            .fixed = true,
+            .advanced = true});
   line.add("power", member_of("schedule", o.schedule, &PolynomialSchedule::power),
            "Exponent of the schedule polynomial",
-           {.value = "P", .above = 0, .start = {"lr", "power {}"}, .advanced = true});
+           {.value = "P", .above = 0, .start = {"lr", "power {}"}, .fixed = true, .advanced = true});
   line.add("lr-rule", &o.lr_rule,
            "Scaling of all learning rates by --batch-size over --lr-base-batch, or by its square root",
-           {.value = "NAME", .choices = {"none", "linear", "sqrt"}, .advanced = true});
+           {.value = "NAME", .choices = {"none", "linear", "sqrt"}, .fixed = true, .advanced = true});
   line.add("lr-base-batch", &o.lr_base_batch, "Batch size for which --lr is given, with --lr-rule (samples)",
            {.value = "N",
             .default_text = "the default of --batch-size",
             .minimum = 1,
             .maximum = 1 << 20,
+            .fixed = true,
             .advanced = true});
   line.add(
       "freeze", &o.freeze,
       "Parameters that are not trained (PREFIX), or only in the first epochs (PREFIX=EPOCHS), by prefixes of their "
       "names: none, or a comma-separated list",
-      {.value = "LIST", .advanced = true});
+      {.value = "LIST", .fixed = true, .advanced = true});
   line.add(
       "lr-for", &o.lr_for,
       "Peak learning rates by prefixes of parameter names: none, or a comma-separated list of PREFIX=FACTORx (of "
       "--lr) and PREFIX=RATE; head is the last layer",
-      {.value = "LIST", .start = {"lr", "{}"}, .advanced = true});
+      {.value = "LIST", .start = {"lr", "{}"}, .reschedules = true, .advanced = true});
   line.add("ema", &o.ema,
            "Decay of an exponential moving average of the weights, which is evaluated and saved; 0: none",
            {.value = "DECAY",
             .minimum = 0,
             .below = 1,
             .start = {"optimizer", "average of weights with decay {}"},
+            .fixed = true,
             .advanced = true});
   line.add("lookahead", &o.lookahead,
            "Interval between updates of Lookahead's slow weights (steps); 0: no Lookahead",
@@ -263,6 +304,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
             .minimum = 0,
             .maximum = 1e9,
             .start = {"optimizer", "Lookahead every {} steps"},
+            .fixed = true,
             .advanced = true});
   line.add("lookahead-alpha", &o.lookahead_alpha,
            "How far the slow weights of Lookahead move to the trained ones (fraction of the difference)",
@@ -271,9 +313,10 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
             .minimum = 0,
             .maximum = 1,
             .start = {"optimizer", "alpha {}"},
+            .fixed = true,
             .advanced = true});
 
-  line.add("seed", &o.seed, "Random seed", {.value = "N", .minimum = 0});
+  line.add("seed", &o.seed, "Random seed", {.value = "N", .minimum = 0, .fixed = true});
   line.add(
       "repeat", &o.repeat,
       "Trainings with the seeds --seed, --seed + 1, ..., in OUT/seed-K; the mean accuracy and its error are in "
@@ -286,7 +329,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   add_algorithm_flags(line, o.compute);
   add_cpu_level_flag(line, o.compute);
   line.add("precision", &o.precision, "Compute precision; fp16 and tf32 require a GPU",
-           {.value = "NAME", .choices = precision_names()});
+           {.value = "NAME", .choices = precision_names(), .fixed = true});
   line.add("loss-scale", &o.loss_scale, "Loss scale of fp16: dynamic or a number",
            {.value = "dynamic|N", .advanced = true});
 
@@ -298,13 +341,15 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            {.value = "NAME",
             .default_text = "the type they are computed in",
             .choices = {"fp32", "bf16", "fp16"},
+            .fixed = true,
             .advanced = true});
   line.add("zero", &o.zero, "ZeRO stage (1: optimizer state, 2: +gradients)",
            {.value = "0|1|2", .minimum = 0, .maximum = 2});
-  line.add("sync-bn", &o.sync_bn, "Batch norm statistics over the samples of all ranks", {.advanced = true});
+  line.add("sync-bn", &o.sync_bn, "Batch norm statistics over the samples of all ranks",
+           {.fixed = true, .advanced = true});
   line.add("bn-buffers", &o.bn_buffers,
            "Batch norm running statistics to evaluate and save; local: of rank 0, mean: of all samples",
-           {.value = "NAME", .choices = {"local", "mean"}, .advanced = true});
+           {.value = "NAME", .choices = {"local", "mean"}, .fixed = true, .advanced = true});
 
   line.group("Debugging");
   line.add("check-replicas", &o.check_replicas,

@@ -7,16 +7,16 @@ namespace convoy {
 void add_augmentation_flags(CommandLine& line, AugmentationOptions& options) {
   line.add("randaugment", &options.randaugment,
            "RandAugment: none, or the number of operations per image and their magnitude, from 0 to 30",
-           {.value = "N,M", .advanced = true});
+           {.value = "N,M", .fixed = true, .advanced = true});
   line.add("random-erasing", &options.random_erasing,
            "Probability that a random box of an image is set to the mean color",
-           {.value = "P", .minimum = 0, .maximum = 1, .advanced = true});
+           {.value = "P", .minimum = 0, .maximum = 1, .fixed = true, .advanced = true});
   line.add("mixup", &options.mixup, "Parameter of mixup's distribution Beta(ALPHA, ALPHA); 0: no mixup",
-           {.value = "ALPHA", .minimum = 0, .maximum = 1000, .advanced = true});
+           {.value = "ALPHA", .minimum = 0, .maximum = 1000, .fixed = true, .advanced = true});
   line.add(
       "cutmix", &options.cutmix,
       "Parameter of CutMix's distribution Beta(ALPHA, ALPHA), with --mixup in half of the steps; 0: no CutMix",
-      {.value = "ALPHA", .minimum = 0, .maximum = 1000, .advanced = true});
+      {.value = "ALPHA", .minimum = 0, .maximum = 1000, .fixed = true, .advanced = true});
 }
 
 void resolve_augmentation(const AugmentationOptions& options, ComputeOptions& compute) {

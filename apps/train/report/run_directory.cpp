@@ -12,59 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Flags that must not change between a checkpoint and its resumption.
-constexpr const char* kFixedFlags[] = {"model",
-                                       "stem",
-                                       "activation",
-                                       "dataset",
-                                       "image-size",
-                                       "augment",
-                                       "randaugment",
-                                       "random-erasing",
-                                       "mixup",
-                                       "cutmix",
-                                       "validation",
-                                       "overfit-batch",
-                                       "batch-size",
-                                       "optimizer",
-                                       "momentum",
-                                       "nesterov",
-                                       "precision",
-                                       "weight-decay",
-                                       "label-smoothing",
-                                       "clip-norm",
-                                       "schedule",
-                                       "warmup",
-                                       "milestones",
-                                       "gamma",
-                                       "plateau-patience",
-                                       "plateau-threshold",
-                                       "power",
-                                       "rise",
-                                       "lr-rule",
-                                       "lr-base-batch",
-                                       "adam-betas",
-                                       "adam-eps",
-                                       "trust-coefficient",
-                                       "seed",
-                                       "grad-dtype",
-                                       "sync-bn",
-                                       "bn-buffers",
-                                       "sgd-momentum",
-                                       "ns-steps",
-                                       "normalize-filters",
-                                       "decay-biases",
-                                       "loss-reduction",
-                                       "freeze",
-                                       "ema",
-                                       "lookahead",
-                                       "lookahead-alpha",
-                                       "hardest",
-                                       "selection"};
-// Flags that may change; the learning rate then follows the new schedule.
-constexpr const char* kScheduleFlags[] = {"epochs",  "max-steps", "lr",    "sgd-lr",
-                                          "bias-lr", "lr-for",    "min-lr"};
-
 // The values of these flags in a training by a version that did not have them.
 const std::map<std::string, std::string> kEarlierValues = {{"decay-biases", "false"},
                                                            {"loss-reduction", "mean"},
@@ -140,9 +87,20 @@ void RunDirectory::create() const {
 std::vector<std::string> compare_flags(const std::map<std::string, std::string>& stored,
                                        const std::map<std::string, std::string>& current,
                                        const fs::path& checkpoint) {
-  for (const char* name : kFixedFlags) {
+  TrainOptions options;
+  const CommandLine line = train_command_line(options);
+  std::vector<std::string> differences;
+  for (const CommandLine::Flag& flag : line.flags()) {
+    const std::string& name = flag.name;
+    if (!flag.details.fixed && !flag.details.reschedules) continue;
     const std::string before = value_of(stored, name), after = value_of(current, name);
     if (before == after) continue;
+    if (flag.details.reschedules) {
+      differences.push_back(
+          fmt::format("--{} changed from {} to {}: the learning rate follows the new schedule from this step",
+                      name, before, after));
+      continue;
+    }
     // The run of OUT/checkpoints/step_000123.
     const fs::path config =
         fs::absolute(checkpoint).lexically_normal().parent_path().parent_path() / "config.toml";
@@ -152,14 +110,6 @@ std::vector<std::string> compare_flags(const std::map<std::string, std::string>&
                           fs::exists(config, ignored)
                               ? fmt::format(", all flags of that run by --config {},", config.string())
                               : "");
-  }
-  std::vector<std::string> differences;
-  for (const char* name : kScheduleFlags) {
-    const std::string before = value_of(stored, name), after = value_of(current, name);
-    if (before != after)
-      differences.push_back(
-          fmt::format("--{} changed from {} to {}: the learning rate follows the new schedule from this step",
-                      name, before, after));
   }
   return differences;
 }

@@ -239,7 +239,7 @@ First:
 Other:
   -h, --help       Print the common flags and exit
   --help-all       Print all flags and exit
-  --version        Print the version, the devices and the libraries, and exit
+  --version        Print version, devices and libraries, and exit
 
 Advanced flags are omitted; --help-all lists all flags.
 )");
