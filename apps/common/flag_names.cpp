@@ -27,6 +27,18 @@ std::string message_with_flag(const std::exception& error) {
       {"Device::parse", "--device"},
       {"RendezvousOptions::init_method", "--rendezvous"},
   };
+  static const std::map<std::string_view, const char*> kRemedies = {
+      {"start at most one rank per GPU, or set allow_shared_gpu",
+       "start at most one rank per GPU, or add --allow-shared-gpu"},
+      {"set ReadOptions::skip_corrupt to leave them out", "--skip-corrupt leaves them out"},
+      {"use smaller batches", "lower --batch-size or --micro-batch-size"},
+  };
+  if (const auto* const with_remedy = dynamic_cast<const Remedy*>(&error))
+    for (const auto& [remedy, by_flags] : kRemedies)
+      if (with_remedy->remedy().ends_with(remedy)) {
+        const std::string_view message = error.what();
+        return fmt::format("{}{}", message.substr(0, message.size() - remedy.size()), by_flags);
+      }
   const auto* const of_option = dynamic_cast<const OptionError*>(&error);
   if (of_option == nullptr) return error.what();
   const auto flag = kFlags.find(of_option->option());

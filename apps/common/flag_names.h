@@ -9,8 +9,8 @@
 
 namespace convoy {
 
-/// Returns the message of an error, with the flag of the programs in place of the option of an
-/// OptionError: "--workers: found -1, …" for "LoaderOptions::workers: found -1, …".
+/// Returns the message of an error, with the flags of the programs in place of the option of an OptionError and of the
+/// remedy of a Remedy: "--workers: found -1, …" for "LoaderOptions::workers: found -1, …".
 std::string message_with_flag(const std::exception& error);
 
 /// What the programs have for a flag of other trainers.

@@ -1,6 +1,6 @@
 #include "convoy/comm/bootstrap/gpu_sharing.h"
 
-#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/option_error.h"
 
 namespace convoy::dist {
 
@@ -10,11 +10,11 @@ void check_gpu_sharing(Rendezvous& rendezvous, const std::string& gpu, bool allo
   for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
     const RankInfo& info = rendezvous.all()[rank];
     for (std::size_t other = 0; other < rank; ++other)
-      check(
-          gpus[rank].empty() || gpus[rank] != gpus[other] || info.node != rendezvous.all()[other].node,
-          "ranks {} and {} of host {} would share one GPU ({}); start at most one rank per GPU on this host "
-          "(found {} ranks), or set allow_shared_gpu",
-          other, rank, info.host, gpus[rank], info.local_world_size);
+      if (!gpus[rank].empty() && gpus[rank] == gpus[other] && info.node == rendezvous.all()[other].node)
+        throw ErrorWithRemedy<UsageError>(
+            fmt::format("ranks {} and {} of host {}, which has {} ranks, would share one GPU ({})", other,
+                        rank, info.host, info.local_world_size, gpus[rank]),
+            "start at most one rank per GPU, or set allow_shared_gpu");
   }
 }
 

@@ -15,6 +15,7 @@
 #include "convoy/datasets/transforms/resize.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/option_error.h"
 #include "convoy/kernels/runtime/parallel.h"
 
 namespace convoy::data {
@@ -145,8 +146,10 @@ void refuse_corrupt(const DecodedImages& decoded, std::size_t count, const std::
   int named = 0;
   for (const auto& [file, error] : decoded.errors)
     if (named++ < kNamed) text += "; " + error;
-  fail<DataError>("{}: {} of {} images cannot be read (skip_corrupt leaves them out){}{}", name,
-                  decoded.errors.size(), count, text, named > kNamed ? "; …" : "");
+  throw ErrorWithRemedy<DataError>(
+      fmt::format("{}: {} of {} images cannot be read{}{}", name, decoded.errors.size(), count, text,
+                  named > kNamed ? "; …" : ""),
+      "set ReadOptions::skip_corrupt to leave them out");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The error of one option of the library. A program can name its own flag in place of the option.
+// Errors that carry names of the library as data, in whose place a program can name its own flags.
 #pragma once
 
 #include <fmt/format.h>
@@ -25,6 +25,23 @@ class OptionError : public UsageError {
 
  private:
   std::string option_, problem_;
+};
+
+/// What an error advises the caller to do, by names of the library: the end of what().
+class Remedy {
+ public:
+  explicit Remedy(std::string remedy) : remedy_(std::move(remedy)) {}
+  const std::string& remedy() const { return remedy_; }
+
+ private:
+  std::string remedy_;
+};
+
+/// An error of type E with a remedy. what() returns "PROBLEM; REMEDY".
+template <class E>
+struct ErrorWithRemedy : E, Remedy {
+  ErrorWithRemedy(const std::string& problem, const std::string& remedy)
+      : E(fmt::format("{}; {}", problem, remedy)), Remedy(remedy) {}
 };
 
 /// Throws OptionError with the formatted problem.

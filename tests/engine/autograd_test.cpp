@@ -124,7 +124,7 @@ TEST_F(Autograd, WritesGradientsToTheirStorage) {
   for (int step = 0; step < 2; ++step) {
     backward(sum(x * y));
     EXPECT_THAT(bucket.to_vector<double>(), ElementsAre(1, 2, -1, 3, 4));
-    EXPECT_EQ(x.grad().view().data, bucket.view().data);
+    EXPECT_EQ(x.grad().view().data, bucket.slice(3, {2}).view().data);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/option_error.h"
 #include "convoy/kernels/base/round_up.h"
 #include "convoy/kernels/runtime/memory/memory_listener.h"
 
@@ -89,11 +90,14 @@ void* CachingAllocator::allocate(std::size_t bytes) {
     block = from_source(size);
   }
   if (block == nullptr)
-    fail<DeviceError>(
-        "out of memory on {}: asked for {}, {} in use (peak {}{}){}; {}", source_->name(),
-        format_bytes(bytes), format_bytes(stats_.in_use), format_bytes(stats_.peak_in_use),
-        stats_.in_pools > 0 ? ", " + format_bytes(stats_.in_pools) + " of it reserved for CUDA graphs" : "",
-        limit_ > 0 ? ", limit " + format_bytes(limit_) : "", source_->advice());
+    throw ErrorWithRemedy<DeviceError>(
+        fmt::format("out of memory on {}: asked for {}, {} in use (peak {}{}){}", source_->name(),
+                    format_bytes(bytes), format_bytes(stats_.in_use), format_bytes(stats_.peak_in_use),
+                    stats_.in_pools > 0
+                        ? ", " + format_bytes(stats_.in_pools) + " of it reserved for CUDA graphs"
+                        : "",
+                    limit_ > 0 ? ", limit " + format_bytes(limit_) : ""),
+        source_->advice());
   stats_.in_use += size;
   stats_.peak_in_use = std::max(stats_.peak_in_use, stats_.in_use);
   if (pool != nullptr) {

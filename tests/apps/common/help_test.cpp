@@ -175,6 +175,10 @@ TEST(MessageWithFlag, NamesTheFlagOfAnOption) {
   EXPECT_EQ(message_with_flag(OptionError("LoaderOptions::prefetch", "found 0")),
             "LoaderOptions::prefetch: found 0");
   EXPECT_EQ(message_with_flag(UsageError("a mistake")), "a mistake");
+  EXPECT_EQ(message_with_flag(ErrorWithRemedy<DeviceError>("out of memory", "use smaller batches")),
+            "out of memory; lower --batch-size or --micro-batch-size");
+  EXPECT_EQ(message_with_flag(ErrorWithRemedy<DeviceError>("no such device", "buy one")),
+            "no such device; buy one");
 }
 
 INSTANTIATE_TEST_SUITE_P(Programs, ProgramHelp, ::testing::ValuesIn(all_programs()));
