@@ -11,4 +11,4 @@ if has_gpu && has_nvcc; then
   device=cuda
 fi
 build "$preset" --target convoy-train
-exec python3 "$root/bench/python/compare.py speedrun" --build "$root/build/$preset" --device "$device" "$@"
+exec python3 "$root/bench/python/compare.py" speedrun --build "$root/build/$preset" --device "$device" "$@"

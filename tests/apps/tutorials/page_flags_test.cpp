@@ -38,14 +38,18 @@ const std::set<std::string>& flags_of(const std::string& name) {
   return known[name] = flags_in(help.out);
 }
 
-/// Returns the flags of a script: those in its text, and in that of the scripts of Python that it names.
+/// Returns the flags of a script: those in its text, in that of the scripts of Python that it names, and for compare.py
+/// those of its subcommands.
 std::set<std::string> flags_of_script(const fs::path& script) {
   static const std::regex kScript("(?:scripts|bench)/[\\w/]+\\.py");
   const std::string text = read_text(script);
   std::set<std::string> flags = flags_in(text);
+  if (script.filename() == "compare.py")
+    for (const auto& entry : fs::directory_iterator(script.parent_path() / "comparisons"))
+      if (entry.path().extension() == ".py") flags.merge(flags_in(read_text(entry)));
   if (script.extension() != ".sh") return flags;
   for (std::sregex_iterator name(text.begin(), text.end(), kScript), end; name != end; ++name)
-    flags.merge(flags_in(read_text(testing::source_path(name->str()))));
+    flags.merge(flags_of_script(testing::source_path(name->str())));
   if (script.filename() == "train.sh")
     flags.insert(flags_of("convoy-train").begin(), flags_of("convoy-train").end());
   return flags;
