@@ -127,11 +127,13 @@ struct FlagDetails {
   double below = std::numeric_limits<double>::infinity();
   /// Value that has no effect, so that it may be given with alternatives that do not have the flag: "0".
   std::string unused = "";
-  /// What CommandLine::start_row() appends to a row for a value other than 0, none and false: {"batch", "seen {} times"}.
+  /// What CommandLine::start_row() appends to a row for a value other than 0, none and false:
+  /// {"batch", "seen {} times"}.
   struct StartText {
     std::string row, text;
   } start = {};
-  /// Must not change between a checkpoint and its resumption; or may, and the learning rate follows the new schedule.
+  /// Must not change between a checkpoint and its resumption; or may, and the learning rate follows the new
+  /// schedule.
   bool fixed = false, reschedules = false;
   /// Shown by --help-all only.
   bool advanced = false;
@@ -199,7 +201,8 @@ class CommandLine {
   std::string given_text(std::string_view name) const;
   /// Returns the values of all flags that have one, as the help shows them, by name.
   std::map<std::string, std::string> values() const;
-  /// Returns what the flags append to this row of the table at the start of a training: ", weight decay 0.01, …".
+  /// Returns what the flags append to this row of the table at the start of a training: ", weight decay
+  /// 0.01, …".
   std::string start_row(std::string_view row) const;
   /// Returns one `flag = value` line (TOML) for each setting that has a value.
   std::string config() const;

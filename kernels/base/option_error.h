@@ -13,8 +13,8 @@ namespace convoy {
 /// An invalid value of an option. what() returns "OPTION: PROBLEM".
 class OptionError : public UsageError {
  public:
-  /// `option` is the name of a member of the library's options, or of a function that parses it: "LoaderOptions::workers".
-  /// `problem` says what was found and what was expected.
+  /// `option` is the name of a member of the library's options, "LoaderOptions::workers", or of a function
+  /// that parses it. `problem` says what was found and what was expected.
   OptionError(std::string option, std::string problem)
       : UsageError(fmt::format("{}: {}", option, problem)),
         option_(std::move(option)),
