@@ -36,14 +36,16 @@ namespace convoy::kernels {
 
 /// A batch norm. Members that a function does not read may be null.
 struct BatchNorm {
-  ConstView gamma, beta;           // scale and shift
-  View running_mean, running_var;  // written by the functions that compute statistics
-  BatchNormOptions options;
+  ConstView gamma;           // scale
+  ConstView beta;            // shift
+  View running_mean;         // written by the functions that compute statistics, as is running_var
+  View running_var;          // the unbiased variance
+  BatchNormOptions options;  // of the layer
 };
 
 /// The statistics of a batch, which the backward pass needs too.
 struct SavedStatistics {
-  View mean;
+  View mean;          // of each channel
   View inverse_std;   // 1 / sqrt(var + epsilon)
   View coefficients;  // [2, C]: factor and offset of y = act((x - mean) factor + offset + residual)
 };
@@ -51,14 +53,19 @@ struct SavedStatistics {
 /// The arrays that the backward functions read. y is the result of the forward pass. It is read only for a
 /// ReLU, and may be null without one.
 struct BackwardArrays {
-  ConstView dy, x, y;
+  ConstView dy;  // the gradient of y
+  ConstView x;   // the input
+  ConstView y;   // the result
 };
 
 /// The gradients that the backward functions compute. Each may be unwanted (null data). Those of x and of the
 /// residual may be the same array, if x was its own residual; that of x is stored first, and that of the
 /// residual must be added.
 struct BatchNormGradients {
-  GradView x, residual, gamma, beta;
+  GradView x;         // of the input
+  GradView residual;  // of the residual
+  GradView gamma;     // of the scale
+  GradView beta;      // of the shift
 };
 
 // Computes the mean and the biased variance of x into `saved`, and updates the running statistics; the

@@ -97,8 +97,8 @@ struct LarsOptions : SgdOptions {
 
 /// Parameters with common options. All have a momentum.
 struct LarsGroup {
-  std::vector<SgdSlot> slots;
-  LarsOptions options;
+  std::vector<SgdSlot> slots;  // the parameters
+  LarsOptions options;         // of all of them
 };
 
 // Computes one step of LARS (You, Gitman and Ginsburg, arXiv:1708.03888, Algorithm 1) for every parameter p
@@ -115,8 +115,8 @@ struct LambOptions : AdamOptions {
 
 /// Parameters with common options.
 struct LambGroup {
-  std::vector<AdamSlot> slots;
-  LambOptions options;
+  std::vector<AdamSlot> slots;  // the parameters
+  LambOptions options;          // of all of them
 };
 
 // Computes step number n = steps + 1 of LAMB (You et al., arXiv:1904.00962, Algorithm 2, where phi is the

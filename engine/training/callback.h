@@ -130,6 +130,7 @@ class CallbackList {
  public:
   /// The callbacks must outlive the list.
   explicit CallbackList(std::vector<Callback*> callbacks = {}) : callbacks_(std::move(callbacks)) {}
+  /// Appends a callback.
   void add(Callback& callback) { callbacks_.push_back(&callback); }
 
   /// Calls a function of all callbacks: call(&Callback::on_save, checkpoint).
@@ -144,9 +145,13 @@ class CallbackList {
     return false;
   }
 
+  /// Calls on_step() of all callbacks.
   void on_step(const StepResult& result) const { call(&Callback::on_step, result); }
+  /// Calls on_epoch() of all callbacks.
   void on_epoch(const EpochResult& result) const { call(&Callback::on_epoch, result); }
+  /// Calls on_evaluation() of all callbacks.
   void on_evaluation(const EvaluationResult& result) const { call(&Callback::on_evaluation, result); }
+  /// Returns whether any callback wants the training to end.
   bool should_stop() const { return any(&Callback::should_stop); }
 
  private:
