@@ -2,9 +2,9 @@
 // slice, concat, pad, broadcast_to and their gradients.
 #pragma once
 
+#include "convoy/kernels/base/loop_nest.h"
 #include "convoy/kernels/base/view.h"
 #include "convoy/kernels/runtime/stream.h"
-#include "convoy/kernels/base/loop_nest.h"
 
 namespace convoy::kernels {
 

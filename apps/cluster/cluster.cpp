@@ -59,8 +59,8 @@ const Cluster& cluster() {
                          [](dist::Rendezvous& rendezvous, const dist::CommOptions& options) {
                            return dist::make_hierarchical_communicator(rendezvous, {.comm = options});
                          }}},
-      .connect = [](dist::Rendezvous& rendezvous, dist::ControlOptions options)
-          -> std::unique_ptr<dist::JobControl> {
+      .connect = [](dist::Rendezvous& rendezvous,
+                    dist::ControlOptions options) -> std::unique_ptr<dist::JobControl> {
         return dist::ControlPlane::connect(rendezvous, std::move(options));
       },
       .restarts_of_job = restarts_of_job,

@@ -18,8 +18,7 @@ struct Cluster {
   /// The rendezvous without MPI; null: there is none.
   dist::RendezvousByStore* by_store = nullptr;
   /// The communicators between hosts without MPI, by the names of cpu_communicator_kind().
-  std::map<std::string,
-           std::unique_ptr<dist::Communicator> (*)(dist::Rendezvous&, const dist::CommOptions&)>
+  std::map<std::string, std::unique_ptr<dist::Communicator> (*)(dist::Rendezvous&, const dist::CommOptions&)>
       communicators;
   /// Joins the control of the job. Collective. `rendezvous` must outlive the result.
   std::unique_ptr<dist::JobControl> (*connect)(dist::Rendezvous& rendezvous, dist::ControlOptions options);

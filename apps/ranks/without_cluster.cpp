@@ -31,8 +31,9 @@ const Cluster& cluster() {
       },
       .restarts_of_job = [] { return 0; },
       .may_regroup = [] { return false; },
-      .request_group =
-          [](std::int64_t) -> std::optional<std::map<std::string, std::string>> { return std::nullopt; }};
+      .request_group = [](std::int64_t) -> std::optional<std::map<std::string, std::string>> {
+        return std::nullopt;
+      }};
   return kNone;
 }
 

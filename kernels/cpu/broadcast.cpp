@@ -2,9 +2,9 @@
 // the common cases, so that the compiler vectorizes them.
 #include "convoy/kernels/broadcast.h"
 
+#include "convoy/kernels/base/loop_nest.h"
 #include "convoy/kernels/cpu/primitives/map.h"
 #include "convoy/kernels/shared/broadcast_functions.h"
-#include "convoy/kernels/base/loop_nest.h"
 
 namespace convoy::kernels {
 namespace {

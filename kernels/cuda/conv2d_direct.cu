@@ -20,7 +20,7 @@ using cuda::WindowAxis;
 
 constexpr int kBlock = 256;
 constexpr int kPacksOfBlock = 8 * kBlock;  // for which a block stores the filters once
-constexpr std::int64_t kMaxTerms = 16;              // products of a sum
+constexpr std::int64_t kMaxTerms = 16;     // products of a sum
 constexpr std::int64_t kMaxOutputs = 256;  // channels of y: their filters take up to 17 KiB of shared memory
 
 struct DirectWindows {

@@ -80,9 +80,8 @@ TEST(ImageFolder, KeepsASharedSizeAndOtherwiseResizesTo224) {
   const data::DataSet data = data::read_image_folder(directory.path());
   EXPECT_EQ(data.image_shape(), (Shape{224, 224, 3}));
   EXPECT_EQ(data.chosen_size, 224);
-  EXPECT_THAT(data.warnings,
-              ::testing::ElementsAre(HasSubstr(
-                  "(5 of 5 images scaled and cropped to 224 x 224 pixels); image_size sets")));
+  EXPECT_THAT(data.warnings, ::testing::ElementsAre(HasSubstr(
+                                 "(5 of 5 images scaled and cropped to 224 x 224 pixels); image_size sets")));
   EXPECT_EQ(data.train.size() + data.test.size(), 5);
 }
 
@@ -218,9 +217,9 @@ class CorruptDirectory : public ::testing::Test {
 
 TEST_F(CorruptDirectory, IsRefusedWithACountAndTheFlagToUse) {
   const std::string message = message_of<DataError>([&] { data::read_image_folder(directory_.path()); });
-  EXPECT_THAT(message, AllOf(HasSubstr("4 of 24 images"), HasSubstr("skip_corrupt"),
-                             HasSubstr("train/a/0.png"), HasSubstr("train/a/3.png"),
-                             HasSubstr("train/b/2.png"), HasSubstr("…")));
+  EXPECT_THAT(message,
+              AllOf(HasSubstr("4 of 24 images"), HasSubstr("skip_corrupt"), HasSubstr("train/a/0.png"),
+                    HasSubstr("train/a/3.png"), HasSubstr("train/b/2.png"), HasSubstr("…")));
   EXPECT_THAT(message, Not(HasSubstr("\n")));
 }
 

@@ -31,8 +31,7 @@ struct Steps {
 Steps train(const Scene& scene, DType dtype, const DeviceContext& device, int steps) {
   const models::Model model =
       models::make(scene.model, {.input = scene.input, .classes = 10, .seed = 3, .device = device}).to(dtype);
-  const auto optimizer =
-      make_optimizer(scene.optimizer, optim::decay_groups(model.parameters(), 1e-3));
+  const auto optimizer = make_optimizer(scene.optimizer, optim::decay_groups(model.parameters(), 1e-3));
   const Random random{.seed = 5, .purpose = RandomPurpose::test};
   const Shape images{scene.batch, scene.input[0], scene.input[1], scene.input[2]};
   Steps result;

@@ -90,8 +90,8 @@ inline dnnl::convolution_backward_weights::primitive_desc backward_filter(const 
 
 inline dnnl::convolution_forward::primitive_desc forward(const dnnl::engine& engine,
                                                          const ConvolutionArguments& a) {
-  return {{dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, a.x, a.forward_filter, a.bias,
-           a.y, a.stride, a.padding, a.padding},
+  return {{dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, a.x, a.forward_filter,
+           a.bias, a.y, a.stride, a.padding, a.padding},
           a.attributes,
           engine};
 }

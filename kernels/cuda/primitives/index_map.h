@@ -3,8 +3,8 @@
 
 #include <cuda_runtime.h>
 
-#include "convoy/kernels/cuda/primitives/divisor.h"
 #include "convoy/kernels/base/loop_nest.h"
+#include "convoy/kernels/cuda/primitives/divisor.h"
 
 namespace convoy::kernels::cuda {
 

@@ -68,9 +68,7 @@ std::vector<ProcessResult> RankJob::wait(int but) {
   return results;
 }
 
-std::string RankJob::hash_of(const std::string& out) const {
-  return workshop.result(out)["parameters_hash"];
-}
+std::string RankJob::hash_of(const std::string& out) const { return workshop.result(out)["parameters_hash"]; }
 
 void RankJob::TearDown() {
   for (const auto& process : processes)

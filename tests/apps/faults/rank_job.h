@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "tests/apps/fault_record.h"
-#include "tests/apps/rank_runs.h"
 #include "tests/apps/job_traces.h"
+#include "tests/apps/rank_runs.h"
 
 namespace convoy::testing {
 

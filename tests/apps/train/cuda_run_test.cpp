@@ -122,8 +122,7 @@ class WithoutGpu : public CudaRun {
 TEST_F(WithoutGpu, CudaDeviceFailsWithADeviceError) {
   const ProcessResult run = train("run", {"--device", "cuda"}, gpus(0));
   EXPECT_EQ(run.exit_code, kNoDevice);
-  EXPECT_THAT(error_line(run),
-              HasSubstr("no NVIDIA driver on this machine; use the CPU, or install one"));
+  EXPECT_THAT(error_line(run), HasSubstr("no NVIDIA driver on this machine; use the CPU, or install one"));
 }
 
 TEST_F(WithoutGpu, AutoReportsWhyItSelectsTheCpu) {

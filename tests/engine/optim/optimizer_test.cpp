@@ -294,7 +294,8 @@ TEST(LearningRates, EachGroupUsesItsOwn) {
     optimizer->step(Tensor::from(Values{0.125, 0.5}, {2}, Device::cpu()));
     return Values{values_of(a)[0], values_of(b)[0]};
   };
-  EXPECT_THAT(moves([](auto groups) { return testing::make_optimizer("sgd", groups); }), ElementsAre(-0.5, -0.25));
+  EXPECT_THAT(moves([](auto groups) { return testing::make_optimizer("sgd", groups); }),
+              ElementsAre(-0.5, -0.25));
   // The first step of Adam moves a parameter by the rate, up to epsilon = 1e-8.
   EXPECT_THAT(moves([](auto groups) { return testing::make_optimizer("adam", groups); }),
               ElementsAre(::testing::DoubleNear(-0.5, 1e-8), ::testing::DoubleNear(-0.25, 1e-8)));
