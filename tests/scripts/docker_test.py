@@ -77,7 +77,7 @@ class Dockerfiles(unittest.TestCase):
         elif words[0] == "cpack":
             options = dict(zip(words[1::2], words[2::2]))
             self.assertIn(options["--config"].removesuffix("/CPackConfig.cmake"), directories)
-            installed = (ROOT / "scripts" / "setup.sh").read_text().split("packages=(")[1].split("\n)")[0]
+            installed = (ROOT / "scripts" / "setup.sh").read_text().split("packages=(")[1].split("\n\n")[0]
             for package in ("dpkg-dev", "file"):  # with which cpack finds the libraries that the programs need
                 self.assertRegex(installed, rf"(?m)^[^#]*\b{package}\b")
 
