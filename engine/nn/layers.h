@@ -35,6 +35,8 @@ class Conv2d final : public Module {
   Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options);
   std::string describe() const override;
   bool fuses(const Epilogue& epilogue) const override { return epilogue.is_at_most(FusedActivation::relu); }
+  /// Returns the options of the layer.
+  const Conv2dLayerOptions& options() const { return options_; }
 
  private:
   Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) override;
