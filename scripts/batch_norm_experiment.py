@@ -101,10 +101,13 @@ def wait_for(processes, logs):
         codes = [process.poll() for process in processes]
         failed = [(rank, code) for rank, code in enumerate(codes) if code not in (None, 0)]
         if failed:
-            time.sleep(2)  # the ranks notify each other first
+            deadline = time.monotonic() + 2  # the ranks notify each other first
             for process in processes:
-                process.kill()
-                process.wait()
+                try:
+                    process.wait(max(0, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
             rank, code = failed[0]
             logs[rank].seek(0)
             return code, logs[rank].read().decode(errors="replace").strip().splitlines()[-1:]
