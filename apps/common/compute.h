@@ -8,7 +8,7 @@
 
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/precision.h"
-#include "convoy/comm/bootstrap/rank_info.h"
+#include "convoy/comm/bootstrap/host.h"
 #include "convoy/kernels/runtime/device_context.h"
 
 namespace convoy {

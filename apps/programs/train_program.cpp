@@ -22,7 +22,7 @@
 #include "convoy/apps/train/report/run_summary.h"
 #include "convoy/apps/train/report/samples.h"
 #include "convoy/apps/train/trace.h"
-#include "convoy/comm/core/corruption_error.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/printable.h"

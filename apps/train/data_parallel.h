@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "convoy/apps/train/train_context.h"
-#include "convoy/comm/parallel/communicator_group.h"
+#include "convoy/comm/parallel/broadcast.h"
 #include "convoy/comm/parallel/gradient_reducer.h"
 #include "convoy/comm/parallel/zero/sharded_optimizer.h"
 #include "convoy/comm/parallel/zero/sharded_parameters.h"

@@ -6,7 +6,6 @@
 
 #include "convoy/apps/train/train_step.h"
 #include "convoy/comm/core/communicator.h"
-#include "convoy/comm/parallel/bucket_timer.h"
 #include "convoy/comm/parallel/gradient_reducer.h"
 #include "convoy/engine/profile/profiler.h"
 

@@ -11,7 +11,7 @@
 #include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/apps/train/setup.h"
 #include "convoy/comm/nccl/nccl_communicator.h"
-#include "convoy/comm/transport/self_communicator.h"
+#include "convoy/comm/transport/cpu_communicator.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 

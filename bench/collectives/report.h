@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/collectives/measurement.h"
-#include "convoy/comm/bootstrap/rank_info.h"
+#include "convoy/comm/bootstrap/host.h"
 
 namespace convoy::bench {
 

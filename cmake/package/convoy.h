@@ -89,4 +89,4 @@ namespace convoy::kernels {}
 #include "convoy/comm/parallel/gradient_synchronizer.h"
 #include "convoy/comm/parallel/sync_batch_norm.h"
 #include "convoy/comm/parallel/zero/sharded_optimizer.h"
-#include "convoy/comm/transport/self_communicator.h"
+#include "convoy/comm/transport/cpu_communicator.h"

@@ -4,8 +4,8 @@
 #include <exception>
 #include <memory>
 
+#include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/bootstrap/rendezvous.h"
-#include "convoy/comm/bootstrap/rendezvous_plan.h"
 #include "convoy/comm/core/message_links.h"
 
 namespace convoy::dist {

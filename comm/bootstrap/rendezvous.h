@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "convoy/comm/bootstrap/rank_info.h"
+#include "convoy/comm/bootstrap/host.h"
 
 namespace convoy::dist {
 
@@ -58,5 +58,10 @@ class Rendezvous {
   /// "OMPI_COMM_WORLD_*, MPI; SLURM_* too".
   virtual std::string note() const = 0;
 };
+
+/// Throws UsageError on all ranks if two ranks of a host use the same GPU, unless `allow_shared_gpu` is true.
+/// Collective call. `gpu` identifies this rank's GPU on its host (such as a UUID or PCI address); it is empty
+/// on the CPU.
+void check_gpu_sharing(Rendezvous& rendezvous, const std::string& gpu, bool allow_shared_gpu);
 
 }  // namespace convoy::dist

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "convoy/comm/bootstrap/host.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/comm/core/deadline.h"
-#include "convoy/comm/core/rank_text.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "convoy/comm/core/collective_monitor.h"
+#include "convoy/comm/core/collective.h"
 
 namespace convoy::dist {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "convoy/comm/core/collective_monitor.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/comm/core/deadline.h"
 #include "convoy/comm/core/rank_observer.h"
 

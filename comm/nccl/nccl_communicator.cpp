@@ -12,8 +12,6 @@
 #include <utility>
 
 #include "convoy/comm/core/library_versions.h"
-#include "convoy/comm/nccl/gpu_progress.h"
-#include "convoy/comm/nccl/nccl_check.h"
 #include "convoy/comm/nccl/nccl_handle.h"
 #include "convoy/comm/nccl/nccl_watchdog.h"
 #include "convoy/kernels/base/check.h"

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <utility>
 
-#include "convoy/comm/nccl/nccl_check.h"
 #include "convoy/kernels/runtime/cuda/check.h"
 
 namespace convoy::dist {

@@ -1,4 +1,4 @@
-// An owner of an ncclComm_t that one thread uses and another thread may abort.
+// An owner of an ncclComm_t that one thread uses and another thread may abort, and the NCCL_CHECK macro.
 #pragma once
 
 #include <nccl.h>
@@ -6,11 +6,34 @@
 #include <functional>
 #include <future>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <thread>
 
 #include "convoy/comm/core/deadline.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
+
+/// Returns a description of `status`, for example "unhandled system error (2): Call to connect returned
+/// Connection refused". The text after the colon is NCCL's last error, which may come from another thread.
+/// `comm` may be null.
+inline std::string nccl_failure(ncclResult_t status, ncclComm_t comm) {
+  std::string text = fmt::format("{} ({})", ncclGetErrorString(status), static_cast<int>(status));
+  const char* const last_error = ncclGetLastError(comm);
+  if (last_error != nullptr && *last_error != '\0') text += fmt::format(": {}", last_error);
+  return text;
+}
+
+/// Throws PeerError with the text, the file and the line of `call` if `status` is an error. Used by
+/// NCCL_CHECK.
+inline void nccl_check(ncclResult_t status, const char* call, const char* file, int line) {
+  // A non-blocking communicator returns ncclInProgress for a call that has started.
+  if (status == ncclSuccess || status == ncclInProgress) return;
+  std::string_view name = file;  // CMake passes absolute paths
+  name.remove_prefix(name.rfind('/') + 1);
+  fail<PeerError>("{} failed: {}, {}:{}", call, nccl_failure(status, nullptr), name, line);
+}
 
 /// A non-blocking ncclComm_t. NCCL's calls return before they are complete; the methods here poll until they
 /// are. So an event recorded after a call follows the call's work, and a CUDA graph capture contains it.
@@ -63,3 +86,7 @@ class NcclHandle {
 };
 
 }  // namespace convoy::dist
+
+/// Evaluates an NCCL call, as in NCCL_CHECK(ncclGetUniqueId(&id)), and throws PeerError if it fails. A macro,
+/// because the message contains the text of the call.
+#define NCCL_CHECK(call) ::convoy::dist::nccl_check((call), #call, __FILE__, __LINE__)

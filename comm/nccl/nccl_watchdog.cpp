@@ -1,14 +1,28 @@
-// NcclWatchdog: compares this rank's GPU progress with its deadline, and polls the other ranks.
+// GpuProgress: the host side of the counting kernels. NcclWatchdog: compares the progress with its deadline, and
+// polls the other ranks.
 #include "convoy/comm/nccl/nccl_watchdog.h"
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
+#include <new>
 #include <vector>
 
-#include "convoy/comm/core/rank_text.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
 namespace {
+
+constexpr std::size_t kBytes = 2 * sizeof(kernels::ProgressNote);
+
+void note(CudaStream& stream, kernels::ProgressNote* to, const CollectiveSignature& collective) {
+  kernels::note_progress(stream, to, std::bit_cast<kernels::ProgressNote::Content>(collective));
+}
+
+std::uint64_t count_of(kernels::ProgressNote& note) {
+  return std::atomic_ref(note.count).load(std::memory_order_relaxed);
+}
 
 constexpr std::chrono::milliseconds kPeriod{10};
 constexpr double kPeersPeriod = 0.05;  // seconds between polls of the other ranks
@@ -17,6 +31,26 @@ constexpr double kAnswerSeconds = 5;   // for the other ranks to tell their prog
 std::string format_name(int rank, int ranks) { return fmt::format("rank {} of {} (nccl)", rank, ranks); }
 
 }  // namespace
+
+GpuProgress::GpuProgress(const DeviceContext& device)
+    : device_(device), notes_(new (device_.staging().allocate(kBytes)) kernels::ProgressNote[2]{}) {}
+
+GpuProgress::~GpuProgress() { device_.staging().release(notes_, kBytes); }
+
+void GpuProgress::note_start(CudaStream& stream, const CollectiveSignature& collective) {
+  note(stream, &notes_[0], collective);
+}
+
+void GpuProgress::note_completion(CudaStream& stream, const CollectiveSignature& collective) {
+  note(stream, &notes_[1], collective);
+}
+
+std::uint64_t GpuProgress::started() const { return count_of(notes_[0]); }
+std::uint64_t GpuProgress::completed() const { return count_of(notes_[1]); }
+
+CollectiveSignature GpuProgress::current() const {
+  return std::bit_cast<CollectiveSignature>(notes_[0].content);
+}
 
 NcclWatchdog::NcclWatchdog(std::unique_ptr<Communicator> peers, Watched watched,
                            std::function<void(std::exception_ptr)> on_failure)

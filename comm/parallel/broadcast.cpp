@@ -6,19 +6,23 @@
 #include "convoy/kernels/runtime/event.h"
 
 namespace convoy::dist {
-
 namespace {
 
 /// Calls `collectives` such that what it launches runs after all work enqueued on `compute` so far and before
-/// all later work.
+/// all later work. `ready` and `done` are events of the device.
 template <class F>
-void in_order(Communicator& comm, const Stream& compute, const F& collectives) {
-  Event ready(compute), done(compute);
+void in_order(Communicator& comm, const Stream& compute, Event& ready, Event& done, const F& collectives) {
   ready.record(compute);
   ready.wait(comm.stream());
   collectives();
   done.record(comm.stream());
   done.wait(compute);
+}
+
+template <class F>
+void in_order(Communicator& comm, const Stream& compute, const F& collectives) {
+  Event ready(compute), done(compute);
+  in_order(comm, compute, ready, done, collectives);
 }
 
 }  // namespace
@@ -96,6 +100,20 @@ void broadcast_buffers(Communicator& comm, const nn::Module& model) {
   std::vector<Tensor> buffers;
   for (const nn::NamedBuffer& buffer : model.buffers()) buffers.push_back(buffer.tensor);
   broadcast_tensors(comm, buffers);
+}
+
+CommunicatorGroup::CommunicatorGroup(Communicator& comm)
+    : comm_(comm), ready_(comm.context().stream()), done_(comm.context().stream()) {}
+
+void CommunicatorGroup::all_gather(const Tensor& local, const Tensor& gathered) {
+  in_order(comm_, local.stream(), ready_, done_,
+           [&] { comm_.all_gather(local.view(), gathered.reshape({gathered.numel()}).view()); });
+  comm_.check_errors();
+}
+
+void CommunicatorGroup::all_reduce(const Tensor& values) {
+  in_order(comm_, values.stream(), ready_, done_, [&] { comm_.all_reduce(values.view()); });
+  comm_.check_errors();
 }
 
 }  // namespace convoy::dist

@@ -8,6 +8,8 @@
 
 #include "convoy/comm/core/communicator.h"
 #include "convoy/engine/nn/module.h"
+#include "convoy/engine/tensor/process_group.h"
+#include "convoy/kernels/runtime/event.h"
 
 namespace convoy::dist {
 
@@ -41,5 +43,22 @@ void broadcast_model(Communicator& comm, nn::Module& model);
 /// Copies only the buffers. The running statistics of each rank come from its own samples and differ.
 /// Collective.
 void broadcast_buffers(Communicator& comm, const nn::Module& model);
+
+/// A process group over the ranks of a communicator on the tensors' device. Each collective runs after all
+/// work that is enqueued on the compute stream and before all later work. Its functions throw errors of the
+/// communicator: on the CPU, which waits, those of this collective; on a GPU, those known so far.
+class CommunicatorGroup final : public ProcessGroup {
+ public:
+  /// `comm` must outlive the group.
+  explicit CommunicatorGroup(Communicator& comm);
+
+  int size() const override { return comm_.size(); }
+  void all_gather(const Tensor& local, const Tensor& gathered) override;
+  void all_reduce(const Tensor& values) override;
+
+ private:
+  Communicator& comm_;
+  Event ready_, done_;
+};
 
 }  // namespace convoy::dist

@@ -6,8 +6,7 @@
 #include <map>
 #include <sstream>
 
-#include "convoy/comm/core/corruption_error.h"
-#include "convoy/comm/core/rank_text.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/reduce.h"

@@ -23,7 +23,6 @@
 
 #include "convoy/comm/core/communicator.h"
 #include "convoy/comm/parallel/bucket_plan.h"
-#include "convoy/comm/parallel/bucket_timer.h"
 #include "convoy/comm/parallel/gradient_reducer.h"
 #include "convoy/engine/nn/module.h"
 #include "convoy/kernels/runtime/event.h"

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "convoy/comm/parallel/broadcast.h"
-#include "convoy/comm/parallel/communicator_group.h"
 #include "convoy/engine/nn/layers.h"
 #include "convoy/kernels/base/check.h"
 

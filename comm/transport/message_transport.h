@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "convoy/comm/transport/checked_links.h"
 #include "convoy/comm/transport/cpu_sum.h"
+#include "convoy/comm/transport/transfer.h"
 #include "convoy/comm/transport/transport.h"
 
 namespace convoy::dist {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "convoy/comm/core/corruption_error.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/comm/transport/cpu_sum.h"
 #include "convoy/kernels/base/check.h"
 
@@ -26,6 +26,30 @@ void sum_verified(std::span<const SentPart> parts, int to, const View& sum, Chec
   for (std::size_t i = 0; i < parts.size(); ++i)
     if (parts[i].sent)
       verify_transfer(kContribution, parts[i].from, to, *parts[i].sent, checksums[i].value());
+}
+
+void CheckedLinks::send(int to, const ConstView& view) { send(to, view, checksum_of(view)); }
+
+void CheckedLinks::send(int to, const ConstView& view, std::uint64_t checksum) {
+  if (view.bytes() == 0) return;
+  links_->send(to, {view.as<std::byte>(), view.bytes()});
+  links_->send(to, std::as_bytes(std::span(&outgoing_.emplace_back(checksum), 1)));
+}
+
+void CheckedLinks::receive(int from, const View& view, const char* what) {
+  if (view.bytes() == 0) return;
+  Incoming& incoming = incoming_.emplace_back(Incoming{.from = from, .view = view, .what = what});
+  links_->receive(from, {view.as<std::byte>(), view.bytes()});
+  links_->receive(from, std::as_writable_bytes(std::span(&incoming.checksum, 1)));
+}
+
+void CheckedLinks::wait(const Deadline& deadline) {
+  links_->wait(deadline);
+  outgoing_.clear();
+  for (const Incoming& incoming : incoming_)
+    verify_transfer(incoming.what, incoming.from, links_->rank(), incoming.checksum,
+                    checksum_of(incoming.view));
+  incoming_.clear();
 }
 
 }  // namespace convoy::dist

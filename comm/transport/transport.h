@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "convoy/comm/core/collective_signature.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/comm/core/deadline.h"
 #include "convoy/kernels/base/view.h"
 

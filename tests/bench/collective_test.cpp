@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "bench/collectives/report.h"
-#include "convoy/comm/transport/self_communicator.h"
+#include "convoy/comm/transport/cpu_communicator.h"
 #include "convoy/comm/transport/thread/thread_communicator.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/fake_communicator.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "convoy/apps/cluster/doctor/doctor.h"
-#include "convoy/comm/core/rank_text.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/engine/tensor/tensor.h"
 #include "convoy/kernels/base/check.h"
 

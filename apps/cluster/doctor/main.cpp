@@ -13,7 +13,7 @@
 #include "convoy/apps/ranks/job.h"
 #include "convoy/comm/cluster/store/store_rendezvous.h"
 #include "convoy/comm/nccl/nccl_communicator.h"
-#include "convoy/comm/transport/self_communicator.h"
+#include "convoy/comm/transport/cpu_communicator.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/printable.h"

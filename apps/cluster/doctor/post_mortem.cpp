@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "convoy/comm/core/rank_text.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "convoy/apps/cluster/doctor/doctor.h"
-#include "convoy/comm/core/rank_text.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/memory/memory.h"
 #include "convoy/version.h"

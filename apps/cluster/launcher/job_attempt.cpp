@@ -10,7 +10,7 @@
 #include "convoy/apps/common/signals.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/cluster/net/secret.h"
-#include "convoy/comm/core/rank_text.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::launcher {

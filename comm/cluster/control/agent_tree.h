@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "convoy/comm/bootstrap/rank_info.h"
+#include "convoy/comm/bootstrap/host.h"
 #include "convoy/comm/cluster/control/host_memory.h"
 #include "convoy/comm/cluster/net/socket.h"
 #include "convoy/comm/core/deadline.h"

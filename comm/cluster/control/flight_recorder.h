@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "convoy/comm/cluster/control/phase.h"
-#include "convoy/comm/core/collective_signature.h"
+#include "convoy/comm/core/collective.h"
 
 namespace convoy::dist {
 

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "convoy/comm/core/rank_text.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_integer.h"
 

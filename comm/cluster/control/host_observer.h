@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "convoy/comm/bootstrap/rank_info.h"
+#include "convoy/comm/bootstrap/host.h"
 #include "convoy/comm/cluster/control/host_memory.h"
 #include "convoy/comm/cluster/control/rank_status.h"
 

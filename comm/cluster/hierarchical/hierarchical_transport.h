@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "convoy/comm/cluster/hierarchical/hierarchical_layout.h"
-#include "convoy/comm/transport/checked_links.h"
 #include "convoy/comm/transport/cpu_sum.h"
 #include "convoy/comm/transport/shm/shared_segment.h"
 #include "convoy/comm/transport/shm/shm_communicator.h"
+#include "convoy/comm/transport/transfer.h"
 #include "convoy/comm/transport/transport.h"
 
 namespace convoy::dist {

@@ -13,7 +13,7 @@
 
 #include "convoy/comm/cluster/net/network_interfaces.h"
 #include "convoy/comm/cluster/net/secret.h"
-#include "convoy/comm/core/rank_text.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {

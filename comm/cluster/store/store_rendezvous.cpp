@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <exception>
 
+#include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/bootstrap/host.h"
-#include "convoy/comm/bootstrap/rendezvous_plan.h"
 #include "convoy/comm/cluster/store/file_store.h"
 #include "convoy/comm/cluster/store/tcp_store.h"
-#include "convoy/comm/core/rank_text.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {

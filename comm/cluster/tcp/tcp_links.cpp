@@ -12,7 +12,7 @@
 #include <cstring>
 #include <utility>
 
-#include "convoy/comm/core/rank_text.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {

@@ -2,8 +2,8 @@
 
 #include <limits>
 
+#include "convoy/comm/bootstrap/mpi_links.h"
 #include "convoy/comm/bootstrap/mpi_rendezvous.h"
-#include "convoy/comm/bootstrap/mpi_session.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {

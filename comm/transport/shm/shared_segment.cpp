@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "convoy/comm/core/rank_text.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/cpu_pause.h"
 #include "convoy/kernels/base/round_up.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "convoy/comm/core/collective_signature.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/comm/core/deadline.h"
 #include "convoy/comm/transport/shm/futex.h"
 #include "convoy/comm/transport/shm/shared_memory.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "convoy/comm/bootstrap/thread_rendezvous.h"
-#include "convoy/comm/core/rank_text.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/comm/transport/cpu_communicator.h"
 #include "convoy/comm/transport/transfer.h"
 #include "convoy/kernels/base/check.h"

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "convoy/comm/bootstrap/rendezvous_plan.h"
 #include "convoy/kernels/base/error.h"
 #include "tests/testing/support/errors.h"
 

@@ -18,7 +18,6 @@
 #include <fstream>
 #include <thread>
 
-#include "convoy/comm/bootstrap/gpu_sharing.h"
 #include "convoy/comm/bootstrap/host.h"
 #include "convoy/comm/cluster/net/socket.h"
 #include "convoy/comm/transport/mpi/mpi_communicator.h"

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <thread>
 
-#include "convoy/comm/core/corruption_error.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/comm/parallel/gradient_synchronizer.h"
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/ops/ops.h"

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "convoy/comm/core/corruption_error.h"
+#include "convoy/comm/core/collective.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "tests/comm/rank_threads.h"
 #include "tests/testing/support/errors.h"

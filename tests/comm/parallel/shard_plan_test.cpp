@@ -1,4 +1,4 @@
-#include "convoy/comm/parallel/zero/shard_plan.h"
+#include "convoy/comm/parallel/zero/sharded_parameters.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "convoy/comm/parallel/broadcast.h"
-#include "convoy/comm/parallel/communicator_group.h"
 #include "convoy/comm/parallel/gradient_synchronizer.h"
 #include "convoy/comm/parallel/zero/sharded_gradients.h"
 #include "convoy/comm/parallel/zero/sharded_optimizer.h"

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "convoy/comm/bootstrap/thread_rendezvous.h"
-#include "convoy/comm/transport/self_communicator.h"
+#include "convoy/comm/transport/cpu_communicator.h"
 #include "convoy/comm/transport/thread/thread_communicator.h"
 #include "tests/comm/rank_threads.h"
 #include "tests/comm/transport/conformance.h"

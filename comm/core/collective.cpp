@@ -1,8 +1,8 @@
-#include "convoy/comm/core/collective_signature.h"
+#include "convoy/comm/core/collective.h"
 
+#include <fmt/ranges.h>
 #include <vector>
 
-#include "convoy/comm/core/rank_text.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
@@ -55,6 +55,10 @@ void verify_consistency(std::span<const CollectiveSignature> by_rank) {
                            to_string(by_rank[first]));
   }
   if (!message.empty()) fail<PeerError>("the ranks launched different collectives: {}", message);
+}
+
+std::string format_ranks(std::span<const int> ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
 }  // namespace convoy::dist

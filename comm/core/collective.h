@@ -1,5 +1,5 @@
-// The signature of a collective, which ranks compare before they exchange data. All functions are
-// thread-safe.
+// A collective: its signature, which ranks compare before they exchange data, its observer and its errors. All
+// functions are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "convoy/kernels/base/dtype.h"
+#include "convoy/kernels/base/error.h"
 
 namespace convoy::dist {
 
@@ -44,5 +45,33 @@ std::string to_string(const CollectiveSignature& collective);
 /// Throws PeerError if the signatures, indexed by rank, are not all equal. The message lists each distinct
 /// signature with its ranks.
 void verify_consistency(std::span<const CollectiveSignature> by_rank);
+
+/// Observes the collectives of one communicator on one rank. Several threads may call it at the same time.
+/// The functions take well under a microsecond and do not throw: they are part of every collective.
+class CollectiveMonitor {
+ public:
+  virtual ~CollectiveMonitor() = default;
+  CollectiveMonitor() = default;
+  CollectiveMonitor(const CollectiveMonitor&) = delete;
+  CollectiveMonitor& operator=(const CollectiveMonitor&) = delete;
+
+  /// The rank has launched the collective: it is enqueued on the communication stream.
+  virtual void launched(const CollectiveSignature& collective) noexcept = 0;
+  /// The communication stream has reached the collective: the rank waits for the other ranks.
+  virtual void started(const CollectiveSignature& collective) noexcept = 0;
+  /// The collective that this rank is in makes progress: messages have arrived, or were sent.
+  virtual void progressed() noexcept = 0;
+  /// The collective has completed on this rank.
+  virtual void completed(const CollectiveSignature& collective) noexcept = 0;
+};
+
+/// Returns "rank 2" or "ranks 0, 2, 3".
+std::string format_ranks(std::span<const int> ranks);
+
+/// Bytes that have changed on their way from one rank to another one, or sums that are not equal on all
+/// ranks. Unlike other peer errors it is a cause: it follows from no failure of another rank.
+struct CorruptionError : PeerError {
+  using PeerError::PeerError;
+};
 
 }  // namespace convoy::dist

@@ -1,4 +1,4 @@
-#include "convoy/comm/parallel/bucket_timer.h"
+#include "convoy/comm/parallel/gradient_reducer.h"
 
 namespace convoy::dist {
 
