@@ -31,7 +31,6 @@ double CountedLaunch::active_lanes() const {
 
 CountedLaunch& CountedLaunch::operator+=(const CountedLaunch& other) {
   flops += other.flops;
-  warpgroup_flops += other.warpgroup_flops;
   bytes_read += other.bytes_read;
   bytes_written += other.bytes_written;
   loads += other.loads;

@@ -21,13 +21,12 @@ struct GlobalTraffic {
 /// One launch of a kernel, a copy, a fill or a call of a library; or the sum of several ones. The counts
 /// below the bytes are those of kernels.
 struct CountedLaunch {
-  std::string name;                  // "batch_norm_moments_kernel", "conv2d forward", "copy to the GPU"
-  bool is_kernel = true;             // of this project
-  std::int64_t blocks = 0;           // in the grid of a kernel; 0 if it is none
-  int block_threads = 0;             // of a kernel; 0 if it is none
-  std::int64_t flops = 0;            // of a library, or of a kernel's tensor-core instructions
-  std::int64_t warpgroup_flops = 0;  // those by wgmma
-  int element_bytes = 0;             // of a library's operands
+  std::string name;         // "batch_norm_moments_kernel", "conv2d forward", "copy to the GPU"
+  bool is_kernel = true;    // of this project
+  std::int64_t blocks = 0;  // in the grid of a kernel; 0 if it is none
+  int block_threads = 0;    // of a kernel; 0 if it is none
+  std::int64_t flops = 0;   // of a library, or of a kernel's tensor-core instructions
+  int element_bytes = 0;    // of a library's operands
   std::int64_t bytes_read = 0, bytes_written = 0;  // distinct bytes: what a perfect cache leaves
   GlobalTraffic loads, stores;
   std::int64_t shared_requests = 0;

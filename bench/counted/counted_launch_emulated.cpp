@@ -30,7 +30,6 @@ CountedLaunch converted(const emulator::LaunchCounts& counts, std::string kernel
           .blocks = is_kernel ? std::int64_t{counts.grid.x} * counts.grid.y * counts.grid.z : 0,
           .block_threads = is_kernel ? static_cast<int>(counts.block.x * counts.block.y * counts.block.z) : 0,
           .flops = number(counts.flops),
-          .warpgroup_flops = number(counts.warpgroup_flops),
           .element_bytes = static_cast<int>(counts.element_bytes),
           .bytes_read = number(counts.bytes_read),
           .bytes_written = number(counts.bytes_written),

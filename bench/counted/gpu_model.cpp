@@ -16,7 +16,6 @@ GpuModel h100_model() {
           .half_flops_per_second = 0.45 * 989e12,
           .float_flops_per_second = 0.8 * 67e12,
           .double_flops_per_second = 0.8 * 67e12,
-          .mma_flops_per_second = 0.62 * 989e12,
           .wgmma_flops_per_second = 0.75 * 989e12,
           .wavefronts_per_second = 132 * 1.83e9};
 }
@@ -46,9 +45,7 @@ double predicted_seconds(const GpuModel& gpu, const CountedLaunch& launch) {
   const double memory = static_cast<double>(launch.bytes()) / gpu.memory_bytes_per_second;
   const double cache = kSectorBytes * static_cast<double>(launch.loads.sectors + launch.stores.sectors) /
                        gpu.cache_bytes_per_second;
-  const double tensor_cores =
-      static_cast<double>(launch.flops - launch.warpgroup_flops) / gpu.mma_flops_per_second +
-      static_cast<double>(launch.warpgroup_flops) / gpu.wgmma_flops_per_second;
+  const double tensor_cores = static_cast<double>(launch.flops) / gpu.wgmma_flops_per_second;
   const double shared = static_cast<double>(launch.shared_wavefronts) / gpu.wavefronts_per_second;
   return gpu.launch_seconds + std::max({memory, cache, tensor_cores, shared}) / busy;
 }

@@ -18,17 +18,14 @@ struct GpuModel {
   double host_bytes_per_second;    // between the memory of the host and that of the GPU
   // Of convolutions and GEMMs, with operands of 2, 4 and 8 bytes:
   double half_flops_per_second, float_flops_per_second, double_flops_per_second;
-  double mma_flops_per_second;    // of this project's kernels, by mma.sync with operands of 2 bytes
-  double wgmma_flops_per_second;  // the same by wgmma
+  double wgmma_flops_per_second;  // of this project's kernels, by wgmma with operands of 2 bytes
   double wavefronts_per_second;   // of shared memory: one per cycle and multiprocessor
 };
 
 /// An H100 SXM: 132 multiprocessors, 3.35 TB/s and 989 (f16, bf16), 67 (f32) and 67 (f64) TFLOP/s at the
 /// peak. A copy is taken to reach 90 % of the bandwidth, and libraries 45 % of the FLOP/s in half and 80 % in
 /// other precisions. These shares, the bandwidth of the cache and the time of a launch are estimates. tf32 is
-/// not told from f32. mma.sync is taken to reach 62 % of the peak, for which Hopper needs wgmma: an estimate
-/// after Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture" (arXiv 2402.13499).
-/// wgmma is taken to reach 75 %, the rate of FlashAttention-3 (README.md).
+/// not told from f32. wgmma is taken to reach 75 %, the rate of FlashAttention-3 (README.md).
 GpuModel h100_model();
 
 /// Returns the predicted seconds of a launch: the maximum of its bytes at the bandwidth of the memory, its

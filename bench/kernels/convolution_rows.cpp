@@ -8,12 +8,9 @@
 #include "convoy/engine/tensor/tensor.h"
 #include "convoy/kernels/conv2d.h"
 #include "convoy/kernels/cuda/implicit_gemm/conv2d_3x3.h"
-#include "convoy/kernels/cuda/implicit_gemm/conv2d_3x3_filter.h"
 
 namespace convoy::bench {
 namespace {
-
-namespace implicit_gemm = kernels::implicit_gemm;
 
 constexpr Conv2dOptions kOptions{.stride = 1, .padding = 1};
 
@@ -48,12 +45,6 @@ KernelRow pixel_row(std::string name, const Shape& shape, Kernel kernel) {
   return row_of(std::move(name), shape, filter_shape(shape), shape, kernel);
 }
 
-/// A row for backward_filter: dy and input. The partial results of its ranges are not among the bytes.
-template <class Kernel>
-KernelRow filter_row(std::string name, const Shape& shape, Kernel kernel) {
-  return row_of(std::move(name), shape, shape, filter_shape(shape), kernel);
-}
-
 }  // namespace
 
 std::vector<KernelRow> convolution_rows(std::int64_t batch, bool has_wgmma) {
@@ -68,19 +59,14 @@ std::vector<KernelRow> convolution_rows(std::int64_t batch, bool has_wgmma) {
         pixel_row(name + "backward_data/conv2d", shape, [](auto& s, auto dy, auto filter, View dx) {
           kernels::conv2d_backward_data(s, dy, filter, GradView(dx), kOptions);
         }));
-    rows.push_back(
-        filter_row(name + "backward_filter/conv2d", shape, [](auto& s, auto dy, auto x, View dfilter) {
-          kernels::conv2d_backward_filter(s, dy, x, GradView(dfilter), kOptions);
-        }));
+    rows.push_back(row_of(name + "backward_filter/conv2d", shape, shape, filter_shape(shape),
+                          [](auto& s, auto dy, auto x, View dfilter) {
+                            kernels::conv2d_backward_filter(s, dy, x, GradView(dfilter), kOptions);
+                          }));
     if (has_wgmma)
-      rows.push_back(
-          pixel_row(name + "forward/implicit_gemm", shape,
-                    [](auto& s, auto x, auto filter, View y) { implicit_gemm::forward(s, x, filter, y); }));
-    const kernels::ConvSizes sizes(shape, filter_shape(shape), shape, kOptions);
-    rows.push_back(filter_row(
-        name + "backward_filter/implicit_gemm", shape, [=](auto& s, auto dy, auto x, View dfilter) {
-          implicit_gemm::backward_filter(s, dy, x, GradView(dfilter), implicit_gemm::filter_ranges(sizes));
-        }));
+      rows.push_back(pixel_row(
+          name + "forward/implicit_gemm", shape,
+          [](auto& s, auto x, auto filter, View y) { kernels::implicit_gemm::forward(s, x, filter, y); }));
   }
   return rows;
 }

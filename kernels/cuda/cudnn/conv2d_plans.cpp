@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "convoy/kernels/base/check.h"
-#include "convoy/kernels/cuda/cudnn/implicit_gemm_choice.h"
 #include "convoy/kernels/cuda/implicit_gemm/channel_padding.h"
 #include "convoy/kernels/cuda/implicit_gemm/conv2d_3x3.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
@@ -57,6 +56,21 @@ std::optional<Conv2dProblem> padded_problem(const Conv2dProblem& problem) {
   return padded;
 }
 
+/// Returns whether the kernel of kernels/cuda/implicit_gemm computes the problem on the GPU of the stream: never
+/// a gradient, a bias or a ReLU, or arrays that are not aligned to kCudnnAlignment.
+bool has_own_kernel(const CudaStream& stream, const Conv2dProblem& problem) {
+  return problem.direction == Conv2dDirection::forward && !problem.has_epilogue() &&
+         problem.alignment >= kCudnnAlignment &&
+         implicit_gemm::supports_forward(problem.dtype, problem.sizes) && implicit_gemm::has_wgmma(stream);
+}
+
+void enqueue_own_kernel(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays) {
+  const ConvSizes& s = problem.sizes;
+  implicit_gemm::forward(stream, View{arrays.x, {s.n, s.h, s.w, s.i}, problem.dtype},
+                         View{arrays.filter, {s.o, s.kh, s.kw, s.i}, problem.dtype},
+                         View{arrays.y, {s.n, s.oh, s.ow, s.o}, problem.dtype});
+}
+
 }  // namespace
 
 bool Conv2dPlans::run(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays) {
@@ -82,7 +96,7 @@ Conv2dPlans::Outcome Conv2dPlans::enqueue(CudaStream& stream, const Conv2dProble
                                           const Conv2dArrays& arrays, const Entry& entry) {
   switch (entry.method) {
     case Method::plan: return try_enqueue(stream, problem, arrays, entry.plan);
-    case Method::implicit_gemm: implicit_gemm::enqueue(stream, problem, arrays); return Outcome::enqueued;
+    case Method::implicit_gemm: enqueue_own_kernel(stream, problem, arrays); return Outcome::enqueued;
     case Method::separate:
       return run_separately(stream, problem, arrays) ? Outcome::enqueued : Outcome::failed;
     case Method::padded: return run_padded(stream, problem, arrays) ? Outcome::enqueued : Outcome::failed;
@@ -129,7 +143,7 @@ std::vector<Conv2dPlans::Entry> Conv2dPlans::alternatives(const CudaStream& stre
                                                           const Conv2dProblem& problem) {
   std::vector<Entry> all;
   if (problem.has_epilogue()) all.push_back({.method = Method::separate, .is_final = true});
-  if (stream.cuda_options().convolutions != Convolutions::cudnn && implicit_gemm::supports(stream, problem))
+  if (stream.cuda_options().convolutions != Convolutions::cudnn && has_own_kernel(stream, problem))
     all.push_back({.method = Method::implicit_gemm, .is_final = true});
   if (padded_problem(problem)) all.push_back({.method = Method::padded, .is_final = true});
   return all;
@@ -137,11 +151,9 @@ std::vector<Conv2dPlans::Entry> Conv2dPlans::alternatives(const CudaStream& stre
 
 std::optional<Conv2dPlans::Entry> Conv2dPlans::own_kernel(const CudaStream& stream,
                                                           const Conv2dProblem& problem) {
-  if (implicit_gemm::supports(stream, problem))
-    return Entry{.method = Method::implicit_gemm, .is_final = true};
+  if (has_own_kernel(stream, problem)) return Entry{.method = Method::implicit_gemm, .is_final = true};
   const auto padded = padded_problem(problem);
-  if (padded && implicit_gemm::supports(stream, *padded))
-    return Entry{.method = Method::padded, .is_final = true};
+  if (padded && has_own_kernel(stream, *padded)) return Entry{.method = Method::padded, .is_final = true};
   return std::nullopt;
 }
 

@@ -43,10 +43,6 @@ class AccessCounter {
   void fence();
   void barrier();
   void multiply(std::uint64_t flops) { counts_.flops += flops; }
-  void multiply_by_warpgroup(std::uint64_t flops) {
-    multiply(flops);
-    counts_.warpgroup_flops += flops;
-  }
   /// Counts the requests of a block, after its last thread.
   void end_block();
   /// Returns the result, after the last block.

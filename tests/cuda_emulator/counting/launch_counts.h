@@ -69,7 +69,6 @@ struct LaunchCounts {
   std::uint64_t bytes_read = 0;  // distinct bytes over the launch: what remains with a perfect cache
   std::uint64_t bytes_written = 0;
   std::uint64_t flops = 0;            // of a library or of tensor cores; a multiply-add counts 2
-  std::uint64_t warpgroup_flops = 0;  // those of wgmma
   std::size_t element_bytes = 0;      // of a library's operands
   /// The address in the code of a load that reads what another block has stored, although nothing orders the
   /// two (block_order.h); null if there is none.

@@ -2,7 +2,6 @@
 // kernels/cuda/primitives call them. All lanes of a warp execute those of matrices together.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <source_location>
 
@@ -17,15 +16,8 @@ void copy_async(void* shared, const void* global, bool is_inside, Where where = 
 void commit_copies();
 void wait_for_copies(unsigned pending);
 
-/// ldmatrix.sync.aligned.m8n8.x4.shared.b16, or with .trans.
-void load_matrices(const void* row, bool transpose, std::uint32_t (&to)[4], Where where = Where::current());
-
-/// The four registers of a lane's fragment of a, and the two of b.
-using Factors = std::array<std::uint32_t, 6>;
-/// mma.sync.aligned.m16n8k16.row.col.f32.*.*.f32 with c = d. `widen` converts an element. Adds the products
-/// in the order of k; PTX leaves the order open.
-void multiply_add(float (&d)[4], const Factors& factors, float (*widen)(std::uint16_t),
-                  Where where = Where::current());
+/// ldmatrix.sync.aligned.m8n8.x4.shared.b16.
+void load_matrices(const void* row, std::uint32_t (&to)[4], Where where = Where::current());
 
 /// The operands of wgmma.mma_async with d += a b: a [64, 16] in registers, b [16, columns] by its descriptor.
 struct WarpgroupProduct {

@@ -38,7 +38,7 @@ struct Settings {
   std::optional<double> launch_ms = {};
 };
 
-/// Lets tensor cores compute, which is the default, or not. If not, ldmatrix, mma.sync and wgmma give zeros
+/// Lets tensor cores compute, which is the default, or not. If not, ldmatrix and wgmma give zeros
 /// and are counted all the same, but threads do not wait for each other in them, and misuse of wgmma is not
 /// found. Counting a large convolution then takes seconds instead of minutes.
 void set_tensor_cores_compute(bool computes);

@@ -58,7 +58,7 @@ void wait_for_copies(unsigned pending) {
     }
 }
 
-void load_matrices(const void* row, bool transpose, std::uint32_t (&to)[4], Where where) {
+void load_matrices(const void* row, std::uint32_t (&to)[4], Where where) {
   check_aligned(row, "the address of a matrix's row", where);
   count(row, /*is_store=*/false, __builtin_return_address(0));
   if (!tensor_cores_compute()) {
@@ -71,29 +71,10 @@ void load_matrices(const void* row, bool transpose, std::uint32_t (&to)[4], Wher
   const std::array<Row, 32> rows = BlockRunner::current().of_all_lanes(own, where);
   const unsigned g = BlockRunner::current().lane() / 4, t = BlockRunner::current().lane() % 4;
   for (unsigned m = 0; m < 4; ++m) {
-    const auto element = [&](unsigned r, unsigned column) {
-      return std::uint32_t{transpose ? rows[8 * m + column][r] : rows[8 * m + r][column]};
-    };
-    to[m] = element(g, 2 * t) | element(g, 2 * t + 1) << 16;
+    const Row& elements = rows[8 * m + g];
+    to[m] = std::uint32_t{elements[2 * t]} | std::uint32_t{elements[2 * t + 1]} << 16;
   }
   BlockRunner::current().warpgroups().loaded(to, where);
-}
-
-void multiply_add(float (&d)[4], const Factors& factors, float (*widen)(std::uint16_t), Where where) {
-  const unsigned lane = BlockRunner::current().lane(), g = lane / 4, t = lane % 4;
-  if (AccessCounter* const counter = AccessCounter::current(); counter != nullptr && lane == 0)
-    counter->multiply(2 * 16 * 8 * 16);
-  if (!tensor_cores_compute()) return;
-  const std::array<Factors, 32> all = BlockRunner::current().of_all_lanes(factors, where);
-  // Element k of a row or column is in lane 4g + k / 2 % 4, in one of two registers, in one of two halves.
-  const auto element = [&](unsigned line, unsigned k, unsigned first, unsigned stride) {
-    const std::uint32_t pair = all[4 * line + k / 2 % 4][first + k / 8 * stride];
-    return widen(static_cast<std::uint16_t>(pair >> (k % 2 * 16)));
-  };
-  for (unsigned k = 0; k < 16; ++k)
-    for (unsigned row = 0; row < 2; ++row)
-      for (unsigned column = 0; column < 2; ++column)
-        d[2 * row + column] += element(g, k, row, 2) * element(2 * t + column, k, 4, 1);
 }
 
 }  // namespace convoy::emulator

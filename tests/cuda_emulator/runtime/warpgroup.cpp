@@ -199,7 +199,7 @@ void Warpgroups::check_bounds(const WarpgroupProduct& product, Where where) cons
 
 void Warpgroups::multiply_add(const WarpgroupProduct& product, const void* site, Where where) {
   if (AccessCounter* const counter = AccessCounter::current()) {
-    if (running_thread() % 32 == 0) counter->multiply_by_warpgroup(2ull * 16 * product.columns * kDepth);
+    if (running_thread() % 32 == 0) counter->multiply(2ull * 16 * product.columns * kDepth);
     // The warpgroup reads b once, a core matrix at a time.
     for (unsigned chunk = running_thread() % kThreads; chunk < 2 * product.columns; chunk += kThreads)
       counter->access(host_address(chunk_address(MatrixDescriptor(product.b), product.is_transposed, chunk)),

@@ -13,7 +13,6 @@ namespace {
 using kernels::cuda::commit_copies;
 using kernels::cuda::copy_async;
 using kernels::cuda::load_matrices;
-using kernels::cuda::multiply_add;
 using kernels::cuda::shared_memory;
 using kernels::cuda::wait_for_copies;
 using ::testing::Each;
@@ -100,30 +99,27 @@ struct alignas(16) Rows {
 };
 
 /// Loads four matrices whose elements are 8 row + column, of 32 rows, and stores each lane's pairs.
-template <bool kTranspose>
 __global__ void load_numbered(std::uint32_t* y) {
   auto& shared = shared_memory<Rows>();
   for (unsigned column = 0; column < 8; ++column)
     shared.values[threadIdx.x][column] = static_cast<std::uint16_t>(8 * threadIdx.x + column);
   __syncwarp();
   std::uint32_t matrices[4];
-  load_matrices<kTranspose>(shared.values[threadIdx.x], matrices);
+  load_matrices(shared.values[threadIdx.x], matrices);
   for (unsigned m = 0; m < 4; ++m) y[4 * threadIdx.x + m] = matrices[m];
 }
 
 TEST_F(Ptx, MatricesAreDistributedInPairs) {
   for_each_order([] {
     Gpu gpu;
-    const Numbers<std::uint32_t> plain(gpu, 4 * 32), transposed(gpu, 4 * 32);
-    kernels::launch(gpu.stream, 1, 32, sizeof(Rows), load_numbered<false>, plain.data());
-    kernels::launch(gpu.stream, 1, 32, sizeof(Rows), load_numbered<true>, transposed.data());
-    const std::vector<std::uint32_t> rows = plain.values(), columns = transposed.values();
+    const Numbers<std::uint32_t> pairs(gpu, 4 * 32);
+    kernels::launch(gpu.stream, 1, 32, sizeof(Rows), load_numbered, pairs.data());
+    const std::vector<std::uint32_t> rows = pairs.values();
     for (unsigned lane = 0; lane < 32; ++lane)
       for (unsigned m = 0; m < 4; ++m) {
         const unsigned g = lane / 4, t = lane % 4;
         const auto number = [m](unsigned row, unsigned column) { return 64 * m + 8 * row + column; };
         EXPECT_EQ(rows[4 * lane + m], number(g, 2 * t) | number(g, 2 * t + 1) << 16);
-        EXPECT_EQ(columns[4 * lane + m], number(2 * t, g) | number(2 * t + 1, g) << 16);
       }
   });
 }
@@ -136,67 +132,6 @@ __global__ void load_misaligned() {
 TEST_F(Ptx, ReportsMisalignedMatrices) {
   EXPECT_THAT(fault_of(1, 32, sizeof(Rows), load_misaligned),
               HasSubstr("the address of a matrix's row is not a multiple of 16"));
-}
-
-/// Computes d [16, 8] += a [16, 16] b [16, 8]; all are row-major.
-template <class T>
-__global__ void multiply_matrices(const T* a, const T* b, float* d) {
-  const unsigned g = threadIdx.x / 4, t = threadIdx.x % 4;
-  const auto pair = [](T low, T high) { return std::uint32_t{low.bits} | std::uint32_t{high.bits} << 16; };
-  const auto of_a = [&](unsigned row, unsigned k) { return pair(a[16 * row + k], a[16 * row + k + 1]); };
-  const auto of_b = [&](unsigned k) { return pair(b[8 * k + g], b[8 * (k + 1) + g]); };
-  const std::uint32_t fragment[4] = {of_a(g, 2 * t), of_a(g + 8, 2 * t), of_a(g, 2 * t + 8),
-                                     of_a(g + 8, 2 * t + 8)};
-  float sums[4];
-  for (unsigned i = 0; i < 4; ++i) sums[i] = d[8 * (g + i / 2 * 8) + 2 * t + i % 2];
-  multiply_add<T>(sums, fragment, of_b(2 * t), of_b(2 * t + 8));
-  for (unsigned i = 0; i < 4; ++i) d[8 * (g + i / 2 * 8) + 2 * t + i % 2] = sums[i];
-}
-
-/// Returns integers that every type holds, so that all sums are exact.
-template <class T>
-std::vector<T> small_integers(std::size_t count, int seed) {
-  std::vector<T> values;
-  for (std::size_t i = 0; i < count; ++i)
-    values.push_back(static_cast<T>(static_cast<float>((static_cast<int>(i) * 37 + seed) % 23 - 11)));
-  return values;
-}
-
-template <class T>
-void check_product() {
-  const std::vector<T> a = small_integers<T>(16 * 16, 1), b = small_integers<T>(16 * 8, 5);
-  const std::vector<float> before = small_integers<float>(16 * 8, 9);
-  std::vector<float> expected = before;
-  for (std::size_t row = 0; row < 16; ++row)
-    for (std::size_t column = 0; column < 8; ++column)
-      for (std::size_t k = 0; k < 16; ++k)
-        expected[8 * row + column] +=
-            static_cast<float>(a[16 * row + k]) * static_cast<float>(b[8 * k + column]);
-  Gpu gpu;
-  const Numbers<T> left(gpu, a), right(gpu, b);
-  const Numbers<float> d(gpu, before);
-  kernels::launch(gpu.stream, 1, 32, 0, multiply_matrices<T>, left.data(), right.data(), d.data());
-  EXPECT_EQ(d.values(), expected);
-}
-
-TEST_F(Ptx, FragmentsMultiplyToTheProductOfMatrices) {
-  for_each_order([] {
-    check_product<bfloat16>();
-    check_product<float16>();
-  });
-}
-
-__global__ void multiply_in_half_a_warp(float* d) {
-  float sums[4] = {};
-  if (threadIdx.x < 16) multiply_add<bfloat16>(sums, {0, 0, 0, 0}, 0, 0);
-  d[threadIdx.x] = sums[0];
-}
-
-TEST_F(Ptx, ReportsLanesThatDoNotMultiply) {
-  Gpu gpu;
-  const Numbers<float> d(gpu, 32);
-  EXPECT_THAT(fault_of(1, 32, 0, multiply_in_half_a_warp, d.data()),
-              HasSubstr("waits at a warp operation for lane 16 of its mask"));
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "convoy/kernels/cuda/implicit_gemm/conv2d_3x3.h"
-#include "convoy/kernels/cuda/implicit_gemm/conv2d_3x3_filter.h"
 #include "convoy/kernels/runtime/cuda/stream.h"
 #include "tests/cuda_emulator/runtime/emulator.h"
 #include "tests/kernels/cuda/cudnn/cudnn_fixture.h"
@@ -60,25 +59,6 @@ TEST_F(ImplicitGemmChoice, UsesStoredKernel) {
   EXPECT_THAT(runs_by_engine(), SizeIs(1));
 }
 
-// Of the gradients, the one of the filters has such a kernel. It adds if it must.
-TEST_F(ImplicitGemmChoice, UsesStoredKernelForTheGradientOfTheFilters) {
-  namespace own = kernels::implicit_gemm;
-  Convolution<bfloat16> a({}, kWide);
-  const std::string key = "conv2d backward filter bf16 n2 6x6x64 k64 3x3 s1 p1";
-  for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
-    a.store(key + (mode == GradMode::accumulate ? " accumulate" : ""), "implicit_gemm");
-    const auto before = Array<bfloat16>::random(kWide.filter(), 4);
-    const DeviceArray<bfloat16> dfilter(a.gpu, before), expected(a.gpu, before),
-        dy(a.gpu, Array<bfloat16>::random(kWide.y(), 5));
-    CudaStream& stream = stream_of(a);
-    kernels::conv2d_backward_filter(stream, dy.view(), a.x.view(), dfilter.grad(mode), kWide.options());
-    own::backward_filter(stream, dy.view(), a.x.view(), expected.grad(mode),
-                         own::filter_ranges({kWide.x(), kWide.filter(), kWide.y(), kWide.options()}));
-    expect_same_bits(dfilter.values(), expected.values());
-  }
-  EXPECT_THAT(runs_by_engine(), IsEmpty());
-}
-
 TEST_F(ImplicitGemmChoice, TimesKernels) {
   for (const double cudnn_ms : {1e-6, 1e6}) {
     const auto times = with([&](auto& cudnn) {
@@ -129,24 +109,6 @@ TEST_F(ImplicitGemmChoice, PadsTheChannelsOfImages) {
   for (std::size_t e = 0; e < expected.size(); ++e)  // both round a sum of 27 products once
     EXPECT_NEAR(value_of(found[e]), value_of(expected[e]), 0x1p-7 * std::abs(value_of(expected[e])) + 1e-5)
         << e;
-
-  const auto gradient = [&](Convolution<bfloat16>& a, GradMode mode) {
-    const DeviceArray<bfloat16> dy(a.gpu, Array<bfloat16>::random(images.y(), 5)),
-        dfilter(a.gpu, Array<bfloat16>::random(images.filter(), 6));
-    kernels::conv2d_backward_filter(stream_of(a), dy.view(), a.x.view(), dfilter.grad(mode),
-                                    images.options());
-    return dfilter.values();
-  };
-  const auto dfilter = gradient(own, GradMode::overwrite);
-  EXPECT_THAT(runs_by_engine(), IsEmpty());
-  const auto expected_dfilter = gradient(cudnn, GradMode::overwrite);
-  EXPECT_THAT(runs_by_engine(), SizeIs(1));
-  for (std::size_t e = 0; e < dfilter.size(); ++e)
-    EXPECT_NEAR(value_of(dfilter[e]), value_of(expected_dfilter[e]),
-                0x1p-7 * std::abs(value_of(expected_dfilter[e])) + 1e-5)
-        << e;
-  gradient(own, GradMode::accumulate);  // would be rounded twice
-  EXPECT_THAT(runs_by_engine(), SizeIs(1));
 }
 
 // cuDNN's kernels for Hopper want units of 32 channels. Zeros take the place of the others.
