@@ -7,12 +7,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "convoy/apps/common/about/completion.h"
-#include "convoy/apps/common/about/help_layout.h"
-#include "convoy/apps/common/about/version_text.h"
 #include "convoy/apps/common/arguments.h"
 #include "convoy/apps/common/config_file.h"
 #include "convoy/apps/common/flag_names.h"
+#include "convoy/apps/common/machine.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/nearest_name.h"
 
@@ -144,81 +142,6 @@ std::string join_alternatives(const std::vector<std::string>& names) {
   return fmt::format("{}{}{}", fmt::join(others, ", "), others.empty() ? "" : " or ", names.back());
 }
 
-/// The group to which the help adds --help, --help-all, --version and --completion.
-constexpr const char* kLastGroup = "Other";
-
-/// Returns "-b, --minbytes BYTES" or "--[no-]download".
-std::string format_name(const CommandLine::Flag& flag) {
-  std::string text;
-  if (flag.details.short_name != '\0') text = fmt::format("-{}, ", flag.details.short_name);
-  text += flag.target.is_boolean && flag.details.in_config ? "--[no-]" : "--";
-  text += flag.name;
-  if (!flag.target.is_boolean && !flag.details.value.empty()) text += " " + flag.details.value;
-  return text;
-}
-
-/// Returns "[default: 128]", "[required]", or an empty string for an action without a value.
-std::string format_default(const CommandLine::Flag& flag, const std::map<std::string, std::string>& texts) {
-  if (flag.details.required) return "[required]";
-  if (flag.target.is_boolean && !flag.details.in_config) return "";
-  std::string text = flag.details.default_text;
-  if (const auto found = texts.find(flag.name); text.empty() && found != texts.end()) text = found->second;
-  if (text.empty()) text = format_value(flag.target, false).value_or("");
-  const std::string& note = flag.details.default_note;
-  return fmt::format("[default: {}{}{}]", text.empty() ? "none" : text, note.empty() ? "" : "; ", note);
-}
-
-/// Returns the description with the valid values in front of the first semicolon:
-/// "Layers: auto, cifar, imagenet; auto depends on the image size".
-std::string description_of(const CommandLine::Flag& flag) {
-  const FlagDetails& details = flag.details;
-  const bool value_lists_choices = details.value.find('|') != std::string::npos;  // "0|1|2"
-  if (details.choices.empty() || value_lists_choices) return flag.help;
-  const std::size_t noun = std::min(flag.help.find(';'), flag.help.size());
-  return fmt::format("{}: {}{}", flag.help.substr(0, noun), fmt::join(details.choices, ", "),
-                     flag.help.substr(noun));
-}
-
-HelpEntry help_entry(const CommandLine::Flag& flag, const std::map<std::string, std::string>& texts) {
-  HelpEntry entry{.name = format_name(flag), .description = split_words(description_of(flag))};
-  const std::string shown = format_default(flag, texts);
-  if (shown.size() <= kHelpColumns - kMaxDescriptionColumn) {
-    if (!shown.empty()) entry.description.push_back(shown);  // on one line
-  } else {
-    for (std::string& word : split_words(shown)) entry.description.push_back(std::move(word));
-  }
-  return entry;
-}
-
-/// The shells of --completion.
-const std::vector<std::string> kShells = {"bash", "zsh"};
-
-/// Returns the flag as a shell completes it. Placeholders such as "auto|DIR" name words and files.
-CompletionFlag completion_of(const CommandLine::Flag& flag) {
-  CompletionFlag completed{.names = {"--" + flag.name}, .help = flag.help};
-  if (flag.details.short_name != '\0')
-    completed.names.insert(completed.names.begin(), {'-', flag.details.short_name});
-  if (flag.target.is_boolean) {
-    if (flag.details.in_config) completed.names.push_back("--no-" + flag.name);
-    return completed;
-  }
-  completed.value = flag.details.value.empty() ? "VALUE" : flag.details.value;
-  completed.words = flag.details.choices;
-  for (const char* file : {"FILE", "DIR", "RUN"})
-    completed.is_file = completed.is_file || completed.value.find(file) != std::string::npos;
-  if (!completed.words.empty()) return completed;
-  for (std::string_view rest = completed.value;
-       rest.find('|') != std::string_view::npos || rest != completed.value;) {
-    const std::size_t end = std::min(rest.find('|'), rest.size());
-    const std::string_view word = rest.substr(0, std::min(rest.find('['), end));
-    if (std::none_of(word.begin(), word.end(), [](char c) { return c >= 'A' && c <= 'Z'; }))
-      completed.words.emplace_back(word);
-    if (end == rest.size()) break;
-    rest.remove_prefix(end + 1);
-  }
-  return completed;
-}
-
 }  // namespace
 
 std::optional<TrainingLength> TrainingLength::parse(std::string_view text) {
@@ -273,81 +196,50 @@ void CommandLine::add_command(std::vector<std::string>& target, std::string help
   command_ = &target;
 }
 
-std::string CommandLine::help(bool all) const {
-  std::string text = fmt::format("Usage: {} [FLAG]...", program_);
-  if (positionals_ != nullptr) text += fmt::format(" {}...", positionals_name_);
-  if (command_ != nullptr) text += fmt::format(" {} [FLAG]...", positionals_name_);
-  text += fmt::format("\n\n{}\n", fmt::join(fill_lines(split_words(description_), kHelpColumns), "\n"));
-
-  const std::map<std::string, std::string> texts =
-      default_texts_ ? default_texts_() : std::map<std::string, std::string>();
-  std::vector<HelpSection> sections;
-  if (positionals_ != nullptr || command_ != nullptr)
-    sections.push_back({"Arguments", {{positionals_name_, split_words(positionals_help_)}}});
-  for (const std::string& title : groups_) {
-    HelpSection section{.title = title, .entries = {}};
-    for (const Flag& flag : flags_) {
-      if (flag.group != title) continue;
-      if (all || !flag.details.advanced) section.entries.push_back(help_entry(flag, texts));
-    }
-    if (!section.entries.empty()) sections.push_back(std::move(section));
-  }
-  if (sections.empty() || sections.back().title != kLastGroup)
-    sections.push_back({.title = kLastGroup, .entries = {}});
-  std::vector<HelpEntry>& last = sections.back().entries;
-  last.push_back({"-h, --help", split_words("Print the common flags and exit")});
-  last.push_back({"--help-all", split_words("Print all flags and exit")});
-  last.push_back({"--version", split_words("Print version, devices and libraries, and exit")});
-  if (all)
-    last.push_back({"--completion SHELL",
-                    split_words("Print the completion of flags for a shell, and exit: bash, zsh")});
-  text += format_sections(sections);
-  if (!all) text += "\nAdvanced flags are omitted; --help-all lists all flags.\n";
-  return text;
-}
-
-std::string CommandLine::completion(const std::string& shell) const {
-  std::vector<CompletionFlag> flags;
-  for (const Flag& flag : flags_) flags.push_back(completion_of(flag));
-  flags.push_back({.names = {"-h", "--help"}, .help = "Print the common flags and exit"});
-  flags.push_back({.names = {"--help-all"}, .help = "Print all flags and exit"});
-  flags.push_back({.names = {"--version"}, .help = "Print the version and exit"});
-  flags.push_back({.names = {"--completion"},
-                   .help = "Print the completion for a shell",
-                   .value = "SHELL",
-                   .words = kShells});
-  return shell == "zsh" ? zsh_completion(program_, flags) : bash_completion(program_, flags);
+const std::vector<CommandLine::Flag>& CommandLine::common_flags() {
+  static const std::vector<Flag> kFlags = [] {
+    FlagTarget on_or_off;
+    on_or_off.is_boolean = true;
+    const auto flag = [](const char* name, const FlagTarget& target, const char* help, FlagDetails details) {
+      details.in_config = false;
+      return Flag{.name = name, .help = help, .group = {}, .target = target, .details = std::move(details)};
+    };
+    return std::vector<Flag>{flag("help", on_or_off, "Print the common flags and exit", {.short_name = 'h'}),
+                             flag("help-all", on_or_off, "Print all flags and exit", {}),
+                             flag("version", on_or_off, "Print version, devices and libraries, and exit", {}),
+                             flag("completion", {}, "Print the completion of flags for a shell, and exit",
+                                  {.value = "SHELL", .choices = {"bash", "zsh"}, .advanced = true})};
+  }();
+  return kFlags;
 }
 
 bool CommandLine::parse(int argc, const char* const* argv) {
-  std::vector<ArgumentName> names = {{.name = "help", .short_name = 'h', .is_switch = true},
-                                     {.name = "help-all", .is_switch = true},
-                                     {.name = "version", .is_switch = true},
-                                     {.name = "completion"}};
-  const std::size_t own = names.size();
-  for (const Flag& flag : flags_)
-    names.push_back({.name = flag.name,
-                     .short_name = flag.details.short_name,
-                     .is_switch = flag.target.is_boolean,
-                     .is_negatable = flag.details.in_config});
+  std::vector<ArgumentName> names;
+  for (const std::vector<Flag>* const flags : {&std::as_const(flags_), &common_flags()})
+    for (const Flag& flag : *flags)
+      names.push_back({.name = flag.name,
+                       .short_name = flag.details.short_name,
+                       .is_switch = flag.target.is_boolean,
+                       .is_negatable = flag.details.in_config});
   Arguments arguments = split_arguments(argc, argv, names, positionals_ != nullptr, command_ != nullptr);
   const auto is_given = [&](std::size_t i) { return !arguments.values[i].empty(); };
-  if (is_given(0) || is_given(1)) {
-    fmt::print("{}", help(is_given(1)));
+  const std::size_t common = flags_.size();  // the first one of common_flags()
+  if (is_given(common) || is_given(common + 1)) {
+    fmt::print("{}", help(is_given(common + 1)));
     return false;
   }
-  if (is_given(2)) {
+  if (is_given(common + 2)) {
     fmt::print("{}\n", version_text(program_));
     return false;
   }
-  if (is_given(3)) {
-    const std::string shell = parse_string(arguments.values[3].back(), "--completion", {.choices = kShells});
-    fmt::print("{}", completion(shell));
+  if (is_given(common + 3)) {
+    fmt::print("{}", completion(parse_string(arguments.values[common + 3].back(), "--completion",
+                                             common_flags()[3].details)));
     return false;
   }
   // Whatever follows a flag has been taken as its value.
   for (std::size_t i = 0; i < flags_.size(); ++i)
-    for (const std::string& value : arguments.values[own + i])
+    for (const std::string& value : arguments.values[i])
       if (!flags_[i].target.is_boolean && is_flag(value))
         fail<UsageError>("--{}: its value is missing, found the flag {}", flags_[i].name, value);
   std::vector<std::string>& rest = arguments.rest;
@@ -358,7 +250,7 @@ bool CommandLine::parse(int argc, const char* const* argv) {
     if (argument.starts_with('-')) refuse_unknown(argument);
   if (!rest.empty()) fail<UsageError>("'{}': unexpected argument, expected a flag", rest.front());
   for (std::size_t i = 0; i < flags_.size(); ++i)
-    if (is_given(own + i)) give(flags_[i], arguments.values[own + i].back(), "--" + flags_[i].name);
+    if (is_given(i)) give(flags_[i], arguments.values[i].back(), "--" + flags_[i].name);
   return true;
 }
 
@@ -412,15 +304,13 @@ bool CommandLine::set_default(std::string_view name, const std::string& text, co
 }
 
 bool CommandLine::given(std::string_view name) const {
-  const auto found =
-      std::find_if(flags_.begin(), flags_.end(), [&](const Flag& flag) { return flag.name == name; });
-  return found != flags_.end() && found->given;
+  const Flag* const flag = find(name);
+  return flag != nullptr && flag->given;
 }
 
 std::string CommandLine::given_text(std::string_view name) const {
-  const auto found =
-      std::find_if(flags_.begin(), flags_.end(), [&](const Flag& flag) { return flag.name == name; });
-  return found == flags_.end() ? "" : found->text;
+  const Flag* const flag = find(name);
+  return flag == nullptr ? "" : flag->text;
 }
 
 std::map<std::string, std::string> CommandLine::values() const {
@@ -451,18 +341,19 @@ std::string CommandLine::config() const {
   return text;
 }
 
-CommandLine::Flag* CommandLine::find(std::string_view name) {
-  for (Flag& flag : flags_)
+const CommandLine::Flag* CommandLine::find(std::string_view name) const {
+  for (const Flag& flag : flags_)
     if (flag.name == name) return &flag;
   return nullptr;
 }
 
 std::vector<std::string> CommandLine::long_names() const {
-  std::vector<std::string> names = {"--help", "--help-all", "--version", "--completion"};
-  for (const Flag& known : flags_) {
-    names.push_back("--" + known.name);
-    if (known.target.is_boolean && known.details.in_config) names.push_back("--no-" + known.name);
-  }
+  std::vector<std::string> names;
+  for (const std::vector<Flag>* const flags : {&common_flags(), &flags_})
+    for (const Flag& known : *flags) {
+      names.push_back("--" + known.name);
+      if (known.target.is_boolean && known.details.in_config) names.push_back("--no-" + known.name);
+    }
   return names;
 }
 

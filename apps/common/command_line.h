@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -213,7 +214,10 @@ class CommandLine {
   const std::vector<Flag>& flags() const { return flags_; }
 
  private:
-  Flag* find(std::string_view name);
+  /// Returns the flags of every program: --help, --help-all, --version and --completion.
+  static const std::vector<Flag>& common_flags();
+  const Flag* find(std::string_view name) const;
+  Flag* find(std::string_view name) { return const_cast<Flag*>(std::as_const(*this).find(name)); }
   /// Takes the value of a flag, and sets its target unless settle() does.
   static void give(Flag& flag, std::string text, std::string source);
   /// Returns the flags with their dashes, --no-NAME included.

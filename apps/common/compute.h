@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/precision.h"
@@ -43,6 +44,18 @@ void check_algorithm_flags(const ComputeOptions& options, const DeviceContext& d
 /// Adds --cpu-level, for programs whose results are compared between machines. The program calls
 /// use_cpu_level() with its value.
 void add_cpu_level_flag(CommandLine& line, ComputeOptions& options);
+/// Returns the levels of x86-64 processors that use_cpu_level() accepts, in ascending order.
+std::vector<std::string> cpu_level_names();
+
+/// Makes the kernels, oneDNN, OpenBLAS and the C library use the instructions of a level and no others. The
+/// libraries are loaded before main, so unless the environment selects this level already, this starts the
+/// program again with the same arguments and does not return. Call it before there are threads, ranks or
+/// output. Throws UsageError for an unknown level, and if the processor or the build does not have it.
+void use_cpu_level(const std::string& level);
+
+/// Calls use_cpu_level() with the environment variable CONVOY_CPU_LEVEL, if it is set.
+void use_cpu_level_of_environment();
+
 /// Adds --cuda-graph, for programs that train.
 void add_cuda_graph_flag(CommandLine& line, ComputeOptions& options);
 

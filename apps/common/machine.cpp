@@ -15,7 +15,9 @@
 #include "convoy/comm/core/library_versions.h"
 #include "convoy/datasets/formats/image/pixels.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/cuda/facts.h"
 #include "convoy/kernels/runtime/library_versions.h"
+#include "convoy/version.h"
 
 namespace convoy {
 namespace {
@@ -50,19 +52,24 @@ std::string system_text() {
   return fmt::format("{} {}, {}", names.sysname, names.release, names.machine);
 }
 
+std::vector<std::string> library_texts() {
+  std::vector<std::string> texts = {onednn_version_text(), openblas_version_text(),
+                                    data::jpeg_decoder_text()};
+  for (const std::string& text : {dist::mpi_version_text(), dist::nccl_version_text()})
+    if (!text.empty()) texts.push_back(text);
+  return texts;
+}
+
 }  // namespace
 
 Machine this_machine() {
-  Machine machine{.processor = value_in("/proc/cpuinfo", "model name"),
-                  .system = system_text(),
-                  .online_cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)),
-                  .cores = cores_of_this_process(),
-                  .memory_bytes = memory_of("MemTotal"),
-                  .memory_available = memory_of("MemAvailable"),
-                  .libraries = {onednn_version_text(), openblas_version_text(), data::jpeg_decoder_text()}};
-  for (const std::string& text : {dist::mpi_version_text(), dist::nccl_version_text()})
-    if (!text.empty()) machine.libraries.push_back(text);
-  return machine;
+  return {.processor = value_in("/proc/cpuinfo", "model name"),
+          .system = system_text(),
+          .online_cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)),
+          .cores = cores_of_this_process(),
+          .memory_bytes = memory_of("MemTotal"),
+          .memory_available = memory_of("MemAvailable"),
+          .libraries = library_texts()};
 }
 
 std::vector<int> cores_of_this_process() {
@@ -110,6 +117,22 @@ std::optional<std::string> busy_machine_warning() {
       "other processes use {:.0f}% of the {} of this process: the times below are longer than on an idle "
       "machine, and vary",
       share * 100, cores.size() == 1 ? "core" : fmt::format("{} cores", cores.size()));
+}
+
+std::string version_text(const std::string& program) {
+  const CudaFacts cuda = cuda_facts();
+  const unsigned cores = std::thread::hardware_concurrency();
+  std::string devices = fmt::format("CPU with {} {}", cores, cores == 1 ? "core" : "cores");
+  if (cuda.gpus.empty()) devices += "; no GPU: " + cuda.reason;
+  for (const auto& gpu : cuda.gpus) devices += ", " + gpu.name;
+  std::vector<std::string> libraries = library_texts();
+  libraries.insert(libraries.begin() + 3, fmt::format("fmt {}.{}.{}", FMT_VERSION / 10000,
+                                                      FMT_VERSION / 100 % 100, FMT_VERSION % 100));
+  libraries.insert(libraries.end(), cuda.libraries.begin(), cuda.libraries.end());
+  return fmt::format("{} {}\nbuild      {}, {}, {}, CPU kernels: {}\ndevices    {}\nlibraries  {}", program,
+                     kVersion, CONVOY_BUILD_TYPE, CONVOY_COMPILER,
+                     cuda.is_built_in ? "CUDA " + cuda.needs : "CPU only", cpu_level(), devices,
+                     fmt::join(libraries, ", "));
 }
 
 }  // namespace convoy

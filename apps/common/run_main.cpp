@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <new>
 
-#include "convoy/apps/common/cpu_level/cpu_level.h"
+#include "convoy/apps/common/compute.h"
 #include "convoy/apps/common/flag_names.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/kernels/base/check.h"

@@ -36,6 +36,10 @@ std::string fit_line(std::vector<LinePart> parts, std::size_t columns);
 /// Prints rows of a name and a value in two aligned columns.
 void print_table(const std::vector<std::pair<std::string, std::string>>& rows);
 
+/// Returns a field of a CSV file (RFC 4180), in quotes if it has a separator, a quote or a line break.
+std::string csv_field(const std::string& text);
+inline constexpr const char* kCsvLineEnd = "\r\n";
+
 /// Returns the parts of a text between separators; none of an empty text, and no empty part at its end.
 std::vector<std::string> split(const std::string& text, char separator = ',');
 

@@ -4,20 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "convoy/apps/common/text.h"
+
 namespace convoy {
-namespace {
-
-constexpr const char* kLineEnd = "\r\n";  // of RFC 4180
-
-/// Returns a field of a CSV file, in quotes if it has a separator, a quote or a line break.
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + '"';
-}
-
-}  // namespace
 
 std::string to_json(const std::vector<Prediction>& predictions, const PredictionSource& source) {
   std::string text = "[";
@@ -37,13 +26,13 @@ std::string to_csv(const std::vector<Prediction>& predictions, const PredictionS
   std::string text = "path,model,checkpoint";
   const std::size_t count = predictions.empty() ? 0 : predictions.front().top.size();
   for (std::size_t i = 1; i <= count; ++i) text += fmt::format(",class_{},probability_{}", i, i);
-  text += kLineEnd;
+  text += kCsvLineEnd;
   for (const Prediction& prediction : predictions) {
     text += fmt::format("{},{},{}", csv_field(prediction.path), csv_field(source.model),
                         csv_field(source.checkpoint));
     for (const auto& [label, probability] : prediction.top)
       text += fmt::format(",{},{}", csv_field(source.classes[label]), probability);
-    text += kLineEnd;
+    text += kCsvLineEnd;
   }
   return text;
 }

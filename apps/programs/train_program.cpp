@@ -3,7 +3,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "convoy/apps/common/cpu_level/cpu_level.h"
+#include "convoy/apps/common/compute.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/run_main.h"
@@ -17,10 +17,10 @@
 #include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/apps/train/continuation/continuation.h"
 #include "convoy/apps/train/deepspeed_config.h"
+#include "convoy/apps/train/report/evaluation_file.h"
 #include "convoy/apps/train/report/reporter.h"
 #include "convoy/apps/train/report/run_directory.h"
 #include "convoy/apps/train/report/run_summary.h"
-#include "convoy/apps/train/report/samples.h"
 #include "convoy/apps/train/trace.h"
 #include "convoy/comm/core/collective.h"
 #include "convoy/comm/parallel/broadcast.h"

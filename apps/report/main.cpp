@@ -8,10 +8,9 @@
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/common/signals.h"
-#include "convoy/apps/report/csv.h"
+#include "convoy/apps/report/exports.h"
 #include "convoy/apps/report/page.h"
 #include "convoy/apps/report/page_files.h"
-#include "convoy/apps/report/tensorboard.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 

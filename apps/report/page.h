@@ -1,7 +1,8 @@
-// The report as one HTML page.
+// The report as one HTML page, and the data that it shows.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "convoy/apps/report/run_record.h"
@@ -11,5 +12,19 @@ namespace convoy::report {
 /// Returns a page that needs no other file and no network. All text from files is data that the page's script
 /// shows as text. `reload_seconds`: how often the page reloads itself; 0: never.
 std::string make_page(const std::vector<RunRecord>& runs, int reload_seconds);
+
+/// The maximum number of points of a curve. Longer logs are averaged over equal groups of steps.
+inline constexpr std::size_t kMaxPoints = 2000;
+
+/// Returns what the page shows of a run: curves, evaluations, result, configuration, predictions, timeline
+/// and warnings.
+Json page_data(const RunRecord& run);
+
+/// Returns the step of median length of a trace, for each rank, as {"ms": length, "ranks": [{"name", "spans":
+/// [{"row", "name", "begin", "length"}]}]} in milliseconds; null if the trace has no complete step.
+Json timeline_of(const Json& trace_events);
+
+/// Returns the bytes in Base64 (RFC 4648), with padding: the form in which a page contains images.
+std::string to_base64(std::string_view bytes);
 
 }  // namespace convoy::report

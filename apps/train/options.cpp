@@ -45,6 +45,22 @@ void check_optimizer(const TrainOptions& o) {
   check(!o.bias_lr || *o.lr > 0, "--bias-lr {}: found --lr 0, expected more than 0", o.bias_lr.value_or(0));
 }
 
+void check_augmentation(const TrainOptions& o) {
+  const auto& [randaugment, random_erasing, mixup, cutmix] = o.augmentation;
+  const bool is_random = data::parse_rand_augment(randaugment).enabled();
+  check(!is_random || !o.compute.data_on_device.value_or(false),
+        "--randaugment {}: found --data-on-device, expected --no-data-on-device: the CPU computes it",
+        randaugment);
+  check(!is_random || !o.overfit_batch, "--randaugment {}: found --overfit-batch, expected none",
+        randaugment);
+  for (const auto& [name, value] :
+       {std::pair("mixup", mixup), std::pair("cutmix", cutmix), std::pair("random-erasing", random_erasing)})
+    check(value == 0 || !o.overfit_batch, "--{} {}: found --overfit-batch, expected 0", name, value);
+  check(!o.augmentation.mixes_labels() || o.hardest == 1,
+        "--{} {}: found --hardest {}, which compares the losses of single labels; expected --hardest 1",
+        mixup > 0 ? "mixup" : "cutmix", mixup > 0 ? mixup : cutmix, o.hardest);
+}
+
 }  // namespace
 
 void add_model_flags(CommandLine& line, TrainOptions& o) {
@@ -69,6 +85,27 @@ void add_batch_flags(CommandLine& line, TrainOptions& o) {
   line.add("optimizer",
            choice_of(o.optimizer, [&o](std::string_view name) { return default_optimizer(o, name); }),
            "Optimizer", {.value = "NAME", .choices = names_of(o.optimizer), .fixed = true});
+}
+
+void add_augmentation_flags(CommandLine& line, AugmentationOptions& options) {
+  line.add("randaugment", &options.randaugment,
+           "RandAugment: none, or the number of operations per image and their magnitude, from 0 to 30",
+           {.value = "N,M", .fixed = true, .advanced = true});
+  line.add("random-erasing", &options.random_erasing,
+           "Probability that a random box of an image is set to the mean color",
+           {.value = "P", .minimum = 0, .maximum = 1, .fixed = true, .advanced = true});
+  line.add("mixup", &options.mixup, "Parameter of mixup's distribution Beta(ALPHA, ALPHA); 0: no mixup",
+           {.value = "ALPHA", .minimum = 0, .maximum = 1000, .fixed = true, .advanced = true});
+  line.add(
+      "cutmix", &options.cutmix,
+      "Parameter of CutMix's distribution Beta(ALPHA, ALPHA), with --mixup in half of the steps; 0: no CutMix",
+      {.value = "ALPHA", .minimum = 0, .maximum = 1000, .fixed = true, .advanced = true});
+}
+
+void apply_augmentation(const AugmentationOptions& options, data::TransformSpec& transform) {
+  transform.rand_augment = data::parse_rand_augment(options.randaugment);
+  transform.augment.random_erasing = static_cast<float>(options.random_erasing);
+  transform.mixing = {.mixup = options.mixup, .cutmix = options.cutmix};
 }
 
 CommandLine train_command_line(TrainOptions& o, const std::string& program) {
@@ -460,7 +497,7 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
         "--selection: found --overfit-batch, expected one of the two");
   check(o.selection.empty() || o.hardest == 1, "--selection: found --hardest {}, expected one of the two",
         o.hardest);
-  check_augmentation(o.augmentation, o.compute, o.hardest, o.overfit_batch);
+  check_augmentation(o);
   if (o.overfit_batch) {
     check(o.augment == "none", "--augment {}: found --overfit-batch, expected none", *o.augment);
     check(o.micro_batch_size == 0, "--micro-batch-size: found --overfit-batch, expected 0");

@@ -13,7 +13,7 @@
 #include "convoy/apps/common/compute.h"
 #include "convoy/apps/common/data_source.h"
 #include "convoy/apps/ranks/job.h"
-#include "convoy/apps/train/augmentation/augmentation_options.h"
+#include "convoy/datasets/transforms/transforms.h"
 #include "convoy/engine/optim/loss_scaler.h"
 
 namespace convoy {
@@ -119,6 +119,17 @@ using ScheduleOptions =
 TrainingLength warmup_of(const ScheduleOptions& schedule);
 double min_lr_of(const ScheduleOptions& schedule);
 
+/// The augmentations that --augment does not list.
+struct AugmentationOptions {
+  std::string randaugment = "none";  // or N,M
+  double random_erasing = 0;         // the probability of an image
+  double mixup = 0;                  // alpha; 0: none
+  double cutmix = 0;                 // alpha; 0: none
+
+  /// Returns whether images are mixed, so that a sample has no single label.
+  bool mixes_labels() const { return mixup > 0 || cutmix > 0; }
+};
+
 /// The values of all flags of convoy-train. resolve_recipe() sets the optionals that have no value, by model,
 /// data set and optimizer.
 struct TrainOptions {
@@ -196,6 +207,10 @@ struct TrainOptions {
 void add_model_flags(CommandLine& line, TrainOptions& options);
 /// Adds --batch-size, --micro-batch-size and --optimizer.
 void add_batch_flags(CommandLine& line, TrainOptions& options);
+/// Adds --randaugment, --random-erasing, --mixup and --cutmix. `options` must outlive `line`.
+void add_augmentation_flags(CommandLine& line, AugmentationOptions& options);
+/// Adds these augmentations to the transforms of a training.
+void apply_augmentation(const AugmentationOptions& options, data::TransformSpec& transform);
 /// Returns the flags of convoy-train, or of a program of this name. `options` must outlive the result.
 CommandLine train_command_line(TrainOptions& options, const std::string& program = "convoy-train");
 

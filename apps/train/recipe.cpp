@@ -160,7 +160,8 @@ void resolve_recipe(TrainOptions& options) {
     fill(options.save_every, recipe.epochs);
   }
   fill(options.augment, natural_images ? "crop=4,flip" : "none");
-  resolve_augmentation(options.augmentation, options.compute);
+  // The CPU computes RandAugment.
+  if (options.augmentation.randaugment != "none") fill(options.compute.data_on_device, false);
   fill(options.epochs, options.max_steps > 0 ? 0 : recipe.epochs);
   fill(options.batch_size, recipe.batch_size);
   if (options.lr_rule != "none") fill(options.lr_base_batch, default_batch_size);

@@ -11,7 +11,7 @@
 
 #include "convoy/apps/common/precision.h"
 #include "convoy/apps/train/data_parallel.h"
-#include "convoy/apps/train/profile/step_profile.h"
+#include "convoy/apps/train/step_profile.h"
 #include "convoy/apps/train/train_context.h"
 #include "convoy/datasets/loader/loader.h"
 #include "convoy/engine/optim/loss_scaler.h"

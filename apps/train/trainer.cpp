@@ -6,7 +6,6 @@
 
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/precision.h"
-#include "convoy/apps/train/profile/profile_report.h"
 #include "convoy/apps/train/setup.h"
 #include "convoy/apps/train/trace.h"
 #include "convoy/kernels/base/check.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "convoy/apps/common/evaluator.h"
+#include "convoy/datasets/loader/loader.h"
 
 namespace convoy {
 
@@ -19,5 +20,10 @@ inline constexpr std::int64_t kMistakesPerRow = 6;
 /// label order. Throws OutputError if a file cannot be written.
 void write_evaluation(const std::filesystem::path& directory, std::int64_t step, const Evaluation& evaluation,
                       const std::vector<std::string>& classes);
+
+/// Writes the first training images of epoch 0 as a PNG grid of 8x8 images, with augmentation and without
+/// normalization. Throws OutputError if the file cannot be written.
+void write_samples(const std::filesystem::path& path, const data::ImageSet& train,
+                   data::LoaderOptions options);
 
 }  // namespace convoy

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "convoy/apps/report/tensorboard.h"
+#include "convoy/apps/report/exports.h"
 #include "tests/apps/find_python.h"
 #include "tests/apps/report/browser.h"
 

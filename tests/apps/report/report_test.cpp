@@ -10,11 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "convoy/apps/report/base64.h"
-#include "convoy/apps/report/csv.h"
+#include "convoy/apps/report/exports.h"
 #include "convoy/apps/report/page.h"
-#include "convoy/apps/report/page_data.h"
-#include "convoy/apps/report/tensorboard.h"
 #include "tests/apps/programs.h"
 #include "tests/testing/source_tree/source_path.h"
 

@@ -7,7 +7,7 @@
 #include <regex>
 #include <thread>
 
-#include "convoy/apps/train/profile/profile_report.h"
+#include "convoy/apps/train/step_profile.h"
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/nn/layers.h"
 #include "convoy/engine/ops/ops.h"

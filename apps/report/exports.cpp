@@ -1,5 +1,6 @@
-#include "convoy/apps/report/tensorboard.h"
+#include "convoy/apps/report/exports.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <ctime>
@@ -7,8 +8,23 @@
 #include <set>
 #include <sstream>
 
+#include "convoy/apps/common/text.h"
+
 namespace convoy::report {
 namespace {
+
+/// Returns whether an event has numbers of its own.
+bool is_measurement(const Json& event) {
+  const Json& kind = event["event"];
+  return kind == "step" || kind == "epoch" || kind == "eval" || kind == "result";
+}
+
+/// Returns a value as a field of a CSV file.
+std::string field_of(const Json& value) {
+  if (value.is_null()) return "";
+  return csv_field(value.is_string() ? value.get<std::string>()
+                                     : value.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
 
 static_assert(std::endian::native == std::endian::little, "records and protocol buffers are little-endian");
 
@@ -66,6 +82,27 @@ double seconds_since_epoch(const Json& event) {
 
 }  // namespace
 
+std::string to_csv(const std::vector<RunRecord>& runs) {
+  std::vector<std::string> columns;
+  for (const RunRecord& run : runs)
+    for (const Json& event : run.events)
+      if (is_measurement(event))
+        for (const auto& [name, ignored] : event.items())
+          if (std::find(columns.begin(), columns.end(), name) == columns.end()) columns.push_back(name);
+  std::string text = "run";
+  for (const std::string& column : columns) text.append(",").append(field_of(column));
+  text += kCsvLineEnd;
+  for (const RunRecord& run : runs)
+    for (const Json& event : run.events) {
+      if (!is_measurement(event)) continue;
+      text += field_of(run.name);
+      for (const std::string& column : columns)
+        text.append(",").append(field_of(event.value(column, Json())));
+      text += kCsvLineEnd;
+    }
+  return text;
+}
+
 std::uint32_t crc32c(std::string_view bytes) {
   static const auto table = [] {
     std::array<std::uint32_t, 256> entries{};
@@ -88,7 +125,7 @@ std::string to_event_file(const RunRecord& run) {
       record(event_at(seconds_since_epoch(run.events.front())) + message(kFileVersion, "brain.Event:2"));
   for (const Json& event : run.events) {
     const std::string kind = event["event"];
-    if (kind != "step" && kind != "epoch" && kind != "eval" && kind != "result") continue;
+    if (!is_measurement(event)) continue;
     const std::string group = kind == "step"    ? "train/"
                               : kind == "epoch" ? "train/epoch_"
                               : kind == "eval"  ? event.value("split", "test") + "/"

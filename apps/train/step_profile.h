@@ -1,5 +1,7 @@
-// StepProfile: the time of each operation of a few training steps, and the memory that lives at the peak of
-// one.
+// StepProfile: the time of each operation of a few training steps (--profile), and the memory that lives at the peak of
+// one (--memory). An operation's time is the interval between the end of the previous operation and its own end, as the
+// device reaches them: it includes what the host does in between, and on a GPU the time in which the device waits for
+// the host. Steps that are profiled run operation by operation, also where steps are CUDA graphs otherwise.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +11,11 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "convoy/engine/autograd/op_observer.h"
+#include "convoy/engine/nn/module.h"
 #include "convoy/kernels/runtime/device_context.h"
 #include "convoy/kernels/runtime/event.h"
 #include "convoy/kernels/runtime/memory/memory_listener.h"
@@ -127,5 +131,23 @@ class StepProfile final : private OpObserver, private MemoryListener {
   std::vector<Allocation> allocations_;  // of the step, with_memory_
   bool lost_allocations_ = false;        // there was no memory to record them
 };
+
+/// Returns a table of the operations that take the most time, by module and operation, as mean per step: time
+/// forward and backward, share, FLOP/s, bytes/s, and the shape of the result. Has at most `rows` rows and one
+/// for all others.
+std::string format_profile(const StepProfile& profile, std::size_t rows = 20);
+
+/// Returns the size of all parameters and buffers of a module, with low-precision copies.
+std::size_t bytes_of(const nn::Module& module);
+
+/// Returns a table of what lives at the peak of the last step: `known` parts of the memory from before the
+/// step, such as the parameters, and what the step itself allocated, at most `rows` rows of it.
+std::string format_memory(const MemoryPeak& peak,
+                          const std::vector<std::pair<std::string, std::size_t>>& known,
+                          std::size_t rows = 15);
+
+/// Returns the calls as a Chrome trace (JSON, for Perfetto): one event per call with shape, FLOPs and bytes,
+/// and the memory in use as a counter. The steps follow one another.
+std::string profile_trace(const StepProfile& profile);
 
 }  // namespace convoy
