@@ -12,7 +12,7 @@
 
 #include "convoy/datasets/download/download.h"
 #include "convoy/datasets/formats/registry.h"
-#include "convoy/datasets/loader/hold_out.h"
+#include "convoy/datasets/loader/sampler.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "convoy/apps/common/command_line.h"
-#include "convoy/datasets/cache/host_ranks.h"
+#include "convoy/datasets/cache/image_cache.h"
 #include "convoy/datasets/dataset.h"
 
 namespace convoy {

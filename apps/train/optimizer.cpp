@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "convoy/apps/train/tuning/parameter_rules.h"
-#include "convoy/engine/optim/layerwise.h"
 #include "convoy/engine/optim/muon.h"
+#include "convoy/engine/optim/optimizer.h"
 
 namespace convoy {
 namespace {

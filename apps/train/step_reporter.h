@@ -14,7 +14,7 @@
 #include "convoy/apps/train/train_step.h"
 #include "convoy/datasets/loader/loader.h"
 #include "convoy/engine/optim/loss_scaler.h"
-#include "convoy/engine/tensor/readback.h"
+#include "convoy/engine/tensor/tensor.h"
 #include "convoy/engine/training/callback.h"
 #include "convoy/kernels/runtime/event.h"
 

@@ -20,9 +20,6 @@
 #include "convoy/datasets/loader/loader.h"
 #include "convoy/engine/optim/weight_average.h"
 #include "convoy/engine/training/callback.h"
-#include "convoy/engine/training/early_stopping.h"
-#include "convoy/engine/training/model_checkpoint.h"
-#include "convoy/engine/training/reduce_on_plateau.h"
 
 namespace convoy {
 

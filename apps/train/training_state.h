@@ -9,8 +9,6 @@
 #include "convoy/engine/io/manifest.h"
 #include "convoy/engine/optim/loss_scaler.h"
 #include "convoy/engine/training/callback.h"
-#include "convoy/engine/training/early_stopping.h"
-#include "convoy/engine/training/reduce_on_plateau.h"
 
 namespace convoy {
 

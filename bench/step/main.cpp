@@ -3,8 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/programs/results.h"
-#include "bench/step/report.h"
-#include "bench/step/step_counts.h"
+#include "bench/step/step.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/apps/train/setup.h"

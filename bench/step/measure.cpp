@@ -1,4 +1,4 @@
-#include "bench/step/measure.h"
+#include "bench/step/step.h"
 
 #include <stdlib.h>  // mkdtemp is POSIX, not in <cstdlib>
 

@@ -1,4 +1,4 @@
-#include "bench/step/options.h"
+#include "bench/step/step.h"
 
 #include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/apps/train/setup.h"

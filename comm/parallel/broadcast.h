@@ -8,7 +8,7 @@
 
 #include "convoy/comm/core/communicator.h"
 #include "convoy/engine/nn/module.h"
-#include "convoy/engine/tensor/process_group.h"
+#include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/runtime/event.h"
 
 namespace convoy::dist {

@@ -8,12 +8,22 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "convoy/datasets/cache/host_ranks.h"
-#include "convoy/engine/io/file_lock.h"
+#include "convoy/engine/io/file.h"
 #include "convoy/engine/tensor/tensor.h"
 
 namespace convoy::data {
+
+/// The ranks of a host, seen from one of them. By default, one rank alone.
+struct HostRanks {
+  int rank = 0;  // of this process among them, from 0
+  int size = 1;  // number of them
+  /// Returns the texts of all of them, by rank. Blocks until all have called it. Throws PeerError if one
+  /// fails.
+  std::function<std::vector<std::string>(const std::string& local)> all_gather =
+      [](const std::string& local) { return std::vector<std::string>{local}; };
+};
 
 /// The decoded images of a list of files.
 struct DecodedImages {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "convoy/datasets/remote_file.h"
+#include "convoy/datasets/dataset.h"
 
 namespace convoy::data {
 

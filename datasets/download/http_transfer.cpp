@@ -11,7 +11,7 @@
 #include <memory>
 #include <string_view>
 
-#include "convoy/engine/io/file_descriptor.h"
+#include "convoy/engine/io/file.h"
 
 namespace convoy::data {
 namespace {

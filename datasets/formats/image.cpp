@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "convoy/datasets/files.h"
-#include "convoy/datasets/formats/image/orientation.h"
 #include "convoy/datasets/formats/image/pixels.h"
 #include "convoy/datasets/formats/readers.h"
 #include "convoy/datasets/transforms/resize.h"

@@ -1,6 +1,6 @@
 // A pickle is a program for a machine with a stack and a memo
 // (https://github.com/python/cpython/blob/main/Lib/pickletools.py describes the opcodes).
-#include "convoy/datasets/formats/pickle.h"
+#include "convoy/datasets/formats/parsers.h"
 
 #include <algorithm>
 #include <map>

@@ -7,9 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "convoy/datasets/cache/host_ranks.h"
+#include "convoy/datasets/cache/image_cache.h"
 #include "convoy/datasets/dataset.h"
-#include "convoy/datasets/remote_file.h"
 
 namespace convoy::data {
 

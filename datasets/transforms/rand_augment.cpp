@@ -1,6 +1,6 @@
 // The arithmetic is that of torchvision on tensors of bytes, in f32 with the same order of operations, so that results
 // are the same to the last bit.
-#include "convoy/datasets/transforms/rand_augment.h"
+#include "convoy/datasets/transforms/transforms.h"
 
 #include <algorithm>
 #include <charconv>

@@ -2,16 +2,110 @@
 // functions are thread-safe.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "convoy/datasets/dataset.h"
-#include "convoy/datasets/transforms/mixing.h"
-#include "convoy/datasets/transforms/rand_augment.h"
 #include "convoy/kernels/augment.h"
+#include "convoy/kernels/base/random.h"
 
 namespace convoy::data {
+
+// ---- RandAugment (Cubuk et al., arXiv:1909.13719) as in torchvision, on images of bytes on the CPU ----
+
+/// The settings of RandAugment.
+struct RandAugmentOptions {
+  int operations = 0;  // per image, drawn at random with repetition; 0: no RandAugment
+  int magnitude = 9;   // of all operations, from 0 to 30
+
+  /// Returns whether images are changed.
+  bool enabled() const { return operations > 0; }
+};
+
+/// Parses "none", or N,M: the number of operations, from 1 to 16, and the magnitude, such as "2,9". Throws
+/// UsageError for another text.
+RandAugmentOptions parse_rand_augment(std::string_view text);
+
+/// The operations, in the order of torchvision.
+enum class ImageOperation {
+  identity,       // no change
+  shear_x,        // row y moves by up to 0.3 (y + 1/2) pixels
+  shear_y,        // column x likewise
+  translate_x,    // by up to 150/331 of the width, in whole pixels
+  translate_y,    // by up to 150/331 of the height
+  rotate,         // by up to 30 degrees
+  brightness,     // the factor of the pixels is 0.1 to 1.9
+  color,          // the factor of the distances from the gray image is 0.1 to 1.9; no change with one channel
+  contrast,       // of the distances from the mean of the gray image
+  sharpness,      // of the distances from a smoothed image; no change with at most 2 pixels per side
+  posterize,      // only the upper 8 to 4 bits remain
+  solarize,       // pixels from a threshold of 255 to 0 on are inverted
+  auto_contrast,  // the darkest pixel of a channel becomes 0, and the brightest 255
+  equalize,       // the pixels of a channel become uniformly distributed
+};
+/// The names of the operations in torchvision.
+inline constexpr std::array kImageOperations{
+    "Identity", "ShearX",   "ShearY",    "TranslateX", "TranslateY", "Rotate",       "Brightness",
+    "Color",    "Contrast", "Sharpness", "Posterize",  "Solarize",   "AutoContrast", "Equalize"};
+
+/// An image of bytes, [height, width, channels].
+struct ByteImage {
+  std::span<std::uint8_t> pixels;  // height * width * channels
+  int height = 0;                  // rows of pixels
+  int width = 0;                   // columns of pixels
+  int channels = 0;                // 1 or 3
+};
+
+/// Applies one operation in place. `negative` reverses the direction of the operations from shear_x to
+/// sharpness; others have none. The geometric ones take the nearest pixel, and black outside the image.
+void apply_operation(ImageOperation operation, int magnitude, bool negative, const ByteImage& image);
+
+/// Applies RandAugment in place. Operation k is drawn by random.words(id, 32 + k): [0] is the operation, by
+/// to_below, and the top bit of [1] its direction.
+void rand_augment(const RandAugmentOptions& options, const Random& random, std::uint64_t id,
+                  const ByteImage& image);
+
+// ---- Mixup and CutMix: how the samples of a batch are mixed in pairs ----
+
+/// Which batches are mixed: each sample with the one before it in the global batch, both augmented. With both
+/// methods, one of them is drawn for each batch with probability 1/2.
+struct MixingOptions {
+  /// Mixup (Zhang et al., arXiv:1710.09412): images and labels are means, whose weight is drawn from the
+  /// distribution Beta(mixup, mixup). 0: none.
+  double mixup = 0;
+  /// CutMix (Yun et al., arXiv:1905.04899): a box is cut from the partner. Its part of the area is drawn from
+  /// the distribution Beta(cutmix, cutmix). 0: none.
+  double cutmix = 0;
+
+  /// Returns whether batches are mixed.
+  bool enabled() const { return mixup > 0 || cutmix > 0; }
+};
+
+/// How all samples of one global batch are mixed with their partners.
+struct Mixing {
+  double weight = 1;     // of a sample's own label, in multiples of 2^-16; the partner's label has the rest
+  double divisor = 1;    // of the difference between a partner's pixel and the sample's own, in the box
+  std::int64_t top = 0;  // the first row of the pixels that are mixed
+  std::int64_t bottom = 0;  // the row after the last one
+  std::int64_t left = 0;    // their first column
+  std::int64_t right = 0;   // the column after the last one
+
+  /// Returns the array `mixing` of kernels::mix_images(), whose last number is `weight`.
+  std::array<double, kernels::kMixingNumbers> numbers() const;
+};
+
+/// Returns the mixing of a global batch of images of height x width pixels. A pure function of its arguments,
+/// so all ranks agree without communication. Requires options.enabled().
+Mixing choose_mixing(const MixingOptions& options, std::uint64_t seed, std::int64_t epoch, std::int64_t step,
+                     std::int64_t height, std::int64_t width);
+
+/// Returns a number from the distribution Beta(alpha, alpha) for the item `a` of `random`; it uses the words
+/// (a, b), (a, b + 1) and so on. Requires alpha > 0.
+double draw_beta(double alpha, const Random& random, std::uint64_t a, std::uint32_t b);
 
 /// The transforms of a training. Evaluation derives its own from it, so the two cannot differ.
 struct TransformSpec {

@@ -2,13 +2,21 @@
 // thread-safe.
 #pragma once
 
+#include <fcntl.h>
+#include <unistd.h>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::io {
 
@@ -94,5 +102,50 @@ std::string hash_bytes(std::string_view bytes);
 std::string hash_bytes(std::span<const std::string_view> pieces);
 /// Returns the hash of a file's contents. Throws CheckpointError if it cannot be read.
 std::string hash_file(const std::filesystem::path& path);
+
+/// A file descriptor that its destructor closes.
+class FileDescriptor {
+ public:
+  /// Opens a file with the flags of open(2) and O_CLOEXEC. Throws OutputError if that fails.
+  FileDescriptor(const std::filesystem::path& path, int flags)
+      : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {
+    if (fd_ < 0) fail<OutputError>("{}: cannot be opened: {}", path.string(), std::strerror(errno));
+  }
+  ~FileDescriptor() { ::close(fd_); }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+/// An exclusive lock between processes and threads that do the same work once, such as a download, if the file
+/// system supports locks. The kernel releases it
+/// when the process exits for any reason.
+class FileLock {
+ public:
+  /// Creates the file `path` and blocks until it is locked. If another process holds the lock, calls
+  /// `waiting` first, unless it is empty: `holder` is the process ID on its machine, or 0 if unknown. Throws
+  /// OutputError if the file cannot be created.
+  FileLock(std::filesystem::path path, const std::function<void(std::int64_t holder)>& waiting);
+  /// Removes the file before unlocking it. Waiting processes detect that and lock a new file.
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+  /// Returns whether the file system supports locks.
+  bool is_locked() const { return is_locked_; }
+
+ private:
+  std::int64_t holder() const;
+  void write_holder() const;
+  bool is_current() const;
+
+  std::filesystem::path path_;
+  std::optional<FileDescriptor> file_;
+  bool is_locked_ = false;
+};
 
 }  // namespace convoy::io

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "convoy/engine/io/file.h"
-#include "convoy/engine/io/safetensors_header.h"
+#include "convoy/engine/io/safetensors.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_integer.h"
 

@@ -19,6 +19,9 @@
 
 namespace convoy::io {
 
+/// The maximum header size in bytes, as in the format's reference implementation.
+inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;
+
 /// A tensor of a file.
 struct NamedTensor {
   std::string name;  // unique in the file, UTF-8
@@ -82,5 +85,9 @@ SafetensorsLayout lay_out_safetensors(const std::vector<NamedTensor>& tensors,
 /// Returns the same file as one string. Throws UsageError like lay_out_safetensors().
 std::string encode_safetensors(const std::vector<NamedTensor>& tensors,
                                const std::map<std::string, std::string>& metadata = {});
+
+/// Returns a name from a file for use in a one-line message: quoted, shortened, and with control characters
+/// replaced.
+std::string printable(std::string_view name);
 
 }  // namespace convoy::io

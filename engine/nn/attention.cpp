@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "convoy/engine/nn/layers.h"
-#include "convoy/engine/nn/normalization.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::nn {

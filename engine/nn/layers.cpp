@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::nn {
@@ -164,6 +165,98 @@ AvgPool2d::AvgPool2d(Pool2dOptions options)
     : Function("AvgPool2d " + window(options),
                [options](const Variable& x) { return avg_pool2d(x, options); }) {
   check_pool("AvgPool2d", options);
+}
+
+LayerNorm::LayerNorm(const Shape& normalized, NormOptions options)
+    : normalized_(normalized), options_(options) {
+  check(normalized.rank() > 0 && normalized.numel() > 0, "LayerNorm {}: expected positive sizes",
+        normalized.text());
+  if (!options.affine) return;
+  weight_ = add_parameter("weight", normalized, ParameterKind::norm_scale, Init::constant(1));
+  if (options.bias) bias_ = add_parameter("bias", normalized, ParameterKind::norm_shift, Init::constant(0));
+}
+
+Variable LayerNorm::forward(const Variable& x, const ForwardContext&) {
+  return layer_norm(x, normalized_, weight_, bias_, options_.epsilon);
+}
+
+std::string LayerNorm::describe() const { return fmt::format("LayerNorm {}", normalized_.text()); }
+
+GroupNorm::GroupNorm(int groups, int channels, NormOptions options)
+    : groups_(groups), channels_(channels), options_(options) {
+  check(groups > 0 && channels > 0 && channels % groups == 0,
+        "GroupNorm {} of {} channels: expected a positive divisor of the number of channels", groups,
+        channels);
+  if (!options.affine) return;
+  weight_ = add_parameter("weight", {channels}, ParameterKind::norm_scale, Init::constant(1));
+  if (options.bias) bias_ = add_parameter("bias", {channels}, ParameterKind::norm_shift, Init::constant(0));
+}
+
+Variable GroupNorm::forward(const Variable& x, const ForwardContext&) {
+  check(x.shape().rank() >= 2 && x.shape()[-1] == channels_, "input {}, expected [N, …, {}]",
+        x.shape().text(), channels_);
+  return group_norm(x, groups_, weight_, bias_, options_.epsilon);
+}
+
+std::string GroupNorm::describe() const { return fmt::format("GroupNorm {} of {}", groups_, channels_); }
+
+Embedding::Embedding(int num_embeddings, int embedding_dim)
+    : num_embeddings_(num_embeddings), embedding_dim_(embedding_dim) {
+  check(num_embeddings > 0 && embedding_dim > 0, "Embedding {} x {}: expected positive sizes", num_embeddings,
+        embedding_dim);
+  weight_ = add_parameter("weight", {num_embeddings, embedding_dim}, ParameterKind::weight, Init::normal(1));
+}
+
+Variable Embedding::forward(const Variable& indices, const ForwardContext&) {
+  check(indices.dtype() == DType::i32, "input is {} {}, expected indices of type i32",
+        to_string(indices.dtype()), indices.shape().text());
+  const Variable rows = embedding(weight_, indices.value());
+  const Tensor& copy = weight_.low_precision_copy();
+  return copy.defined() ? cast(rows, copy.dtype()) : rows;
+}
+
+std::string Embedding::describe() const {
+  return fmt::format("Embedding {} x {}", num_embeddings_, embedding_dim_);
+}
+
+ConvTranspose2d::ConvTranspose2d(int in_channels, int out_channels, ConvTranspose2dLayerOptions options)
+    : in_(in_channels), out_(out_channels), options_(options) {
+  check(in_ > 0 && out_ > 0 && options.kernel > 0 && options.stride > 0,
+        "ConvTranspose2d {} -> {} with kernel {} and stride {}: expected positive numbers", in_, out_,
+        options.kernel, options.stride);
+  check(options.padding >= 0, "ConvTranspose2d {} -> {}: found padding {}, expected at least 0", in_, out_,
+        options.padding);
+  check(options.output_padding >= 0 && options.output_padding < options.stride,
+        "ConvTranspose2d {} -> {}: found output padding {}, expected 0 to {}, which is less than the stride",
+        in_, out_, options.output_padding, options.stride - 1);
+  check(options.groups > 0 && in_ % options.groups == 0 && out_ % options.groups == 0,
+        "ConvTranspose2d {} -> {}: found {} groups, expected a divisor of both numbers of channels", in_,
+        out_, options.groups);
+  const int group_outputs = out_ / options.groups;
+  const double bound = 1 / (options.kernel * std::sqrt(static_cast<double>(group_outputs)));
+  weight_ = add_parameter("weight", {in_, options.kernel, options.kernel, group_outputs},
+                          ParameterKind::filter, Init::uniform(bound));
+  if (options.bias) bias_ = add_parameter("bias", {out_}, ParameterKind::bias, Init::uniform(bound));
+}
+
+Variable ConvTranspose2d::forward(const Variable& x, const ForwardContext&) {
+  check(x.shape().rank() == 4, "input {}, expected images [N, H, W, C]", x.shape().text());
+  check(x.shape()[3] == in_, "input {} has {} channels, expected {}", x.shape().text(), x.shape()[3], in_);
+  return conv2d_transpose(x, for_input(weight_, x), for_input(bias_, x),
+                          {.stride = options_.stride,
+                           .padding = options_.padding,
+                           .output_padding = options_.output_padding,
+                           .groups = options_.groups});
+}
+
+std::string ConvTranspose2d::describe() const {
+  std::string text =
+      fmt::format("ConvTranspose2d {} -> {}, {}x{}", in_, out_, options_.kernel, options_.kernel);
+  if (options_.stride != 1) text += fmt::format(" stride {}", options_.stride);
+  if (options_.padding != 0) text += fmt::format(" padding {}", options_.padding);
+  if (options_.output_padding != 0) text += fmt::format(" output padding {}", options_.output_padding);
+  if (options_.groups != 1) text += fmt::format(" groups {}", options_.groups);
+  return text;
 }
 
 }  // namespace convoy::nn

@@ -223,4 +223,87 @@ class ResidualBlock final : public Module {
 /// their number.
 int checkpoint_residual_blocks(Module& root);
 
+// ---- Normalization within samples. Training and inference are the same ----
+
+/// Options of LayerNorm and GroupNorm.
+struct NormOptions {
+  double epsilon = 1e-5;  // added to the variance
+  bool affine = true;     // has the parameters weight, initially 1, and bias, initially 0
+  bool bias = true;       // false: no bias
+};
+
+/// Layer normalization over the last axes, with the parameters weight and bias of their shape.
+class LayerNorm final : public Module {
+ public:
+  /// Throws UsageError unless `normalized`, the sizes of the last axes, has at least one, all positive.
+  explicit LayerNorm(const Shape& normalized, NormOptions options = {});
+  std::string describe() const override;
+
+ private:
+  Variable forward(const Variable& x, const ForwardContext& context) override;
+  Shape normalized_;
+  NormOptions options_;
+  Variable weight_, bias_;  // undefined without such a parameter
+};
+
+/// Group normalization of [N, …, C] over groups of adjacent channels, with the parameters weight and bias
+/// [C].
+class GroupNorm final : public Module {
+ public:
+  /// Throws UsageError unless both numbers are positive and `groups` divides `channels`.
+  GroupNorm(int groups, int channels, NormOptions options = {});
+  std::string describe() const override;
+
+ private:
+  Variable forward(const Variable& x, const ForwardContext& context) override;
+  int groups_, channels_;
+  NormOptions options_;
+  Variable weight_, bias_;
+};
+
+/// The rows of a weight [num_embeddings, embedding_dim] at indices: i32 […] to […, embedding_dim]. Initial
+/// weights are from N(0, 1), as in PyTorch. If the weight has a low-precision copy, the result has its type:
+/// this is how mixed precision reaches the layers behind. Rows are rounded after they are chosen, so the
+/// gradient is summed in the type of the weight.
+class Embedding final : public Module {
+ public:
+  /// Throws UsageError unless both sizes are positive.
+  Embedding(int num_embeddings, int embedding_dim);
+  std::string describe() const override;
+
+ private:
+  Variable forward(const Variable& indices, const ForwardContext& context) override;
+  int num_embeddings_, embedding_dim_;
+  Variable weight_;
+};
+
+/// Options of ConvTranspose2d. stride, padding and output_padding are as in ConvTranspose2dOptions.
+struct ConvTranspose2dLayerOptions {
+  int kernel = 2;          // side of the square filter
+  int stride = 1;          // on both axes
+  int padding = 0;         // on all four sides
+  int output_padding = 0;  // less than the stride
+  int groups = 1;          // of channels; must divide the numbers of input and of output channels
+  bool bias = true;        // whether there is a bias
+};
+
+/// A transposed convolution of [N, H, W, in] to [N, H', W', out], with H' = (H - 1) stride - 2 padding +
+/// kernel + output_padding. The weight is [in, kernel, kernel, out / groups] in memory, and in checkpoints
+/// [in, out / groups, kernel, kernel] as in PyTorch. Initial values are PyTorch's defaults: weight and bias
+/// from U(-b, b) with b = 1/sqrt(kernel^2 out / groups), since PyTorch derives the fan-in from axis 1 of
+/// the weight.
+class ConvTranspose2d final : public Module {
+ public:
+  /// Throws UsageError unless channels, kernel and stride are positive, the padding is not negative,
+  /// output_padding is from 0 to stride - 1, and `groups` divides both numbers of channels.
+  ConvTranspose2d(int in_channels, int out_channels, ConvTranspose2dLayerOptions options);
+  std::string describe() const override;
+
+ private:
+  Variable forward(const Variable& x, const ForwardContext& context) override;
+  int in_, out_;
+  ConvTranspose2dLayerOptions options_;
+  Variable weight_, bias_;  // bias_ is undefined without a bias
+};
+
 }  // namespace convoy::nn

@@ -1,10 +1,9 @@
-#include "convoy/engine/ops/attention.h"
+#include "convoy/engine/ops/ops.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "convoy/engine/ops/detail/checks.h"
-#include "convoy/engine/ops/detail/cost.h"
+#include "convoy/engine/ops/detail.h"
 #include "convoy/kernels/attention.h"
 #include "convoy/kernels/runtime/named_range.h"
 

@@ -1,8 +1,7 @@
 #include "convoy/kernels/conv2d.h"
-#include "convoy/engine/ops/detail/bias_gradient.h"
-#include "convoy/engine/ops/detail/checks.h"
-#include "convoy/engine/ops/detail/cost.h"
+#include "convoy/engine/ops/detail.h"
 #include "convoy/engine/ops/ops.h"
+#include "convoy/kernels/reduce.h"
 #include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy {
@@ -72,6 +71,83 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
        {"padding", options.padding},
        {"groups", options.groups},
        {"relu", options.relu}});
+}
+
+namespace {
+
+std::int64_t transposed_size(std::int64_t size, std::int64_t kernel, const ConvTranspose2dOptions& options) {
+  const std::int64_t result =
+      (size - 1) * options.stride - 2 * std::int64_t{options.padding} + kernel + options.output_padding;
+  check(result >= 1,
+        "conv2d_transpose: {} pixels with kernel {}, stride {}, padding {} and output padding {} make {} "
+        "pixels, expected at least 1",
+        size, kernel, options.stride, options.padding, options.output_padding, result);
+  return result;
+}
+
+}  // namespace
+
+// Let y' = conv(x', w) map the shape of y to the shape of x. Then
+// y = w transposed-* x + b      dx = dy * w      dw = dy * x      db = sums of dy over all pixels
+Variable conv2d_transpose(const Variable& x, const Variable& filter, const Variable& bias,
+                          ConvTranspose2dOptions options) {
+  constexpr std::string_view kOp = "conv2d_transpose";
+  detail::check_floating(kOp, x);
+  detail::check_alike(kOp, x, filter);
+  detail::check_rank(kOp, "input", x.shape(), 4);
+  detail::check_rank(kOp, "filter", filter.shape(), 4);
+  check(x.shape()[3] == filter.shape()[0], "{}: input {} has {} channels, filter {} expects {}", kOp,
+        x.shape().text(), x.shape()[3], filter.shape().text(), filter.shape()[0]);
+  check(options.groups >= 1 && filter.shape()[0] % options.groups == 0,
+        "{}: found {} groups and filter {}, expected a divisor of its {} input channels", kOp, options.groups,
+        filter.shape().text(), filter.shape()[0]);
+  const std::int64_t channels = filter.shape()[3] * options.groups;
+  if (bias.defined()) detail::check_vector(kOp, "bias", bias, x, channels);
+  check(filter.shape()[1] >= 1 && filter.shape()[2] >= 1 && options.stride >= 1 && options.padding >= 0,
+        "{}: found filter {}, stride {}, padding {}, expected at least 1, 1 and 0", kOp,
+        filter.shape().text(), options.stride, options.padding);
+  check(options.output_padding >= 0 && options.output_padding < options.stride,
+        "{}: found output padding {}, expected 0 to {}, which is less than the stride", kOp,
+        options.output_padding, options.stride - 1);
+  const std::int64_t height = transposed_size(x.shape()[1], filter.shape()[1], options);
+  const std::int64_t width = transposed_size(x.shape()[2], filter.shape()[2], options);
+
+  const NamedRange range(kOp);
+  wait_ready(x, filter, bias);
+  const Conv2dOptions convolution{
+      .stride = options.stride, .padding = options.padding, .groups = options.groups};
+  Tensor y = Tensor::empty({x.shape()[0], height, width, channels}, x.dtype(),
+                           detail::result_context(x, filter, bias));
+  on(y.stream(), [&](auto& s) {
+    kernels::conv2d_backward_data(s, x.value().view(), filter.value().view(), GradView(y.view()),
+                                  convolution);
+    if (bias.defined()) kernels::add_bias(s, y.view(), bias.value().view(), y.view());
+  });
+  std::vector<Variable> inputs = {x, filter};
+  if (bias.defined()) inputs.push_back(bias);
+  const std::int64_t filter_area = filter.shape()[1] * filter.shape()[2];
+  OpCost cost = detail::gemm_cost(2 * x.shape().numel() * filter_area * filter.shape()[3], x, filter, y,
+                                  bias.requires_grad() ? 1 : 0);
+  if (bias.defined()) cost.forward.bytes += 2 * detail::bytes_of(y);  // the bias is added in its own pass
+  return record(
+      kOp.data(), y, std::move(inputs),
+      [x = x.value(), w = filter.value(), convolution](const Tensor& dy, std::span<GradSlot> slots) {
+        // Parameters first, so that their all-reduce can start while dx is computed.
+        slots[1].claim_on_side_stream([x, dy, convolution](const Stream& stream, const GradView& dw) {
+          on(stream,
+             [&](auto& s) { kernels::conv2d_backward_filter(s, x.view(), dy.view(), dw, convolution); });
+        });
+        on(dy.stream(), [&](auto& s) {
+          if (slots.size() > 2 && slots[2].wanted()) kernels::sum_rows(s, dy.view(), slots[2].claim());
+        });
+        if (!slots[0].wanted()) return;
+        const Tensor dx = Tensor::empty(x.shape(), x.dtype(), dy.context());
+        on(dy.stream(), [&](auto& s) {
+          kernels::conv2d_forward(s, dy.view(), w.view(), ConstView(), dx.view(), convolution);
+        });
+        slots[0].alias_or_accumulate(dx);
+      },
+      cost);
 }
 
 }  // namespace convoy

@@ -1,6 +1,4 @@
-#include "convoy/engine/ops/detail/axes.h"
-#include "convoy/engine/ops/detail/checks.h"
-#include "convoy/engine/ops/detail/cost.h"
+#include "convoy/engine/ops/detail.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/gather.h"
 #include "convoy/kernels/runtime/named_range.h"

@@ -1,6 +1,4 @@
-#include "convoy/engine/ops/detail/bias_gradient.h"
-#include "convoy/engine/ops/detail/checks.h"
-#include "convoy/engine/ops/detail/cost.h"
+#include "convoy/engine/ops/detail.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/matmul.h"
 #include "convoy/kernels/reduce.h"

@@ -1,11 +1,8 @@
 // Every copy but that of flatten() is a kernels::strided_copy over an index space, and its gradient is the copy
 // with source and target exchanged.
-#include "convoy/engine/ops/movement.h"
+#include "convoy/engine/ops/ops.h"
 
-#include "convoy/engine/ops/detail/axes.h"
-#include "convoy/engine/ops/detail/broadcast.h"
-#include "convoy/engine/ops/detail/checks.h"
-#include "convoy/engine/ops/detail/cost.h"
+#include "convoy/engine/ops/detail.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/pool2d.h"
 #include "convoy/kernels/runtime/named_range.h"

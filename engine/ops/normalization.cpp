@@ -1,8 +1,7 @@
-#include "convoy/engine/ops/normalization.h"
-
-#include "convoy/engine/ops/detail/checks.h"
-#include "convoy/engine/ops/detail/cost.h"
 #include "convoy/kernels/normalization.h"
+#include "convoy/engine/ops/detail.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/kernels/batchnorm.h"
 #include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy {
@@ -96,6 +95,214 @@ Variable group_norm(const Variable& x, int groups, const Variable& weight, const
   std::int64_t pixels = 1;
   for (int axis = 1; axis < x.shape().rank() - 1; ++axis) pixels *= x.shape()[axis];
   return normalize("group_norm", x, {x.shape()[0], pixels, channels}, groups, weight, bias, epsilon);
+}
+
+namespace {
+
+void check_residual(const Variable& residual, const Variable& x, FusedActivation activation) {
+  check(activation != FusedActivation::gelu,
+        "batch_norm with a residual: found a GELU, expected a ReLU or no activation");
+  detail::check_alike("batch_norm with a residual", x, residual);
+  check(residual.shape() == x.shape(), "batch_norm: residual {}, expected the input's shape {}",
+        residual.shape().text(), x.shape().text());
+}
+
+/// Returns the destinations of the gradients of x, gamma, beta and the residual, which is their order in
+/// `slots`.
+kernels::BatchNormGradients claim_gradients(std::span<GradSlot> slots, bool has_activation) {
+  // The order matters: x may be its own residual, and then the slot claimed first overwrites and the other
+  // accumulates. Without an activation the residual's gradient is dy itself, so no kernel writes it.
+  kernels::BatchNormGradients to{.x = slots[0].claim()};
+  to.gamma = slots[1].claim();
+  to.beta = slots[2].claim();
+  if (has_activation && slots.size() > 3) to.residual = slots[3].claim();
+  return to;
+}
+
+/// The inputs of an op.
+struct NormInputs {
+  const Variable &x, &gamma, &beta, &residual;  // the residual may be undefined
+  const BatchNormStatistics& running;
+  BatchNormOptions options;
+
+  Tensor empty_result() const {
+    return Tensor::empty(x.shape(), x.dtype(), detail::result_context(x, gamma, beta, residual));
+  }
+  ConstView residual_view() const { return residual.defined() ? residual.value().view() : View(); }
+};
+
+/// A batch norm, in tensors that the backward function keeps.
+struct NormTensors {
+  Tensor gamma, beta;
+  BatchNormStatistics running;
+  BatchNormOptions options;
+
+  explicit NormTensors(const NormInputs& in)
+      : gamma(in.gamma.value()), beta(in.beta.value()), running(in.running), options(in.options) {}
+  kernels::BatchNorm view() const {
+    return {gamma.view(), beta.view(), running.running_mean.view(), running.running_var.view(), options};
+  }
+};
+
+/// The statistics of a batch, in tensors.
+struct SavedTensors {
+  Tensor mean, inverse_std, coefficients;  // coefficients: undefined for the backward pass with a residual
+
+  SavedTensors(const NormTensors& norm, const DeviceContext& context)
+      : mean(Tensor::empty(norm.gamma.shape(), norm.gamma.dtype(), context)),
+        inverse_std(Tensor::empty_like(mean)),
+        coefficients(Tensor::empty({2, mean.numel()}, mean.dtype(), context)) {}
+  kernels::SavedStatistics view() const {
+    return {mean.view(), inverse_std.view(), coefficients.defined() ? coefficients.view() : View()};
+  }
+};
+
+/// Returns the cost of the op. Each direction makes two passes: one for sums per channel, which the forward
+/// needs only for statistics of the batch, and one over the data. A residual's gradient is written only after
+/// an activation.
+OpCost cost_of_batch_norm(const Variable& x, const Variable& gamma, const Variable& beta, bool residual,
+                          FusedActivation activation, bool training) {
+  const int r = residual ? 1 : 0, m = activation != FusedActivation::none ? 1 : 0;
+  OpCost cost;
+  // The moments: subtract an origin, sum, square, sum of squares.
+  if (training) cost.forward += detail::cost_of(x, {.flops = 4, .reads = 1});
+  // Normalization: subtract, multiply, add. In inference: multiply, add.
+  cost.forward += detail::cost_of(x, {.flops = (training ? 3 : 2) + r + m, .reads = 1 + r, .writes = 1});
+  // Without a residual, a GPU computes the activation's derivative from x. With one, it reads y once, and writes
+  // the masked gradient for the residual, which then replaces dy and y. In inference both passes read y.
+  const int y1 = m * (training ? r : 1), y2 = training ? 0 : m;
+  // The sums of dy and of dy x̂, for the gradients of gamma and beta, and in training for dx.
+  if (training || gamma.requires_grad() || beta.requires_grad())
+    cost.backward += detail::cost_of(x, {.flops = 5 + m, .reads = 2 + y1, .writes = training ? r * m : 0});
+  // dx. In training: x̂ again, a multiplication, two subtractions, the factor. In inference: the factor.
+  cost.backward += detail::cost_of(
+      x, {.flops = (training ? 6 : 1) + m, .reads = 2 + y2, .writes = 1 + (training ? 0 : r * m)});
+  return cost;
+}
+
+/// Records the op. `run(stream, arrays, gradients)` calls its backward kernels.
+template <class Run>
+Variable record_batch_norm(const Tensor& y, const NormInputs& in, bool training, Run run,
+                           std::vector<OpAttribute> attributes = {}) {
+  const FusedActivation activation = in.options.activation;
+  std::vector<Variable> inputs = {in.x, in.gamma, in.beta};
+  if (in.residual.defined()) inputs.push_back(in.residual);
+  return record(
+      "batch_norm", y, std::move(inputs),
+      [x = in.x.value(), saved_y = activation == FusedActivation::relu ? y : Tensor(),
+       has_activation = activation != FusedActivation::none,
+       run](const Tensor& dy, std::span<GradSlot> slots) {
+        const kernels::BatchNormGradients gradients = claim_gradients(slots, has_activation);
+        const ConstView result = saved_y.defined() ? saved_y.view() : View();
+        on(dy.stream(), [&](auto& s) {
+          run(s, kernels::BackwardArrays{dy.view(), x.view(), result}, gradients);
+        });
+        if (!has_activation && slots.size() > 3) slots[3].alias_or_accumulate(dy);
+      },
+      cost_of_batch_norm(in.x, in.gamma, in.beta, in.residual.defined(), activation, training),
+      std::move(attributes));
+}
+
+/// Normalizes by the statistics of the batch: that of this process, or of all ranks of `group`.
+Variable batch_norm_train(const NormInputs& in, const std::shared_ptr<ProcessGroup>& group = nullptr) {
+  const Tensor y = in.empty_result(), x = in.x.value();
+  const NormTensors norm(in);
+  SavedTensors saved(norm, y.context());
+  const std::int64_t length = 1 + 2 * norm.gamma.numel();  // n, and two numbers per channel
+  if (group == nullptr) {
+    on(y.stream(), [&](auto& s) { kernels::batch_norm_statistics(s, norm.view(), x.view(), saved.view()); });
+  } else {
+    const Tensor local = Tensor::empty({length}, DType::f64, x.context());
+    const Tensor moments = Tensor::empty({group->size(), length}, DType::f64, x.context());
+    on(y.stream(), [&](auto& s) { kernels::sync_batch_norm_moments(s, x.view(), local.view()); });
+    group->all_gather(local, moments);
+    on(y.stream(),
+       [&](auto& s) { kernels::sync_batch_norm_statistics(s, norm.view(), moments.view(), saved.view()); });
+  }
+  on(y.stream(), [&](auto& s) {
+    kernels::batch_norm_normalize(s, norm.view(), x.view(), in.residual_view(), saved.view(), y.view());
+  });
+  if (in.residual.defined()) saved.coefficients = Tensor();
+  return record_batch_norm(
+      y, in, /*training=*/true,
+      [norm, saved, group, length](auto& s, const kernels::BackwardArrays& arrays,
+                                   const kernels::BatchNormGradients& gradients) {
+        if (group == nullptr)
+          return kernels::batch_norm_backward(s, norm.view(), arrays, saved.view(), gradients);
+        const Tensor sums = Tensor::empty({length}, DType::f64, saved.mean.context());
+        kernels::sync_batch_norm_sums(s, norm.view(), arrays, saved.view(), sums.view(), gradients);
+        group->all_reduce(sums);  // even if x wants no gradient: every rank must make the call
+        kernels::sync_batch_norm_backward(s, norm.view(), arrays, saved.view(), sums.view(), gradients);
+      });
+}
+
+Variable batch_norm_infer(NormInputs in) {
+  if (in.options.activation == FusedActivation::gelu) {  // no kernel computes the gradient of both
+    in.options.activation = FusedActivation::none;
+    return gelu(batch_norm_infer(in));
+  }
+  const Tensor y = in.empty_result();
+  const NormTensors norm(in);
+  on(y.stream(), [&](auto& s) {
+    kernels::batch_norm_inference(s, norm.view(), in.x.value().view(), in.residual_view(), y.view());
+  });
+  return record_batch_norm(
+      y, in, /*training=*/false,
+      [norm](auto& s, const kernels::BackwardArrays& arrays, const kernels::BatchNormGradients& gradients) {
+        kernels::batch_norm_inference_backward(s, norm.view(), arrays, gradients);
+      },
+      {{"running_mean", norm.running.running_mean},
+       {"running_var", norm.running.running_var},
+       {"epsilon", norm.options.epsilon},
+       {"relu", norm.options.activation == FusedActivation::relu}});
+}
+
+/// Checks the arguments of batch_norm() and sync_batch_norm().
+void check_norm_inputs(const NormInputs& in) {
+  detail::check_floating("batch_norm", in.x);
+  wait_ready(in.x, in.gamma, in.beta, in.residual);
+  check(in.x.shape().rank() >= 2, "batch_norm: input {}, expected [N, …, C]", in.x.shape().text());
+  const DType expected = is_half(in.x.dtype()) ? DType::f32 : in.x.dtype();
+  const auto check_one = [&](std::string_view what, const Tensor& values) {
+    check(values.dtype() == expected, "batch_norm: {} is {}, expected {} for an input of {}", what,
+          to_string(values.dtype()), to_string(expected), to_string(in.x.dtype()));
+    check(detail::can_combine(values.device(), in.x.device()),
+          "batch_norm: {} is on {}, expected {} as the input", what, values.context().name(),
+          in.x.context().name());
+    check(values.shape() == Shape{in.x.shape()[-1]}, "batch_norm: {} {}, expected [{}]", what,
+          values.shape().text(), in.x.shape()[-1]);
+  };
+  check_one("scale", in.gamma.value());
+  check_one("shift", in.beta.value());
+  check_one("running mean", in.running.running_mean);
+  check_one("running variance", in.running.running_var);
+  if (in.residual.defined()) check_residual(in.residual, in.x, in.options.activation);
+}
+
+}  // namespace
+
+Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
+                    const BatchNormStatistics& running, bool training, BatchNormOptions options,
+                    const Variable& residual) {
+  const NamedRange range("batch_norm");
+  const NormInputs in{x, gamma, beta, residual, running, options};
+  check_norm_inputs(in);
+  if (!training) return batch_norm_infer(in);
+  check(x.shape()[-1] == 0 || x.shape().numel() != x.shape()[-1],
+        "batch_norm: input {} has one value per channel, expected more; train with a larger batch",
+        x.shape().text());
+  return batch_norm_train(in);
+}
+
+Variable sync_batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
+                         const BatchNormStatistics& running, const std::shared_ptr<ProcessGroup>& group,
+                         BatchNormOptions options, const Variable& residual) {
+  const NamedRange range("batch_norm");
+  const NormInputs in{x, gamma, beta, residual, running, options};
+  check_norm_inputs(in);
+  // Without data there is nothing to gather.
+  const bool is_meta = detail::result_context(x, gamma, beta, residual).kind() == DeviceKind::meta;
+  return batch_norm_train(in, is_meta ? nullptr : group);
 }
 
 }  // namespace convoy

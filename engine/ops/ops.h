@@ -6,16 +6,14 @@
 // their own may call ops at once.
 #pragma once
 
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <vector>
+
 #include "convoy/engine/autograd/variable.h"
-#include "convoy/engine/ops/arithmetic.h"
-#include "convoy/engine/ops/attention.h"
-#include "convoy/engine/ops/conv2d_transpose.h"
-#include "convoy/engine/ops/indexing.h"
-#include "convoy/engine/ops/losses.h"
-#include "convoy/engine/ops/movement.h"
-#include "convoy/engine/ops/normalization.h"
-#include "convoy/engine/ops/reductions.h"
-#include "convoy/engine/tensor/process_group.h"
+#include "convoy/engine/tensor/tensor.h"
 #include "convoy/kernels/base/random.h"
 #include "convoy/kernels/batchnorm.h"
 #include "convoy/kernels/conv2d.h"
@@ -23,6 +21,20 @@
 #include "convoy/kernels/softmax_cross_entropy.h"
 
 namespace convoy {
+
+/// Collectives over the ranks (or devices) that each hold a shard of a batch or of the model's gradients.
+/// Every rank must make the same calls in the same order. Work that is enqueued on the compute stream after a
+/// call sees its results; on the CPU the call blocks until they are complete. Not thread-safe.
+class ProcessGroup {
+ public:
+  virtual ~ProcessGroup() = default;
+  /// Returns the number of ranks.
+  virtual int size() const = 0;
+  /// Gathers `local` [n] of every rank into `gathered` [size(), n], in rank order.
+  virtual void all_gather(const Tensor& local, const Tensor& gathered) = 0;
+  /// Replaces `values` by their elementwise sum over all ranks.
+  virtual void all_reduce(const Tensor& values) = 0;
+};
 
 // ---- Elementwise operations ----
 
@@ -112,5 +124,246 @@ struct CrossEntropy {
 CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, CrossEntropyOptions options = {});
 /// Returns only the loss of cross_entropy(), with label smoothing: a sum over the batch.
 Variable cross_entropy_sum(const Variable& logits, const Tensor& labels, double smoothing = 0);
+
+// ---- Arithmetic ----
+//
+// Binary ops broadcast their operands by NumPy's rules: axes are aligned at the last one, and an axis that is
+// missing or of size 1 is repeated. The gradient of a repeated operand is the sum over the repetitions.
+// Operands have one floating-point type and one device. Shapes that cannot be broadcast throw UsageError.
+
+/// Returns x + y.
+Variable add(const Variable& x, const Variable& y);
+/// Returns x - y.
+Variable sub(const Variable& x, const Variable& y);
+/// Returns x y.
+Variable mul(const Variable& x, const Variable& y);
+/// Returns x / y.
+Variable div(const Variable& x, const Variable& y);
+/// Returns the larger of x and y. Equal elements get half of the gradient each. NaN is propagated.
+Variable maximum(const Variable& x, const Variable& y);
+/// Returns the smaller of x and y. Equal elements get half of the gradient each. NaN is propagated.
+Variable minimum(const Variable& x, const Variable& y);
+/// Returns x where `condition`, u8, is not 0, and y elsewhere. All three are broadcast.
+Variable where(const Tensor& condition, const Variable& x, const Variable& y);
+
+/// Returns a x.
+Variable scale(const Variable& x, double a);
+/// Returns x + a.
+Variable add_scalar(const Variable& x, double a);
+/// Returns x^p. The gradient p x^(p - 1) is infinite at 0 for p < 1.
+Variable pow(const Variable& x, double p);
+/// Returns e^x.
+Variable exp(const Variable& x);
+/// Returns the natural logarithm.
+Variable log(const Variable& x);
+/// Returns the square root. Its gradient is infinite at 0.
+Variable sqrt(const Variable& x);
+/// Returns |x|, whose gradient is 0 at 0.
+Variable abs(const Variable& x);
+
+/// Returns add(x, y).
+inline Variable operator+(const Variable& x, const Variable& y) { return add(x, y); }
+/// Returns sub(x, y).
+inline Variable operator-(const Variable& x, const Variable& y) { return sub(x, y); }
+/// Returns mul(x, y).
+inline Variable operator*(const Variable& x, const Variable& y) { return mul(x, y); }
+/// Returns div(x, y).
+inline Variable operator/(const Variable& x, const Variable& y) { return div(x, y); }
+/// Returns -x.
+inline Variable operator-(const Variable& x) { return scale(x, -1); }
+/// Returns x + a.
+inline Variable operator+(const Variable& x, double a) { return add_scalar(x, a); }
+/// Returns a + x.
+inline Variable operator+(double a, const Variable& x) { return add_scalar(x, a); }
+/// Returns x - a.
+inline Variable operator-(const Variable& x, double a) { return add_scalar(x, -a); }
+/// Returns a - x.
+inline Variable operator-(double a, const Variable& x) { return add_scalar(scale(x, -1), a); }
+/// Returns a x.
+inline Variable operator*(const Variable& x, double a) { return scale(x, a); }
+/// Returns a x.
+inline Variable operator*(double a, const Variable& x) { return scale(x, a); }
+/// Returns x / a, computed as x (1 / a).
+inline Variable operator/(const Variable& x, double a) { return scale(x, 1 / a); }
+/// Returns a / x.
+inline Variable operator/(double a, const Variable& x) { return scale(pow(x, -1), a); }
+
+// ---- Rearrangement ----
+//
+// These ops compute nothing, and their gradients rearrange back. Tensors are contiguous, so all of them but
+// reshape, squeeze and unsqueeze copy. An axis counts from the last one if it is negative. reshape, squeeze
+// and unsqueeze take every type, the others floating-point types.
+
+/// Returns the elements of x, in the same order, as a variable of another shape with as many elements.
+Variable reshape(const Variable& x, const Shape& shape);
+/// Removes an axis of size 1.
+Variable squeeze(const Variable& x, int axis);
+/// Adds an axis of size 1 in front of `axis`, which is -1 for a new last axis.
+Variable unsqueeze(const Variable& x, int axis);
+/// Flattens [N, H, W, C] to [N, C H W] in PyTorch's order, so that a Linear after it has PyTorch's weights.
+/// Flattens any other [N, …] to [N, rest].
+Variable flatten(const Variable& x);
+
+/// Reorders the axes: axis i of the result is axis axes[i] of x. `axes` has each axis of x once.
+Variable permute(const Variable& x, std::initializer_list<int> axes);
+/// Does the same for a span of axes.
+Variable permute(const Variable& x, std::span<const int> axes);
+/// Swaps two axes.
+Variable transpose(const Variable& x, int axis_a, int axis_b);
+
+/// Repeats x to a shape by NumPy's rules, as the ops of arithmetic do.
+Variable broadcast_to(const Variable& x, const Shape& shape);
+/// Sums x to a shape that could be broadcast to that of x: the gradient of broadcast_to().
+Variable sum_to(const Variable& x, const Shape& shape);
+
+/// Returns elements begin, begin + step, … below `end` of one axis. Negative positions count from the end of
+/// the axis, as in Python. Throws UsageError unless 0 <= begin <= end <= size, after that, and step >= 1.
+Variable slice(const Variable& x, int axis, std::int64_t begin, std::int64_t end, std::int64_t step = 1);
+/// Splits x along an axis into `parts` variables of equal size. Throws UsageError if `parts` does not divide
+/// the size.
+std::vector<Variable> chunk(const Variable& x, int parts, int axis);
+/// Joins variables of one element type, and of one shape but for `axis`, along that axis.
+Variable concat(const std::vector<Variable>& inputs, int axis);
+/// Joins variables of one shape along a new axis.
+Variable stack(const std::vector<Variable>& inputs, int axis);
+
+/// The number of elements that pad() adds in front of and behind one axis.
+struct Padding {
+  std::int64_t before = 0;  // at least 0
+  std::int64_t after = 0;   // at least 0
+};
+/// Adds elements of `value` around x. `padding` has one entry per axis, in the order of the axes.
+Variable pad(const Variable& x, const std::vector<Padding>& padding, double value = 0);
+
+// ---- Reductions and softmax ----
+//
+// An axis counts from the last one if it is negative; an axis that does not exist or is named twice throws
+// UsageError, and so does an integer type.
+
+/// Returns the sum of all elements, [1].
+Variable sum(const Variable& x);
+/// Returns the mean of all elements, [1]. Throws UsageError if there are none.
+Variable mean(const Variable& x);
+
+/// Returns the sum over `axes`, which are removed, or kept with size 1 if `keep_axes`.
+Variable sum(const Variable& x, const std::vector<int>& axes, bool keep_axes = false);
+/// Returns the mean over `axes`. Throws UsageError if it has no terms.
+Variable mean(const Variable& x, const std::vector<int>& axes, bool keep_axes = false);
+/// Returns the mean squared distance from the mean over `axes`. With `unbiased`, divides by one less than the
+/// number of terms. Throws UsageError if that is 0.
+Variable variance(const Variable& x, const std::vector<int>& axes, bool keep_axes = false,
+                  bool unbiased = true);
+
+/// Returns the maximum over one axis. The gradient goes to the first maximum. NaN is larger than any number.
+/// Throws UsageError if the axis has size 0.
+Variable max(const Variable& x, int axis, bool keep_axis = false);
+/// Returns the minimum over one axis, as max() does.
+Variable min(const Variable& x, int axis, bool keep_axis = false);
+/// Returns the position of the first maximum along one axis, i32, which has no gradient.
+Tensor argmax(const Variable& x, int axis, bool keep_axis = false);
+
+/// Returns exp(x) divided by its sum along an axis.
+Variable softmax(const Variable& x, int axis = -1);
+/// Returns the logarithm of softmax(), without its loss of precision where that is close to 0.
+Variable log_softmax(const Variable& x, int axis = -1);
+
+// ---- Indexing ----
+//
+// Indices are i32 tensors without a gradient, and count from 0. An index out of range throws UsageError on the
+// CPU. A GPU does not check, because that would stall every step: such an index gives NaN (0 in an integer
+// type) there, and no gradient. Gradients have the same bits in every run, also if indices occur repeatedly.
+// A negative axis counts from the last one.
+
+/// Returns y of the shape of `indices`, with y[i] = x[j], where j = i except that j[axis] = indices[i], as
+/// torch.gather. Throws UsageError unless both have equal ranks, and `indices` is at most as large as x on
+/// the other axes. If x requires a gradient, it must have less than 2^32 - 1 elements.
+Variable gather(const Variable& x, const Tensor& indices, int axis);
+/// Returns the slices of x at indices [K] of an axis, which has size K in the result: for axis 0, rows of x.
+/// Throws UsageError for indices of another rank.
+Variable index_select(const Variable& x, int axis, const Tensor& indices);
+/// Returns the rows of weight [V, D] at indices […], which is […, D]. Throws UsageError for a weight of
+/// another rank.
+Variable embedding(const Variable& weight, const Tensor& indices);
+
+/// Returns the positions of the k largest elements of x [N] in ascending order, i32 [k], which have no
+/// gradient: the sorted indices of torch.topk. Of equal elements the first ones are chosen, and NaN is larger
+/// than any number. Throws UsageError for an x of another rank, or if k is not from 0 to N.
+Tensor top_k(const Variable& x, std::int64_t k);
+
+// ---- Losses of elements: x and the target have one shape and floating-point type ----
+
+/// The result of a loss.
+enum class Reduction : std::uint8_t {
+  mean,  // of the losses of all elements, [1]; UsageError if there are none
+  sum,   // of the losses of all elements, [1]
+  none,  // the loss of each element, in the shape of x
+};
+
+/// Returns (x - target)^2.
+Variable mse_loss(const Variable& x, const Variable& target, Reduction reduction = Reduction::mean);
+/// Returns -t log s(x) - (1 - t) log(1 - s(x)) for logits x and targets t, probabilities, with s the logistic
+/// sigmoid. Computed so that large logits neither overflow nor lose precision.
+Variable binary_cross_entropy_with_logits(const Variable& logits, const Variable& target,
+                                          Reduction reduction = Reduction::mean);
+/// Returns q (log q - log_p), and 0 where q is 0: the terms of the Kullback-Leibler divergence of the
+/// distribution q from one with the log-probabilities log_p. As in PyTorch, the mean is over all elements;
+/// for the mean over N samples, divide the sum by N. The gradient of q is 0 where q is 0.
+Variable kl_divergence(const Variable& log_p, const Variable& q, Reduction reduction = Reduction::mean);
+
+// ---- Attention ----
+
+/// Options of scaled_dot_product_attention().
+struct AttentionOptions {
+  bool causal = false;               // if true, query i uses only the keys 0 to i
+  std::optional<double> scale = {};  // default: 1 / sqrt(D)
+};
+
+/// Returns softmax(scale q k^T) v, [..., T, V], for queries q [..., T, D], keys k [..., S, D] and values v
+/// [..., S, V], with the softmax over the keys (Vaswani et al., arXiv:1706.03762). The leading sizes, such as
+/// those of samples and heads, are equal. The arguments have one floating-point type. D, S and V must be
+/// positive. Throws UsageError for other arguments.
+///
+/// On the CPU, memory beyond arguments and result is proportional to T: scores are computed in blocks, in the
+/// manner of FlashAttention (Dao et al., arXiv:2205.14135), and again in the backward pass. A GPU temporarily
+/// stores all scores, and in the backward pass also their gradients.
+Variable scaled_dot_product_attention(const Variable& q, const Variable& k, const Variable& v,
+                                      AttentionOptions options = {});
+
+// ---- Normalization within samples: training and inference are the same ----
+
+/// Returns weight (x - mean) / sqrt(var + epsilon) + bias, with mean and biased variance over the last axes
+/// of x (Ba et al., arXiv:1607.06450). `normalized` has the sizes of these axes, and is the shape of weight
+/// and bias, either of which may be undefined. They are f32 if x is f16 or bf16, else of the type of x.
+/// Throws UsageError if `normalized` is empty or not the end of the shape of x.
+Variable layer_norm(const Variable& x, const Shape& normalized, const Variable& weight = {},
+                    const Variable& bias = {}, double epsilon = 1e-5);
+
+/// Returns weight (x - mean) / sqrt(var + epsilon) + bias for x [N, …, C] (Wu and He, arXiv:1803.08494).
+/// Divides the channels into `groups` groups of adjacent ones; mean and biased variance are over all elements
+/// of a group in one sample. weight and bias are [C], or undefined. They are f32 if x is f16 or bf16, else of
+/// the type of x. Throws UsageError unless `groups` is positive and divides C.
+Variable group_norm(const Variable& x, int groups, const Variable& weight = {}, const Variable& bias = {},
+                    double epsilon = 1e-5);
+
+// ---- Transposed convolution ----
+
+/// Options of a transposed convolution. stride and padding are those of the convolution that it transposes.
+struct ConvTranspose2dOptions {
+  int stride = 1;   // on both axes
+  int padding = 0;  // removes this many pixels from all four sides of the result
+  /// Adds rows at the bottom and columns at the right of the result, less than `stride`: selects one of the
+  /// `stride` sizes from which the convolution makes the size of x.
+  int output_padding = 0;
+  int groups = 1;  // of channels; must divide the number of channels of x
+};
+
+/// Computes the transposed convolution of x [N, H, W, I] with filter [I, kH, kW, O / groups], and adds
+/// bias, [O] or undefined. It is the gradient, for its input, of a convolution of [N, oH, oW, O] to
+/// [N, H, W, I] with the same filter, which is OHWI for that convolution. The result is [N, oH, oW, O] with
+/// oH = (H - 1) stride - 2 padding + kH + output_padding, and oW alike (Dumoulin and Visin, "A guide to
+/// convolution arithmetic for deep learning", arXiv:1603.07285, section 4). In f16 and bf16 the sum is
+/// rounded before the bias is added. Throws UsageError if oH or oW is not positive.
+Variable conv2d_transpose(const Variable& x, const Variable& filter, const Variable& bias,
+                          ConvTranspose2dOptions options = {});
 
 }  // namespace convoy

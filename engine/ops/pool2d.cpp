@@ -1,7 +1,6 @@
 #include "convoy/kernels/pool2d.h"
 
-#include "convoy/engine/ops/detail/checks.h"
-#include "convoy/engine/ops/detail/cost.h"
+#include "convoy/engine/ops/detail.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/runtime/named_range.h"
 

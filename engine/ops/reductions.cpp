@@ -1,10 +1,6 @@
-#include "convoy/engine/ops/reductions.h"
 
-#include "convoy/engine/ops/arithmetic.h"
-#include "convoy/engine/ops/detail/axes.h"
-#include "convoy/engine/ops/detail/checks.h"
-#include "convoy/engine/ops/detail/cost.h"
-#include "convoy/engine/ops/movement.h"
+#include "convoy/engine/ops/detail.h"
+#include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/reduce.h"
 #include "convoy/kernels/reduce_axes.h"
 #include "convoy/kernels/runtime/named_range.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "convoy/engine/nn/module.h"
-#include "convoy/engine/tensor/readback.h"
+#include "convoy/engine/tensor/tensor.h"
 #include "convoy/kernels/loss_scale.h"
 
 namespace convoy::optim {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "convoy/engine/optim/optimizer.h"
+#include "convoy/engine/tensor/tensor.h"
 
 namespace convoy::optim {
 
@@ -53,7 +55,7 @@ struct MuonSettings {
 /// [rows, …] is a matrix [rows, columns]; the order of the columns does not matter. With the gradient g,
 ///   m = momentum m + g;  u = nesterov ? g + momentum m : m;
 ///   w = (1 - lr weight_decay) w - lr scale O(u),
-/// where O divides u by its Frobenius norm and makes Newton-Schulz iterations (newton_schulz.h): in f64 or f32 on the
+/// where O divides u by its Frobenius norm and makes Newton-Schulz iterations (newton_schulz()): in f64 or f32 on the
 /// CPU, and in bf16 with f32 sums on a GPU, except for f64 parameters. Matrices of equal shape are one batch.
 ///
 /// The update of an element depends on its whole matrix, so the optimizer cannot be sharded (ZeRO).
@@ -75,5 +77,22 @@ class Muon final : public Optimizer {
   std::size_t matrix_groups_;                  // the first groups are those of matrices
   std::vector<std::vector<Tensor>> momentum_;  // by group and parameter; of matrices only if sgd_momentum = 0
 };
+
+/// Replaces each matrix X of x [batch, rows, columns] by an approximation of U V^T, where X = U S V^T is its
+/// singular value decomposition: the nearest matrix with orthonormal rows or columns. Makes `steps` iterations
+///   A = X X^T;  X = a X + (b A + c A^2) X,  (a, b, c) = (3.4445, -4.7750, 2.0315),
+/// or of the transposed matrix if there are more rows than columns (Jordan et al., 2024,
+/// https://kellerjordan.github.io/posts/muon/). Each singular value s becomes a s + b s^3 + c s^5. Five
+/// iterations map those from 0.003 to 1 to values between 0.68 and 1.21. Smaller ones grow by a factor of at
+/// most 3.4445 per iteration, and 0 stays 0.
+///
+/// The singular values must be at most 1, as those of a matrix of Frobenius norm 1. GEMMs are in the type of
+/// x: f32 or f64, or bf16 with f32 sums. Enqueues work and does not wait for the device. Throws UsageError
+/// unless x has three axes.
+void newton_schulz(const Tensor& x, int steps);
+
+/// Allocates what newton_schulz() needs, and returns a function that enqueues its work on a stream, once. The
+/// function holds the memory (DeviceContext::enqueue_on_side_stream()).
+std::function<void(const Stream&)> newton_schulz_work(const Tensor& x, int steps);
 
 }  // namespace convoy::optim

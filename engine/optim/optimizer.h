@@ -1,5 +1,5 @@
 // Optimizers: SGD, Adam and AdamW over parameter groups, by the fused kernels of kernels/optimizer_step.h.
-// Muon is in muon.h, LARS and LAMB in layerwise.h.
+// LARS and LAMB follow; Muon is in muon.h.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "convoy/engine/nn/module.h"
+#include "convoy/engine/ops/ops.h"
 #include "convoy/engine/optim/loss_scaler.h"
-#include "convoy/engine/tensor/process_group.h"
 #include "convoy/kernels/optimizer_step.h"
 
 namespace convoy::optim {
@@ -209,6 +209,81 @@ class Adam : public Optimizer {
  private:
   AdamSettings settings_;
   std::vector<std::vector<Tensor>> first_, second_;  // moments, by group and parameter
+};
+
+// ---- LARS and LAMB ----
+//
+// Optimizers for large batches, whose rate is adapted to each parameter by its trust ratio: LARS and LAMB.
+// The update of an element depends on its whole parameter, so they cannot be sharded (ZeRO). Biases and norms
+// have the ratio 1.
+
+/// Settings of Lars.
+struct LarsSettings {
+  double momentum = 0.9;            // from 0 to less than 1
+  double trust_coefficient = 1e-3;  // of the trust ratio; above 0
+};
+
+/// Layer-wise adaptive rate scaling (You, Gitman and Ginsburg, arXiv:1708.03888): SGD whose rate is
+/// multiplied by trust_coefficient |p| / (|g| + weight_decay |p|) for each filter and weight p with the
+/// gradient g. See kernels::lars_step().
+class Lars final : public Sgd {
+ public:
+  /// Throws UsageError for invalid settings, and like the constructor of Optimizer.
+  explicit Lars(std::vector<ParameterGroup> groups, LarsSettings settings = {});
+  std::string name() const override { return "lars"; }
+  bool is_elementwise() const override { return false; }
+
+ private:
+  void step_groups(const Indices& indices, const kernels::StepScalars& scalars) override;
+  double trust_;
+};
+
+/// Settings of Lamb.
+struct LambSettings {
+  double beta1 = 0.9;     // decay of the first moment, from 0 to less than 1
+  double beta2 = 0.999;   // decay of the second moment, from 0 to less than 1
+  double epsilon = 1e-6;  // added to the square root of the second moment; above 0
+};
+
+/// Layer-wise adaptive moments for batch training (You et al., arXiv:1904.00962): the update u of AdamW is
+/// scaled by |p| / |u| for each filter and weight p. See kernels::lamb_step().
+class Lamb final : public Adam {
+ public:
+  /// Throws UsageError for invalid settings, and like the constructor of Optimizer.
+  explicit Lamb(std::vector<ParameterGroup> groups, LambSettings settings = {});
+  std::string name() const override { return "lamb"; }
+  bool is_elementwise() const override { return false; }
+
+ private:
+  void step_groups(const Indices& indices, const kernels::StepScalars& scalars) override;
+};
+
+// ---- The state that one rank has if the ranks share it (ZeRO) ----
+
+/// Consecutive elements of one tensor of an optimizer's state.
+struct StatePiece {
+  std::string name;                                    // of the whole tensor, as in NamedState
+  Shape shape;                                         // of the whole tensor in memory
+  nn::ParameterKind kind = nn::ParameterKind::weight;  // of the parameter
+  std::int64_t begin = 0;                              // the first element, in row-major order of `shape`
+  Tensor values;                                       // [n]
+};
+
+/// One shard of an optimizer's state. The pieces of all shards together are the whole state, each element
+/// once.
+struct OptimizerShard {
+  std::string optimizer;           // name of the optimizer
+  std::int64_t steps = 0;          // OptimizerState::steps
+  int index = 0;                   // number of this shard, from 0
+  int count = 1;                   // number of shards
+  std::vector<StatePiece> pieces;  // at most one of each tensor
+
+  /// Copies the elements of this shard into the tensor `name`, which has the shape of the whole tensor. Does
+  /// nothing if this shard has no piece of it.
+  void copy_to(const std::string& name, const Tensor& whole) const {
+    for (const StatePiece& piece : pieces)
+      if (piece.name == name) whole.slice(piece.begin, {piece.values.numel()}).copy_from(piece.values);
+  }
 };
 
 }  // namespace convoy::optim

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/convert.h"
 #include "convoy/kernels/elementwise.h"
 
 namespace convoy {
@@ -145,6 +146,37 @@ template std::vector<std::uint8_t> Tensor::to_vector() const;
 double Tensor::item() const {
   check(numel() == 1, "item: tensor {} has {} elements, expected 1", shape_.text(), numel());
   return to(DType::f64).to_vector<double>()[0];
+}
+
+Readback::Readback(const Tensor& source)
+    : device_(source.context()),
+      shape_(source.shape()),
+      dtype_(source.dtype()),
+      bytes_(source.bytes()),
+      host_(device_.staging().allocate(bytes_)),
+      copied_(Event::timed(device_.stream())) {
+  copy_bytes_async(device_, source.view(), Device::cpu(), View{host_, shape_, dtype_});
+  copied_.record();
+}
+
+Readback::~Readback() {
+  try {
+    copied_.wait();
+  } catch (const Error&) {
+    // The device is lost, and its other operations report that. It will not write to host_.
+  }
+  device_.staging().release(host_, bytes_);
+}
+
+std::vector<double> Readback::values() const {
+  copied_.wait();
+  std::vector<double> values(static_cast<std::size_t>(shape_.numel()));
+  dispatch(kAllTypes, dtype_, [&](auto zero) {
+    using T = decltype(zero);
+    const T* from = static_cast<const T*>(host_);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = converted<double>(from[i]);
+  });
+  return values;
 }
 
 }  // namespace convoy

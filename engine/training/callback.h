@@ -1,5 +1,5 @@
-// Callback: an object that follows a training, and LossMonitor. A training loop reports its events; convoy-train
-// reports the same ones.
+// Callback, an object that follows a training, and the callbacks of this library. A training loop reports its
+// events; convoy-train reports the same ones.
 //
 //   LossMonitor losses(/*every=*/20);
 //   EarlyStopping stopping({.patience = 3});
@@ -10,17 +10,20 @@
 //     callbacks.on_evaluation({.step = step, .accuracy = …});
 //   }
 //
-// One thread at a time uses an object of this directory. Exceptions of callbacks leave the functions that call them.
+// One thread at a time uses an object. Exceptions of callbacks leave the functions that call them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "convoy/engine/io/checkpoint.h"
 #include "convoy/engine/optim/loss_average.h"
 #include "convoy/engine/optim/loss_scaler.h"
 
@@ -203,6 +206,179 @@ class LossMonitor final : public Callback {
   std::int64_t every_;
   State state_;  // without the moving average
   optim::LossAverage average_;
+};
+
+/// The time of some steps.
+struct StepTimes {
+  std::int64_t steps = 0;    // number of steps
+  std::int64_t samples = 0;  // of all ranks
+  double seconds = 0;        // without evaluations and checkpoints
+
+  /// Returns the mean rate of all ranks.
+  double samples_per_second() const { return static_cast<double>(samples) / seconds; }
+  /// Returns the mean time of a step in milliseconds.
+  double step_ms() const { return seconds * 1e3 / static_cast<double>(steps); }
+};
+
+/// Sums up the time of steps, from event to event on the host's clock, without the time before
+/// on_evaluation(). convoy-train measures on the clock of the device instead.
+class TimeMonitor final : public Callback {
+ public:
+  /// Begins the first step. Prints a line for each epoch to stdout if `prints` is set.
+  explicit TimeMonitor(bool prints = false) : prints_(prints) {}
+
+  void on_step(const StepResult& result) override;
+  void on_epoch(const EpochResult& result) override;
+  void on_evaluation(const EvaluationResult& /*result*/) override { begin_ = Clock::now(); }
+
+  /// Returns the time of all steps.
+  const StepTimes& total() const { return total_; }
+  /// Returns the time of the steps since the last epoch.
+  const StepTimes& epoch() const { return epoch_; }
+  /// Continues from the total of a checkpoint.
+  void restore(const StepTimes& total) { total_ = total; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool prints_;
+  Clock::time_point begin_ = Clock::now();  // of the current step
+  StepTimes total_, epoch_;
+};
+
+/// What of an evaluation is compared.
+enum class Metric { accuracy, loss };
+
+/// Options of EarlyStopping.
+struct EarlyStoppingOptions {
+  std::int64_t patience = 0;  // evaluations without a better one after which the training ends; 0: never
+  Metric metric = Metric::accuracy;  // a higher accuracy or a lower loss is better
+  double min_delta = 0;              // by how much more than this an evaluation must be better
+};
+
+/// Finds the best evaluation, and asks for the end once it is `patience` evaluations old. An evaluation that
+/// equals the best one is not better, and neither is NaN.
+class EarlyStopping final : public Callback {
+ public:
+  /// The state for a checkpoint.
+  struct State {
+    std::optional<EvaluationResult> best;     // the best evaluation
+    std::int64_t evaluations_since_best = 0;  // later ones
+  };
+
+  /// Throws UsageError if an option is negative.
+  explicit EarlyStopping(EarlyStoppingOptions options = {});
+
+  void on_evaluation(const EvaluationResult& result) override;
+  bool should_stop() const override;
+  /// Returns whether the latest evaluation is the best one.
+  bool is_best() const { return state_.best.has_value() && state_.evaluations_since_best == 0; }
+
+  /// Returns the best evaluation, and the number of later ones.
+  const State& state() const { return state_; }
+  /// Continues from a state.
+  void restore(const State& state) { state_ = state; }
+
+ private:
+  EarlyStoppingOptions options_;
+  State state_;
+};
+
+/// Options of ReduceOnPlateau. The defaults are PyTorch's.
+struct PlateauOptions {
+  double factor = 0.1;         // of the rate at each reduction; more than 0 and less than 1
+  std::int64_t patience = 10;  // losses in a row that are no better, which do not reduce the rate yet
+  double minimum = 0;          // of the rate
+  double threshold = 1e-4;     // a loss is better if it is less than the best one times 1 - threshold
+};
+
+/// Multiplies the learning rate by `factor` after more than `patience` losses in a row that are no better
+/// than the best one, as PyTorch's ReduceLROnPlateau. As a callback, it follows the losses of evaluations; a
+/// caller that has none calls add() with other losses, such as those of epochs.
+class ReduceOnPlateau final : public Callback {
+ public:
+  /// The state for a checkpoint.
+  struct State {
+    double first = 0;            // the rate of the constructor
+    double rate = 0;             // the present rate
+    std::optional<double> best;  // the best loss
+    std::int64_t bad = 0;        // losses since the best one, or since the last reduction
+  };
+
+  /// Begins with `rate`. Throws UsageError for invalid options, and for a rate that is less than the minimum.
+  explicit ReduceOnPlateau(double rate, PlateauOptions options = {});
+
+  void on_evaluation(const EvaluationResult& result) override { add(result.loss); }
+  /// Adds a loss. NaN is no better than any other.
+  void add(double loss);
+  /// Returns the rate of the next step.
+  double rate() const { return state_.rate; }
+
+  /// Returns the state for a checkpoint.
+  const State& state() const { return state_; }
+  /// Continues from a state. If that began with another rate, the rate is reduced in the same proportion.
+  void restore(const State& state);
+
+ private:
+  PlateauOptions options_;
+  State state_;
+};
+
+/// Options of ModelCheckpoint.
+struct ModelCheckpointOptions {
+  std::int64_t every_steps = 0;      // steps between checkpoints; 0: one after each epoch
+  bool keep_best = true;             // also one after the best evaluation, which BEST names
+  Metric metric = Metric::accuracy;  // of the best evaluation
+  std::string model_name;            // io::Manifest::model
+};
+
+/// Saves checkpoints in regular intervals, and after each evaluation that is the best so far. With an
+/// evaluation after each epoch, the checkpoint of the best epoch is written twice: the second one is named by
+/// BEST.
+class ModelCheckpoint final : public Callback {
+ public:
+  /// A function that saves the checkpoint of a step. `is_best`: BEST should name it.
+  using Save = std::function<void(std::int64_t step, bool is_best)>;
+  /// A place in a training at which a checkpoint may be due.
+  struct Position {
+    std::int64_t step = 0;       // number of completed steps
+    bool ends_epoch = false;     // whether the step is the last one of its epoch
+    bool ends_training = false;  // whether it is the last one of all
+  };
+
+  /// Saves the model and the optimizer to `directory`, whose settings say how many checkpoints it keeps. The
+  /// references must outlive this object.
+  ModelCheckpoint(io::CheckpointDirectory& directory, const nn::Module& model,
+                  const optim::Optimizer& optimizer, ModelCheckpointOptions options = {});
+  /// Calls `save` instead.
+  ModelCheckpoint(Save save, ModelCheckpointOptions options);
+
+  void on_step(const StepResult& result) override;
+  void on_epoch(const EpochResult& result) override;
+  void on_evaluation(const EvaluationResult& result) override;
+
+  /// Learns that the latest evaluation is the best one, or not: whether the next checkpoint is the best. For
+  /// callers that compare evaluations themselves, and call save() instead of the functions above.
+  void set_best(bool is_best) { best_unsaved_ = is_best && options_.keep_best; }
+  /// Returns whether a checkpoint is due: after the best evaluation, at the end, and in regular intervals, if
+  /// there is none of this step.
+  bool is_due(const Position& position) const;
+  /// Saves the checkpoint of a step. Throws what the saving throws: OutputError.
+  void save(std::int64_t step);
+
+  /// Returns the step of the latest checkpoint; -1: none.
+  std::int64_t saved_step() const { return saved_step_; }
+  /// Continues after a checkpoint; -1: none.
+  void restore(std::int64_t saved_step) { saved_step_ = saved_step; }
+  /// Forgets the latest checkpoint, which was given up.
+  void withdraw() { saved_step_ = previous_saved_step_; }
+
+ private:
+  Save save_;
+  ModelCheckpointOptions options_;
+  EarlyStopping best_;
+  bool best_unsaved_ = false;  // the latest evaluation was the best, and no checkpoint contains it yet
+  std::int64_t saved_step_ = -1, previous_saved_step_ = -1;
 };
 
 }  // namespace convoy::training

@@ -5,8 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "convoy/datasets/formats/cifar10_batch.h"
-#include "convoy/datasets/formats/idx.h"
+#include "convoy/datasets/formats/parsers.h"
 #include "convoy/datasets/formats/readers.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

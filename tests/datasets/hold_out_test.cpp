@@ -1,5 +1,5 @@
 // Tests of the division of training images into those to train on and those held out for validation.
-#include "convoy/datasets/loader/hold_out.h"
+#include "convoy/datasets/loader/sampler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Mixup and CutMix: the distribution of the weights, the boxes, and the mixed batches of a loader.
-#include "convoy/datasets/transforms/mixing.h"
+#include "convoy/datasets/transforms/transforms.h"
 
 #include <gtest/gtest.h>
 

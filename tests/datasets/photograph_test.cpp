@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "convoy/datasets/formats/image/orientation.h"
 #include "convoy/datasets/formats/image/pixels.h"
 #include "convoy/datasets/formats/readers.h"
 #include "tests/testing/support/errors.h"

@@ -1,5 +1,5 @@
 // Tests of CIFAR-10 for Python: the same data set as the binary files, and refusal of all other pickles.
-#include "convoy/datasets/formats/pickle.h"
+#include "convoy/datasets/formats/parsers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "convoy/datasets/formats/cifar10_batch.h"
 #include "convoy/datasets/formats/readers.h"
 #include "tests/datasets/pickled_batch.h"
 #include "tests/testing/support/errors.h"

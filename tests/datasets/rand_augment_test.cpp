@@ -1,5 +1,5 @@
 // RandAugment: each operation is compared with torchvision (tests/reference/rand_augment.py).
-#include "convoy/datasets/transforms/rand_augment.h"
+#include "convoy/datasets/transforms/transforms.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,8 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "convoy/datasets/formats/cifar10_batch.h"
-#include "convoy/datasets/formats/idx.h"
+#include "convoy/datasets/formats/parsers.h"
 #include "convoy/datasets/formats/readers.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/image_files.h"

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "convoy/engine/autograd/backward.h"
-#include "convoy/engine/nn/embedding.h"
 #include "convoy/engine/nn/layers.h"
 #include "convoy/engine/ops/ops.h"
 #include "tests/testing/support/errors.h"

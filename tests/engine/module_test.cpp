@@ -8,7 +8,6 @@
 #include <limits>
 
 #include "convoy/engine/autograd/backward.h"
-#include "convoy/engine/nn/conv_transpose2d.h"
 #include "convoy/engine/nn/layers.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/base/check.h"

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "convoy/engine/nn/layers.h"
-#include "convoy/engine/nn/normalization.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/base/check.h"
 #include "tests/testing/op_cases/op_case.h"

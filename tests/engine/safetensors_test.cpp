@@ -12,7 +12,6 @@
 #include <sstream>
 
 #include "convoy/engine/io/file.h"
-#include "convoy/engine/io/safetensors_header.h"
 #include "convoy/kernels/base/check.h"
 #include "tests/testing/source_tree/source_path.h"
 #include "tests/testing/support/errors.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "convoy/engine/io/file.h"
-#include "convoy/engine/nn/conv_transpose2d.h"
+#include "convoy/engine/nn/layers.h"
 #include "convoy/kernels/base/check.h"
 #include "tests/testing/support/tiny_training.h"
 

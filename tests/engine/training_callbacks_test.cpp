@@ -7,10 +7,6 @@
 #include <thread>
 
 #include "convoy/engine/training/callback.h"
-#include "convoy/engine/training/early_stopping.h"
-#include "convoy/engine/training/model_checkpoint.h"
-#include "convoy/engine/training/reduce_on_plateau.h"
-#include "convoy/engine/training/time_monitor.h"
 #include "convoy/kernels/base/error.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/reference.h"

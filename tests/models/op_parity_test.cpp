@@ -5,10 +5,6 @@
 #include <map>
 
 #include "convoy/engine/autograd/backward.h"
-#include "convoy/engine/ops/attention.h"
-#include "convoy/engine/ops/indexing.h"
-#include "convoy/engine/ops/losses.h"
-#include "convoy/engine/ops/normalization.h"
 #include "convoy/engine/ops/ops.h"
 #include "tests/testing/op_cases/op_case.h"
 #include "tests/testing/support/reference.h"

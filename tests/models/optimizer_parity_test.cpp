@@ -9,7 +9,6 @@
 
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/ops/ops.h"
-#include "convoy/engine/optim/layerwise.h"
 #include "convoy/engine/optim/muon.h"
 #include "convoy/engine/optim/optimizer.h"
 #include "tests/testing/support/reference.h"

@@ -1,7 +1,6 @@
 // Modules and models with several inputs and several outputs.
 #include <gtest/gtest.h>
 
-#include "convoy/engine/nn/embedding.h"
 #include "convoy/engine/nn/layers.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/models/model.h"

@@ -12,7 +12,6 @@
 
 #include "convoy/engine/io/state_dict.h"
 #include "convoy/engine/nn/layers.h"
-#include "convoy/engine/nn/normalization.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/models/models.h"
 #include "tests/onnx/onnx_file.h"

@@ -9,7 +9,6 @@
 #include "convoy/comm/core/communicator.h"
 #include "convoy/comm/parallel/zero/sharded_parameters.h"
 #include "convoy/engine/optim/optimizer.h"
-#include "convoy/engine/optim/optimizer_shard.h"
 
 namespace convoy::dist {
 

@@ -7,9 +7,43 @@
 #include <string_view>
 #include <vector>
 
-#include "convoy/datasets/formats/image/image_structure.h"
-
 namespace convoy::data {
+
+// ---- Structural checks before decoding ----
+//
+// stb_image does not check some of its input (Huffman
+// tables of more than 256 codes, checksums, missing rows), and would return invented pixels for a damaged
+// file.
+
+inline constexpr std::int64_t kMaxPixels = std::int64_t{64} << 20;  // per image; 192 MiB as RGB
+
+/// The size of an image in pixels.
+struct ImageSize {
+  std::int64_t width = 0, height = 0;
+};
+
+/// Return whether the file starts with the signature of the format.
+bool is_jpeg(std::string_view bytes);
+bool is_png(std::string_view bytes);
+bool is_bmp(std::string_view bytes);
+bool is_webp(std::string_view bytes);
+bool is_tiff(std::string_view bytes);
+
+/// Checks all segments up to the end marker and returns the image size. Sets `orientation` to that of the
+/// EXIF data, 1 to 8 (orientation.h). Throws DataError unless there are one frame, at most 100 scans, and
+/// valid tables before the scans that use them.
+ImageSize check_jpeg(std::string_view bytes, const std::string& name, int& orientation);
+/// Checks all chunks up to IEND, with their checksums, and returns the image size. Throws DataError on
+/// failure.
+ImageSize check_png(std::string_view bytes, const std::string& name);
+/// Checks that the file contains all rows and returns the image size. Throws DataError on failure.
+ImageSize check_bmp(std::string_view bytes, const std::string& name);
+
+/// Checks the width and height that a header gives, and returns them. `max_per_byte` is the largest number of
+/// pixels that the format can store in one byte, so that a small file cannot request much memory. Throws
+/// DataError if a side or the number of pixels is out of range.
+ImageSize check_image_size(std::int64_t width, std::int64_t height, std::int64_t max_per_byte,
+                           std::string_view bytes, const std::string& name);
 
 /// A decoded image.
 struct Pixels {
@@ -66,5 +100,16 @@ std::optional<Pixels> decode_with_libjpeg(std::string_view bytes, const std::str
 /// exhaust the memory. Throws DataError if decoding fails. Thread-safe.
 std::vector<std::uint8_t> decode_with_stb(std::string_view bytes, const std::string& name, ImageSize size,
                                           std::size_t max_bytes, int& channels);
+
+// ---- The orientation of photographs (EXIF 2.3, tag 274) ----
+
+/// Returns the orientation, 1 to 8, in the first directory of a TIFF file, which is also the form of EXIF
+/// data. Returns 1, upright, if there is none, or if the directory is damaged: a photograph with damaged
+/// metadata is still a photograph. Reads nothing outside `tiff`.
+int orientation_of_tiff(std::string_view tiff);
+
+/// Returns the image with the pixels moved such that an image of `orientation` (1 to 8) is upright.
+/// Orientations 5 to 8 exchange width and height.
+Pixels upright(Pixels pixels, int orientation);
 
 }  // namespace convoy::data

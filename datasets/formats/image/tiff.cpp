@@ -7,7 +7,6 @@
 #include <cstring>
 #include <memory>
 
-#include "convoy/datasets/formats/image/orientation.h"
 #include "convoy/datasets/formats/image/pixels.h"
 #include "convoy/kernels/base/check.h"
 

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "bench/collectives/options.h"
-#include "bench/step/options.h"
+#include "bench/step/step.h"
 #include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/train/options.h"
 #include "convoy/kernels/base/option_error.h"

@@ -7,7 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "convoy/engine/training/reduce_on_plateau.h"
+#include "convoy/engine/training/callback.h"
 #include "tests/apps/programs.h"
 
 namespace convoy::testing {

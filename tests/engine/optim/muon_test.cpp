@@ -9,7 +9,6 @@
 
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/ops/ops.h"
-#include "convoy/engine/optim/newton_schulz.h"
 #include "convoy/kernels/base/check.h"
 #include "tests/engine/optim/random_values.h"
 #include "tests/testing/support/errors.h"

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "convoy/engine/optim/layerwise.h"
 #include "convoy/engine/optim/muon.h"
 #include "convoy/engine/optim/optimizer.h"
 #include "convoy/kernels/base/check.h"

@@ -1,0 +1,366 @@
+// Structural checks of BMP, PNG and JPEG files, and the orientation in EXIF data.
+#include <zlib.h>
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "convoy/datasets/formats/image/pixels.h"
+#include "convoy/kernels/base/check.h"
+
+namespace convoy::data {
+
+/// A read position in the contents of a file. Every read throws DataError with the file name if the bytes end
+/// too early. The caller keeps the bytes and the name alive.
+class ByteReader {
+ public:
+  ByteReader(std::string_view bytes, const std::string& name) : bytes_(bytes), name_(name) {}
+
+  std::size_t position() const { return position_; }
+  std::size_t remaining() const { return bytes_.size() - position_; }
+  const std::string& name() const { return name_; }
+
+  /// Returns the next `count` bytes and advances. `what` describes them in the error message.
+  std::string_view take(std::size_t count, std::string_view what) {
+    if (count > remaining())
+      fail<DataError>("{}: cut off at byte {}, expected {} ({} bytes) at byte {}", name_, bytes_.size(), what,
+                      count, position_);
+    const std::string_view taken = bytes_.substr(position_, count);
+    position_ += count;
+    return taken;
+  }
+  std::uint8_t u8(std::string_view what) { return static_cast<std::uint8_t>(take(1, what)[0]); }
+  std::uint16_t big16(std::string_view what) { return static_cast<std::uint16_t>(big(2, what)); }
+  std::uint32_t big32(std::string_view what) { return big(4, what); }
+  std::uint16_t little16(std::string_view what) { return static_cast<std::uint16_t>(little(2, what)); }
+  std::uint32_t little32(std::string_view what) { return little(4, what); }
+
+ private:
+  std::uint32_t big(std::size_t count, std::string_view what) {
+    std::uint32_t value = 0;
+    for (const char byte : take(count, what)) value = (value << 8) | static_cast<std::uint8_t>(byte);
+    return value;
+  }
+  std::uint32_t little(std::size_t count, std::string_view what) {
+    std::uint32_t value = 0;
+    int shift = 0;
+    for (const char byte : take(count, what)) {
+      value |= std::uint32_t{static_cast<std::uint8_t>(byte)} << shift;
+      shift += 8;
+    }
+    return value;
+  }
+
+  std::string_view bytes_;
+  const std::string& name_;
+  std::size_t position_ = 0;
+};
+
+// The structure of BMP files: a file header of 14 bytes, an information header that starts with its own
+// length, and rows padded to 4 bytes.
+
+bool is_bmp(std::string_view bytes) { return bytes.starts_with("BM"); }
+
+ImageSize check_bmp(std::string_view bytes, const std::string& name) {
+  constexpr std::uint32_t kCoreHeader = 12;  // bytes; OS/2 header with 16-bit sizes
+  ByteReader in(bytes, name);
+  in.take(10, "the file header");
+  const std::uint64_t pixels_at = in.little32("the offset of the pixels");
+  const std::uint32_t header = in.little32("the header's length");
+  std::int64_t width = 0, height = 0;
+  if (header == kCoreHeader) {
+    width = in.little16("the width");
+    height = in.little16("the height");
+  } else {
+    width = static_cast<std::int32_t>(in.little32("the width"));
+    height = static_cast<std::int32_t>(in.little32("the height"));
+  }
+  in.little16("the number of planes");
+  const std::int64_t bits = in.little16("bits per pixel");
+  // A negative height means that the top row comes first.
+  const ImageSize size = check_image_size(width, height < 0 ? -height : height, 8, bytes, name);
+  const auto row_bytes = static_cast<std::uint64_t>((size.width * bits + 31) / 32 * 4);
+  const std::uint64_t end = pixels_at + row_bytes * static_cast<std::uint64_t>(size.height);
+  if (end > bytes.size())
+    fail<DataError>("{}: cut off: {} bytes, expected {} for {} x {} pixels of {} bits", name, bytes.size(),
+                    end, size.width, size.height, bits);
+  return size;
+}
+
+// The structure of PNG files (ISO/IEC 15948). A chunk is a big-endian length, a type of four letters, data,
+// and the CRC of type and data.
+
+namespace {
+
+constexpr std::string_view kSignature = "\x89PNG\r\n\x1a\n";
+constexpr std::uint32_t kMaxChunk = 0x7fffffff;  // bytes; the limit of the standard
+
+struct Chunk {
+  std::string_view type, data;
+};
+
+Chunk next_chunk(ByteReader& in) {
+  const std::size_t at = in.position();
+  const std::uint32_t length = in.big32("a chunk");
+  if (length > kMaxChunk) fail<DataError>("{}: a chunk of {} bytes at byte {}", in.name(), length, at);
+  const std::string_view body = in.take(length + std::size_t{4}, "a chunk's type and data");
+  const std::uint32_t expected = in.big32("a chunk's checksum");
+  const auto found = static_cast<std::uint32_t>(
+      crc32(0, reinterpret_cast<const Bytef*>(body.data()), static_cast<uInt>(body.size())));
+  if (found != expected)
+    fail<DataError>("{}: damaged: checksum {:08x} of the chunk at byte {}, expected {:08x}", in.name(), found,
+                    at, expected);
+  return {body.substr(0, 4), body.substr(4)};
+}
+
+}  // namespace
+
+bool is_png(std::string_view bytes) { return bytes.starts_with(kSignature); }
+
+ImageSize check_png(std::string_view bytes, const std::string& name) {
+  ByteReader in(bytes, name);
+  in.take(kSignature.size(), "the signature");
+  const Chunk first = next_chunk(in);
+  if (first.type != "IHDR") fail<DataError>("{}: the first PNG chunk is not IHDR", name);
+  ByteReader header(first.data, name);
+  const std::uint32_t width = header.big32("the width");
+  const std::uint32_t height = header.big32("the height");
+  // The compression ratio of deflate is at most 1032, and a pixel takes at least one bit.
+  const ImageSize size = check_image_size(width, height, 1032 * 8, bytes, name);
+  for (Chunk chunk = next_chunk(in); chunk.type != "IEND"; chunk = next_chunk(in)) {
+    const bool critical = (chunk.type[0] & 0x20) == 0;  // upper-case letter: a decoder must know the chunk
+    if (critical && chunk.type != "PLTE" && chunk.type != "IDAT")
+      fail<DataError>("{}: a PNG chunk of unknown type at byte {}", name,
+                      in.position() - chunk.data.size() - 12);
+  }
+  return size;
+}
+
+// The structure of JPEG files (ISO/IEC 10918-1, annex B). A segment is FF, a marker, and a big-endian length
+// that includes itself.
+
+namespace {
+
+enum Marker : int {
+  kBaseline = 0xC0,
+  kExtended = 0xC1,
+  kProgressive = 0xC2,
+  kHuffmanTables = 0xC4,
+  kArithmeticExtension = 0xC8,
+  kArithmeticTables = 0xCC,
+  kLastFrame = 0xCF,
+  kFirstRestart = 0xD0,
+  kLastRestart = 0xD7,
+  kStart = 0xD8,
+  kEnd = 0xD9,
+  kScan = 0xDA,
+  kApplication1 = 0xE1,
+};
+
+// Encoders write one scan, or about ten. The decoder traverses the whole image for each of them.
+constexpr int kMaxScans = 100;
+
+/// Traverses the segments of a file.
+class JpegWalk {
+ public:
+  JpegWalk(std::string_view bytes, const std::string& name) : bytes_(bytes), name_(name), in_(bytes, name) {}
+
+  ImageSize run() {
+    in_.take(2, "the start marker");
+    for (int marker = next_marker(); marker != kEnd; marker = next_marker()) {
+      if (marker == kScan) {
+        scan();
+        if (++scans_ > kMaxScans) fail<DataError>("{}: more than {} scans", name_, kMaxScans);
+      } else if (marker == kHuffmanTables) {
+        huffman_tables();
+      } else if (is_frame(marker)) {
+        frame(marker);
+      } else if (marker == kApplication1) {
+        metadata();
+      } else {
+        segment("a segment");
+      }
+    }
+    if (scans_ == 0) fail<DataError>("{}: a JPEG file without image data", name_);
+    return size_;
+  }
+  int orientation() const { return orientation_; }
+
+ private:
+  static bool is_frame(int marker) {
+    return marker >= kBaseline && marker <= kLastFrame && marker != kHuffmanTables &&
+           marker != kArithmeticExtension && marker != kArithmeticTables;
+  }
+
+  /// Returns the next marker that is not padding, scan data (FF 00) or a restart.
+  int next_marker() {
+    for (;;) {
+      const std::size_t at = bytes_.find('\xFF', in_.position());
+      if (at == std::string_view::npos)
+        fail<DataError>("{}: cut off: {} bytes without the end marker", name_, bytes_.size());
+      in_.take(at + 1 - in_.position(), "a marker");
+      int marker = in_.u8("a marker");
+      while (marker == 0xFF) marker = in_.u8("a marker");
+      if (marker != 0 && (marker < kFirstRestart || marker > kLastRestart)) return marker;
+    }
+  }
+
+  ByteReader segment(std::string_view what) {
+    const std::uint16_t length = in_.big16(what);
+    if (length < 2)
+      fail<DataError>("{}: a segment of {} bytes at byte {}", name_, length, in_.position() - 2);
+    return ByteReader(in_.take(length - 2u, what), name_);
+  }
+
+  void frame(int marker) {
+    if (marker != kBaseline && marker != kExtended && marker != kProgressive)
+      fail<DataError>("{}: a JPEG frame of type {:#x}, expected baseline or progressive with Huffman codes",
+                      name_, marker);
+    if (size_.width != 0) fail<DataError>("{}: two JPEG frames in one file", name_);
+    progressive_ = marker == kProgressive;
+    ByteReader header = segment("the frame header");
+    if (const int bits = header.u8("bits"); bits != 8)
+      fail<DataError>("{}: {} bits per sample, expected 8", name_, bits);
+    const int height = header.big16("the height");
+    const int width = header.big16("the width");
+    components_ = header.u8("the number of components");
+    // A block of 8 x 8 takes at least one bit. If no component has both of the largest sampling factors, the
+    // largest component covers a sixteenth of the image.
+    size_ = check_image_size(width, height, 8 * 64 * 16, bytes_, name_);
+  }
+
+  /// Reads the orientation if the segment holds EXIF data; other data have the same marker.
+  void metadata() {
+    constexpr std::string_view kExif("Exif\0\0", 6);
+    ByteReader data = segment("metadata");
+    const std::string_view bytes = data.take(data.remaining(), "metadata");
+    if (bytes.starts_with(kExif)) orientation_ = orientation_of_tiff(bytes.substr(kExif.size()));
+  }
+
+  void huffman_tables() {
+    ByteReader tables = segment("Huffman tables");
+    while (tables.remaining() > 0) {
+      const int target = tables.u8("a table's number");
+      std::size_t codes = 0;
+      for (int bits = 1; bits <= 16; ++bits) codes += tables.u8("code counts");
+      if (target / 16 > 1 || target % 16 > 3 || codes == 0 || codes > 256)
+        fail<DataError>("{}: Huffman table {:#04x} of {} codes, expected 1 to 256", name_, target, codes);
+      tables.take(codes, "code values");
+      defined_[static_cast<std::size_t>(target / 16)][static_cast<std::size_t>(target % 16)] = true;
+    }
+  }
+
+  void scan() {
+    if (size_.width == 0) fail<DataError>("{}: image data before the frame header", name_);
+    ByteReader header = segment("the scan header");
+    const int count = header.u8("the number of components");
+    if (count < 1 || count > components_)
+      fail<DataError>("{}: a scan of {} components in a frame of {}", name_, count, components_);
+    std::array<int, 4> tables{};
+    for (int i = 0; i < count && i < 4; ++i) {
+      header.u8("a component");
+      tables[static_cast<std::size_t>(i)] = header.u8("its tables");
+    }
+    const int first = header.u8("the first coefficient");
+    const int last = header.u8("the last coefficient");
+    const bool refines = header.u8("approximation") >= 16;
+    for (int i = 0; i < count && i < 4; ++i) {
+      const int table = tables[static_cast<std::size_t>(i)];
+      if (first == 0 && !refines)
+        require_table(0, table / 16);  // refinements of DC bits are not Huffman-coded
+      if (last > 0 || !progressive_) require_table(1, table % 16);
+    }
+  }
+
+  void require_table(std::size_t kind, int number) {
+    if (number > 3 || !defined_[kind][static_cast<std::size_t>(number)])
+      fail<DataError>("{}: a scan uses {} Huffman table {}, which the file does not define before it", name_,
+                      kind == 0 ? "DC" : "AC", number);
+  }
+
+  std::string_view bytes_;
+  const std::string& name_;
+  ByteReader in_;
+  ImageSize size_;
+  bool progressive_ = false;
+  int components_ = 0;
+  int scans_ = 0;
+  int orientation_ = 1;
+  std::array<std::array<bool, 4>, 2> defined_{};  // [DC, AC][number]
+};
+
+}  // namespace
+
+bool is_jpeg(std::string_view bytes) { return bytes.starts_with("\xFF\xD8\xFF"); }
+
+ImageSize check_jpeg(std::string_view bytes, const std::string& name, int& orientation) {
+  JpegWalk walk(bytes, name);
+  const ImageSize size = walk.run();
+  orientation = walk.orientation();
+  return size;
+}
+
+namespace {
+
+/// Numbers at any position of untrusted bytes in either byte order; nullopt beyond the end.
+class TiffNumbers {
+ public:
+  explicit TiffNumbers(std::string_view bytes) : bytes_(bytes), is_big_(bytes.starts_with("MM")) {}
+
+  std::optional<std::size_t> at(std::size_t position, std::size_t size) const {
+    if (position > bytes_.size() || size > bytes_.size() - position) return std::nullopt;
+    std::size_t value = 0;
+    for (std::size_t i = 0; i < size; ++i)
+      value = value << 8 | static_cast<std::uint8_t>(bytes_[position + (is_big_ ? i : size - 1 - i)]);
+    return value;
+  }
+
+ private:
+  std::string_view bytes_;
+  bool is_big_;
+};
+
+}  // namespace
+
+int orientation_of_tiff(std::string_view tiff) {
+  constexpr std::size_t kTag = 274, kShort = 3, kEntryBytes = 12;
+  const TiffNumbers numbers(tiff);
+  if (!(tiff.starts_with("II") || tiff.starts_with("MM")) || numbers.at(2, 2) != 42u) return 1;
+  const auto directory = numbers.at(4, 4);
+  const auto count = directory ? numbers.at(*directory, 2) : std::nullopt;
+  for (std::size_t i = 0; count && i < *count; ++i) {
+    const std::size_t entry = *directory + 2 + i * kEntryBytes;
+    const auto tag = numbers.at(entry, 2);
+    if (!tag) return 1;
+    if (*tag != kTag) continue;
+    const auto value = numbers.at(entry + 8, 2);
+    const bool is_valid = numbers.at(entry + 2, 2) == kShort && numbers.at(entry + 4, 4) == 1u && value &&
+                          *value >= 1 && *value <= 8;
+    return is_valid ? static_cast<int>(*value) : 1;
+  }
+  return 1;
+}
+
+Pixels upright(Pixels pixels, int orientation) {
+  if (orientation <= 1 || orientation > 8) return pixels;
+  const bool swaps = orientation >= 5;
+  const bool flips_rows = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+  const bool flips_columns = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+  const auto [width, height] = pixels.size;
+  Pixels result{
+      .size = swaps ? ImageSize{height, width} : pixels.size, .rgb = {}, .is_reduced = pixels.is_reduced};
+  result.rgb.resize(pixels.rgb.size());
+  std::uint8_t* out = result.rgb.data();
+  for (std::int64_t y = 0; y < result.size.height; ++y)
+    for (std::int64_t x = 0; x < result.size.width; ++x, out += 3) {
+      const std::int64_t row = swaps ? x : y, column = swaps ? y : x;
+      const std::int64_t from_row = flips_rows ? height - 1 - row : row;
+      const std::int64_t from_column = flips_columns ? width - 1 - column : column;
+      std::copy_n(&pixels.rgb[static_cast<std::size_t>((from_row * width + from_column) * 3)], 3, out);
+    }
+  return result;
+}
+
+}  // namespace convoy::data

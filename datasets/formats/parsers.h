@@ -1,0 +1,123 @@
+// The file formats of data sets: gzip, tar.gz, IDX, pickles and batches of CIFAR-10. The parsers take untrusted
+// bytes.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convoy/datasets/dataset.h"
+#include "convoy/engine/tensor/tensor.h"
+
+namespace convoy::data {
+
+/// Decompresses gzip data on demand, and never more than the caller requests. Data that is not gzip is
+/// returned unchanged. The caller keeps the bytes and the name alive. Not thread-safe.
+class GzipReader {
+ public:
+  GzipReader(std::string_view bytes, const std::string& name);
+  ~GzipReader();
+  GzipReader(const GzipReader&) = delete;
+  GzipReader& operator=(const GzipReader&) = delete;
+
+  /// Writes up to `count` bytes to `out` and returns their number, which is smaller only at the end. Throws
+  /// DataError if the stream is damaged or truncated.
+  std::size_t read(void* out, std::size_t count);
+  /// Returns an upper bound of the decompressed size: the compression ratio of deflate is at most 1032.
+  std::uint64_t max_output() const;
+
+ private:
+  struct Stream;
+  std::unique_ptr<Stream> stream_;  // null: not gzip
+  std::string_view bytes_;          // the rest of the input
+  std::uint64_t input_size_;
+  const std::string& name_;
+};
+
+/// Reads the members of a .tar.gz archive into memory, without unpacking it to disk: calls visit(path in the
+/// archive, contents) for each regular file. Throws DataError if a file is larger
+/// than `max_bytes`, if all files together are larger than `max_total` bytes, or if the archive is damaged,
+/// truncated or not a tar file. Sizes are checked before the data is unpacked.
+void for_each_member(const std::filesystem::path& archive, std::uint64_t max_bytes, std::uint64_t max_total,
+                     const std::function<void(const std::string& path, const std::string& bytes)>& visit);
+
+// ---- The IDX format of MNIST ----
+//
+// (LeCun, "The MNIST database"): big-endian magic number and sizes, then one byte per
+// value.
+
+/// Parses the contents of an IDX file, plain or gzip, and returns images u8 [N, rows, columns, 1]. Throws
+/// DataError, which starts with `name`, if the file is damaged or not an IDX file of images.
+Tensor parse_idx_images(std::string_view bytes, const std::string& name);
+/// Parses the contents of an IDX file, plain or gzip, and returns labels i32 [N]. Throws DataError also if a
+/// label is not below `classes`.
+Tensor parse_idx_labels(std::string_view bytes, const std::string& name, int classes);
+
+// ---- Pickles ----
+//
+// A reader of the pickles in which CIFAR-10 is distributed for Python: a dictionary of numbers, texts, lists
+// of them and NumPy arrays of u8, in protocol 2 as Python 2 writes it. Executes nothing: any other opcode,
+// class or function is refused.
+
+/// A value of a pickle. Copies share their items, because a pickle may name a value several times.
+struct PickledValue {
+  enum class Kind : std::uint8_t {
+    none,
+    mark,
+    boolean,
+    number,
+    text,
+    function,
+    byte_type,  // numpy.dtype('u1')
+    tuple,
+    list,  // of numbers and texts
+    dictionary,
+    array,  // of u8, in row-major order
+  };
+  Kind kind = Kind::none;
+  std::int64_t number = 0;     // of a number or a boolean; the depth of a tuple of tuples
+  std::string_view text = {};  // also the name of a function
+  /// The elements of a tuple or a list; each key of a dictionary and its value; the size of each axis of an
+  /// array, and then its bytes, as a text of the size that is their product.
+  std::shared_ptr<std::vector<PickledValue>> items = {};
+
+  /// Returns the value of a key of a dictionary; null if there is none.
+  const PickledValue* find(std::string_view key) const;
+};
+
+/// Parses a pickle and returns its dictionary. Texts and arrays refer to `bytes`, which must outlive them.
+/// The number of opcodes is limited, and with it the memory. Throws DataError, which starts with `name` and
+/// gives the position, if the pickle is truncated or has other contents.
+PickledValue parse_pickle(std::string_view bytes, const std::string& name);
+
+// ---- CIFAR-10 ----
+//
+// The two formats in which CIFAR-10 is distributed (Krizhevsky, "Learning multiple layers of features from
+// tiny images", 2009): binary records, and pickles for Python.
+
+inline constexpr std::int64_t kCifarSide = 32;
+inline constexpr std::int64_t kCifarPixels = kCifarSide * kCifarSide;
+// One label byte, then the red, green and blue planes.
+inline constexpr std::int64_t kCifarRecordBytes = 1 + 3 * kCifarPixels;
+inline constexpr int kCifarClasses = 10;
+
+/// Fills samples [begin, begin + count) of `set` from the contents of a batch file with `count` records.
+/// Throws DataError, which starts with `name`, if the size or a label is wrong.
+void parse_cifar10_batch(std::string_view bytes, const std::string& name, std::int64_t begin,
+                         std::int64_t count, const ImageSet& set);
+/// Does the same for a batch file of cifar-10-batches-py: a pickle with the array `data`, u8 [count, 3072],
+/// and the list `labels`.
+void parse_cifar10_pickle(std::string_view bytes, const std::string& name, std::int64_t begin,
+                          std::int64_t count, const ImageSet& set);
+
+/// Returns the class names of batches.meta.txt, one per line. Throws DataError, which starts with `name`,
+/// unless there are ten.
+std::vector<std::string> parse_cifar10_names(std::string_view bytes, const std::string& name);
+/// Does the same for batches.meta of cifar-10-batches-py: a pickle with the list `label_names`.
+std::vector<std::string> parse_cifar10_pickled_names(std::string_view bytes, const std::string& name);
+
+}  // namespace convoy::data
