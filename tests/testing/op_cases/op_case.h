@@ -51,10 +51,15 @@ inline void PrintTo(const OpCase& op_case, std::ostream* out) { *out << op_case.
 
 /// A call that must throw UsageError with a message that contains `expected`.
 struct ErrorCase {
-  std::string name;
+  std::string text;  // of the call
   std::function<void()> call;
   std::string expected;
 };
+/// Makes the ErrorCase of an expression.
+#define ERROR_CASE(expected, ...)                \
+  ErrorCase {                                    \
+#__VA_ARGS__, [=] { __VA_ARGS__; }, expected \
+  }
 
 /// Returns random values from `domain`, keyed by `key` (case name and argument). They are multiples of 2^-12,
 /// so they are the same in f32 and f64.
@@ -73,7 +78,7 @@ struct UnaryOp {
 /// in half precision, and its comparison with PyTorch.
 const std::vector<UnaryOp>& unary_ops();
 
-// One function per family of ops, in <family>_cases.cpp.
+// One function per family of ops.
 std::vector<OpCase> elementwise_cases();
 std::vector<OpCase> matmul_cases();
 std::vector<OpCase> conv2d_cases();
@@ -93,16 +98,8 @@ inline Variable zeros(const Shape& shape, DType dtype = DType::f32) {
   return Variable(Tensor::zeros(shape, dtype, Device::cpu()));
 }
 
-/// Returns the error cases of all families.
+/// Returns the calls that ops refuse.
 std::vector<ErrorCase> error_cases();
-std::vector<ErrorCase> arithmetic_error_cases();
-std::vector<ErrorCase> conv2d_transpose_error_cases();
-std::vector<ErrorCase> indexing_error_cases();
-std::vector<ErrorCase> movement_error_cases();
-std::vector<ErrorCase> reductions_error_cases();
-std::vector<ErrorCase> attention_error_cases();
-std::vector<ErrorCase> loss_error_cases();
-std::vector<ErrorCase> normalization_error_cases();
 
 /// Returns the cases of all families.
 std::vector<OpCase> all_op_cases();
