@@ -1,6 +1,11 @@
 // Tests of convoy-bench-step: output and rejected flags, at small sizes. Times are not tested.
+#include <iterator>
+#include <regex>
+
 #include "bench/programs/results.h"
 #include "tests/bench/bench_programs.h"
+#include "tests/testing/source_tree/source_path.h"
+#include "tests/testing/support/image_files.h"
 
 namespace convoy::testing {
 namespace {
@@ -106,5 +111,130 @@ TEST_F(Step, ReportsAnUnwritableFileBeforeMeasuring) {
   EXPECT_EQ(result.out, "");
 }
 
+// Tests of convoy-bench-layers: selected layers, shapes and rejected flags. Times are not tested.
+
+class Layers : public BenchProgram {
+ protected:
+  Layers() : BenchProgram("convoy-bench-layers", {"--threads=1", "--rounds=1", "--warmup=0"}) {}
+  static std::string text(const Json& pair) {
+    return pair["name"].get<std::string>() + " " + pair["input"].get<std::string>() + " " +
+           pair["output"].get<std::string>();
+  }
+};
+
+TEST_F(Layers, HaveTheShapesOfTheNetwork) {
+  const Json pairs = measure({"--model=resnet18", "--image-size=32", "--batch-size=1"})["pairs"];
+  ASSERT_EQ(pairs.size(), 20u);
+  EXPECT_EQ(text(pairs[0]), "conv1 [1, 32, 32, 3] [1, 32, 32, 64]");
+  EXPECT_EQ(text(pairs[5]), "layer2.0.conv1 [1, 32, 32, 64] [1, 16, 16, 128]");
+  EXPECT_EQ(text(pairs[6]), "layer2.0.conv2 [1, 16, 16, 128] [1, 16, 16, 128]");
+  EXPECT_EQ(text(pairs[7]), "layer2.0.downsample.0 [1, 32, 32, 64] [1, 16, 16, 128]");
+  EXPECT_EQ(text(pairs[8]), "layer2.1.conv1 [1, 16, 16, 128] [1, 16, 16, 128]");
+  EXPECT_EQ(text(pairs[19]), "layer4.1.conv2 [1, 4, 4, 512] [1, 4, 4, 512]");
+}
+
+TEST_F(Layers, FollowTheMaxPool) {
+  const Json pairs = measure({"--model=resnet50", "--image-size=96", "--batch-size=1"})["pairs"];
+  ASSERT_EQ(pairs.size(), 53u);
+  EXPECT_EQ(text(pairs[1]), "layer1.0.conv1 [1, 24, 24, 64] [1, 24, 24, 64]");
+}
+
+TEST_F(Layers, WriteResultsAndSettings) {
+  std::string out;
+  const Json figures =
+      measure({"--model=resnet20", "--image-size=8", "--batch-size=2", "--rounds=3", "--warmup=1"}, {}, &out);
+  EXPECT_THAT(out, ::testing::HasSubstr("| layer3.0.downsample.0 | Conv2d 32 -> 64, 1x1 stride 2 |"));
+  EXPECT_EQ(figures["rounds"], 3);
+  EXPECT_EQ(figures["threads"], 1);
+  EXPECT_EQ(figures["pairs"].size(), 21u);
+  for (const Json& pair : figures["pairs"]) EXPECT_GT(pair["ms"]["lowest"].get<double>(), 0);
+  EXPECT_GT(figures["share"]["lowest"].get<double>(), 0);
+  EXPECT_LE(figures["share"]["lowest"].get<double>(), figures["share"]["highest"].get<double>());
+}
+
+TEST_F(Layers, RejectInvalidFlags) {
+  expect_refusal({"--device=cuda"}, "--device: found cuda, expected cpu");
+  expect_refusal({"--rounds=0"}, "--rounds");
+  expect_refusal({"--json=/nowhere/figures.json"}, "--json /nowhere", 8);
+  expect_refusal({"--model=lenet"}, "--model lenet: found 'conv1' without a batch norm after it");
+}
+
+// Tests of convoy-bench-loader: counts, output and rejected flags. Times are not tested.
+
+using ::testing::AllOf;
+
+class LoaderBench : public BenchProgram {
+ protected:
+  /// Writes 7 training images of 2 classes and 2 test images to `directory`/data.
+  LoaderBench() : BenchProgram("convoy-bench-loader") {
+    for (int i = 0; i < 9; ++i)
+      directory.write(std::filesystem::path("data") / (i < 7 ? "train" : "test") /
+                          (i % 2 == 0 ? "ape" : "bee") / (std::to_string(i) + ".jpg"),
+                      jpeg(Picture::ramp(12, 10, 3)));
+  }
+  std::string data() const { return directory.path() / "data"; }
+};
+
+TEST_F(LoaderBench, CountsImagesReadAndBatched) {
+  std::string out;
+  const Json figures =
+      measure({"--data", data(), "--batch-size", "3", "--epochs", "4", "--workers", "1"}, {}, &out);
+  EXPECT_THAT(out, AllOf(HasSubstr("3 images each, 1 workers"), HasSubstr("crop 4, flip"),
+                         HasSubstr("including reading")));
+  EXPECT_EQ(figures["image"], Json({10, 12, 3}));
+  EXPECT_EQ(figures["reading"]["images"], 9);
+  ASSERT_EQ(figures["epochs"].size(), 4u);
+  for (const Json& epoch : figures["epochs"]) {
+    EXPECT_EQ(epoch["images"], 7);
+    EXPECT_GT(epoch["seconds"].get<double>(), 0);
+  }
+  EXPECT_EQ(figures["workers"], 1);
+  EXPECT_GT(figures["machine"]["cores"].get<int>(), 0);
+  // The first epoch includes the reading of the training images, 7 of 9.
+  const Json &first = figures["first_epoch"], &reading = figures["reading"], &made = figures["epochs"][0];
+  EXPECT_EQ(first["images"], 7);
+  for (const char* part : {"seconds", "core_seconds"})
+    EXPECT_DOUBLE_EQ(first[part].get<double>(),
+                     7.0 / 9 * reading[part].get<double>() + made[part].get<double>());
+  EXPECT_DOUBLE_EQ(first["images_per_second"].get<double>(), 7 / first["seconds"].get<double>());
+  EXPECT_GE(figures["images_per_second"]["highest"].get<double>(), 7 / made["seconds"].get<double>());
+}
+
+TEST_F(LoaderBench, RejectsInvalidFlags) {
+  expect_refusal({}, "--data is missing");
+  expect_refusal({"--data", directory.path() / "none"}, "is no directory", 3);
+  expect_refusal({"--data", data(), "--epochs", "0"}, "--epochs");
+  expect_refusal({"--data", data(), "--augment", "twist"}, "--augment: found 'twist'");
+  expect_refusal({"--data", data(), "--json", directory.path() / "missing" / "figures.json"}, "--json", 8);
+}
+
+// Tests of convoy-bench-overhead. Times are not tested.
+
+class Overheads : public BenchProgram {
+ protected:
+  Overheads() : BenchProgram("convoy-bench-overhead", {"--rounds=1", "--seconds=0.0001"}) {}
+};
+
+TEST_F(Overheads, HaveTheCasesOfPyTorch) {
+  std::string out;
+  const Json figures = measure({}, {}, &out);
+  EXPECT_THAT(out, ::testing::HasSubstr("forward and backward"));
+  std::ifstream in(source_path("bench/python/pytorch_overhead.py"));
+  const std::string script{std::istreambuf_iterator<char>(in), {}};
+  const std::regex row("\n    \"([a-z0-9_]+)\": \\(");
+  std::vector<std::string> expected, found;
+  for (std::sregex_iterator at(script.begin(), script.end(), row), end; at != end; ++at)
+    expected.push_back((*at)[1]);
+  for (const auto& [name, times] : figures.items()) {
+    found.push_back(name);
+    for (const char* mode : {"inference_ns", "recorded_ns", "training_ns"})
+      EXPECT_GT(times.at(mode).get<double>(), 0) << name;
+  }
+  EXPECT_EQ(found, expected);
+  // A backward pass has an operation of its own for each operation of the forward pass.
+  EXPECT_GT(figures.at("ten_relus").at("training_ns"), figures.at("relu").at("training_ns"));
+}
+
 }  // namespace
+
 }  // namespace convoy::testing

@@ -291,38 +291,6 @@ TEST(Module, ConvolutionsComputeEvenKernelsAndWidePadding) {
   }
 }
 
-TEST(Module, InitializationDependsOnlyOnSeedAndName) {
-  const auto a = small_net(), b = small_net();
-  a->initialize(1);
-  b->initialize(1);
-  for (std::size_t i = 0; i < a->parameters().size(); ++i)
-    EXPECT_EQ(a->parameters()[i].variable.value().to_vector<float>(),
-              b->parameters()[i].variable.value().to_vector<float>());
-  b->initialize(2);
-  EXPECT_NE(a->parameters()[0].variable.value().to_vector<float>(),
-            b->parameters()[0].variable.value().to_vector<float>());
-  // U(-bound, bound): within the bound, close to it, and with variance bound^2 / 3.
-  const double bound = 1 / std::sqrt(128.0);
-  double square = 0, largest = 0;
-  const auto weights = a->parameters()[3].variable.value().to_vector<float>();
-  for (const double w : weights) square += w * w, largest = std::max(largest, std::abs(w));
-  EXPECT_LE(largest, bound);
-  EXPECT_GT(largest, 0.98 * bound);
-  EXPECT_NEAR(square / static_cast<double>(weights.size()), bound * bound / 3, 0.1 * bound * bound / 3);
-}
-
-TEST(Module, KaimingInitializationHasTheRightVariance) {
-  nn::Conv2d conv(16, 64, {.bias = false, .kaiming_fan_out = true});
-  conv.initialize(7);
-  double square = 0, fourth = 0;
-  const auto weights = conv.parameters()[0].variable.value().to_vector<float>();
-  for (const double w : weights) square += w * w, fourth += w * w * w * w;
-  // 9,216 draws: the standard error of the variance is about 1.5 %.
-  const auto n = static_cast<double>(weights.size());
-  EXPECT_NEAR(square / n, 2.0 / (9 * 64), 0.06 * 2.0 / (9 * 64));
-  EXPECT_NEAR(fourth / n / std::pow(square / n, 2), 3, 0.3);  // the kurtosis of a normal distribution
-}
-
 TEST(Module, ConvTranspose2dHasTheSizeAndInitialValuesOfPyTorch) {
   nn::ConvTranspose2d layer(32, 16, {.kernel = 4, .stride = 2, .padding = 1});
   EXPECT_EQ(layer.describe(), "ConvTranspose2d 32 -> 16, 4x4 stride 2 padding 1");

@@ -8,6 +8,7 @@
 #include "convoy/engine/io/file.h"
 #include "convoy/engine/nn/layers.h"
 #include "convoy/kernels/base/check.h"
+#include "tests/testing/support/errors.h"
 #include "tests/testing/support/tiny_training.h"
 
 namespace convoy {
@@ -71,16 +72,12 @@ TEST(StateDict, MismatchesAreListedAndChangeNothing) {
   tensors[1].tensor = Tensor::zeros({7}, DType::f32, cpu);
   tensors[2].tensor = Tensor::zeros({4}, DType::i32, cpu);
   for (const char* name : {"u1", "u2", "u3", "u4"}) tensors.push_back({name, tensors[1].tensor});
-  std::string message;
-  try {
-    io::load_state_dict(*training.net, tensors, "x.safetensors");
-  } catch (const CheckpointError& error) {
-    message = error.what();
-  }
-  EXPECT_THAT(message, AllOf(HasSubstr("x.safetensors: "), HasSubstr("1 missing (\"conv.weight\")"),
-                             HasSubstr("5 unexpected (\"conv1.weight\", \"u1\", \"u2\", …)"),
-                             HasSubstr("\"bn.weight\" is f32 [7], expected f32 [4]"),
-                             HasSubstr("\"bn.bias\" is i32 [4], expected f32 [4]")));
+  EXPECT_THAT(testing::message_of<CheckpointError>(
+                  [&] { io::load_state_dict(*training.net, tensors, "x.safetensors"); }),
+              AllOf(HasSubstr("x.safetensors: "), HasSubstr("1 missing (\"conv.weight\")"),
+                    HasSubstr("5 unexpected (\"conv1.weight\", \"u1\", \"u2\", …)"),
+                    HasSubstr("\"bn.weight\" is f32 [7], expected f32 [4]"),
+                    HasSubstr("\"bn.bias\" is i32 [4], expected f32 [4]")));
   EXPECT_EQ(io::parameters_hash(*training.net), before);
 }
 

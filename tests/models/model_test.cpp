@@ -1,9 +1,8 @@
 // The structure of models: parameter names, counts, summaries, and errors for inputs that do not fit.
-#include "convoy/models/model.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -13,8 +12,10 @@
 
 #include "convoy/engine/nn/layers.h"
 #include "convoy/kernels/base/nearest_name.h"
+#include "convoy/models/model.h"
 #include "convoy/models/models.h"
 #include "tests/testing/source_tree/source_path.h"
+#include "tests/testing/support/errors.h"
 
 namespace convoy {
 namespace {
@@ -22,17 +23,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::message_of;
 using ::testing::StartsWith;
-
-template <class F>
-std::string usage_error_of(F&& f) {
-  try {
-    f();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
 
 constexpr auto kImageNet = models::Stem::imagenet;
 
@@ -121,8 +113,9 @@ TEST(Models, ChooseTheStemByTheImageSize) {
   EXPECT_EQ(stem_of({.input = {100, 100, 3}}), imagenet);
   EXPECT_EQ(stem_of({.input = {96, 96, 3}, .stem = kImageNet}), imagenet);
   EXPECT_EQ(stem_of({.input = {128, 128, 3}, .stem = models::Stem::cifar}), cifar);
-  EXPECT_THAT(usage_error_of([] { models::lenet({.stem = models::Stem::cifar}); }), StartsWith("lenet:"));
-  EXPECT_THAT(usage_error_of([] { models::resnet20({.stem = kImageNet}); }), StartsWith("resnet20:"));
+  EXPECT_THAT(message_of<UsageError>([] { models::lenet({.stem = models::Stem::cifar}); }),
+              StartsWith("lenet:"));
+  EXPECT_THAT(message_of<UsageError>([] { models::resnet20({.stem = kImageNet}); }), StartsWith("resnet20:"));
 }
 
 TEST(Models, AcceptOddImageSizesAndOtherChannels) {
@@ -138,27 +131,30 @@ TEST(Models, AcceptOddImageSizesAndOtherChannels) {
 }
 
 TEST(Models, ThrowWithTheLayerIfTheInputDoesNotFit) {
-  EXPECT_THAT(usage_error_of([] {
+  EXPECT_THAT(message_of<UsageError>([] {
                 models::lenet({.input = {12, 12, 3}});
               }),
               AllOf(StartsWith("conv2 (Conv2d 6 -> 16, 5x5)"), HasSubstr("does not fit")));
-  EXPECT_THAT(usage_error_of([] {
+  EXPECT_THAT(message_of<UsageError>([] {
                 models::lenet({.input = {3, 32, 3}});
               }),
               StartsWith("conv1 (Conv2d 3 -> 6, 5x5)"));
-  EXPECT_THAT(usage_error_of([] {
+  EXPECT_THAT(message_of<UsageError>([] {
                 models::resnet20({.input = {32, 32}});
               }),
               StartsWith("resnet20: found an input of shape [32, 32]"));
-  EXPECT_THAT(usage_error_of([] { models::resnet20({.input = {32, 0, 3}}); }), HasSubstr("[32, 0, 3]"));
-  EXPECT_THAT(usage_error_of([] { models::resnet20({.classes = 0}); }), HasSubstr("Linear 64 -> 0"));
+  EXPECT_THAT(message_of<UsageError>([] {
+                models::resnet20({.input = {32, 0, 3}});
+              }),
+              HasSubstr("[32, 0, 3]"));
+  EXPECT_THAT(message_of<UsageError>([] { models::resnet20({.classes = 0}); }), HasSubstr("Linear 64 -> 0"));
 }
 
 TEST(Model, ThrowsForImagesOfAnotherSize) {
   const models::Model model = models::lenet();
   const Tensor grayscale = Tensor::zeros({2, 28, 28, 1}, DType::f32, Device::cpu());
   EXPECT_EQ(
-      usage_error_of([&] { model(grayscale); }),
+      message_of<UsageError>([&] { model(grayscale); }),
       "lenet: found an input of shape [2, 28, 28, 1], expected [N, 32, 32, 3], for which the model was built");
 }
 
@@ -221,14 +217,14 @@ TEST(Models, AddAModelWithANewName) {
   models::add({.name = "norm", .make = norm_model, .has_batch_norm = true});
   EXPECT_EQ(models::make("norm", {.input = {4, 4, 3}, .classes = 3}).outputs().front(), Shape{3});
   EXPECT_EQ(models::names().back(), "norm");
-  EXPECT_EQ(usage_error_of([] { models::add({.name = "norm", .make = norm_model}); }),
+  EXPECT_EQ(message_of<UsageError>([] { models::add({.name = "norm", .make = norm_model}); }),
             "model 'norm': found another model with this name, expected a new one");
-  EXPECT_EQ(usage_error_of([] { models::add({.name = "empty"}); }),
+  EXPECT_EQ(message_of<UsageError>([] { models::add({.name = "empty"}); }),
             "model 'empty': found no name or no function that makes it, expected both");
-  EXPECT_EQ(usage_error_of([] { models::make("norm", {.classes = 4}); }),
+  EXPECT_EQ(message_of<UsageError>([] { models::make("norm", {.classes = 4}); }),
             "model 'norm': found an output of shape [3] for an image, expected [4], one logit per class");
   models::add({.name = "undeclared", .make = norm_model});
-  EXPECT_EQ(usage_error_of([] { models::make("undeclared", {.classes = 3}); }),
+  EXPECT_EQ(message_of<UsageError>([] { models::make("undeclared", {.classes = 3}); }),
             "model 'undeclared': found the batch norm bn, expected has_batch_norm in its entry");
 }
 
@@ -245,13 +241,102 @@ TEST(NearestName, HasTheSmallestEditDistance) {
 TEST(Models, SuggestTheNearestNameForAnUnknownOne) {
   // Another test may have added models.
   EXPECT_THAT(
-      usage_error_of([] { models::make("resnet81"); }),
+      message_of<UsageError>([] { models::make("resnet81"); }),
       StartsWith("unknown model 'resnet81'; did you mean 'resnet18'? (expected one of: lenet, resnet20, "
                  "resnet18, resnet34, resnet50"));
   EXPECT_THAT(
-      usage_error_of([] { models::make("vgg"); }),
+      message_of<UsageError>([] { models::make("vgg"); }),
       StartsWith("unknown model 'vgg' (expected one of: lenet, resnet20, resnet18, resnet34, resnet50"));
 }
 
+// Tests that initial weights have the distributions of PyTorch's defaults. The random numbers differ from
+// PyTorch's.
+
+std::vector<float> weights(const models::Model& model, const std::string& name) {
+  for (const nn::NamedParameter& parameter : model.parameters()) {
+    if (parameter.name == name) return parameter.variable.value().to_vector<float>();
+  }
+  ADD_FAILURE() << model.name() << " has no " << name;
+  return {};
+}
+
+struct Moments {
+  double mean = 0, variance = 0, kurtosis = 0, max_abs = 0;
+};
+
+Moments moments_of(const std::vector<float>& values) {
+  const auto n = static_cast<double>(values.size());
+  Moments m;
+  for (const double v : values) {
+    m.mean += v / n;
+    m.max_abs = std::max(m.max_abs, std::abs(v));
+  }
+  double fourth = 0;
+  for (const double v : values) {
+    const double square = (v - m.mean) * (v - m.mean);
+    m.variance += square / n;
+    fourth += square * square / n;
+  }
+  m.kurtosis = fourth / (m.variance * m.variance);
+  return m;
+}
+
+// Expects a mean of 0, the given variance and the given kurtosis. For n samples, the standard error of the
+// mean is sigma / sqrt(n), that of the variance is variance sqrt((kurtosis - 1) / n), and that of the
+// kurtosis is at most sqrt(24 / n). The bounds are five standard errors, so that a correct generator fails
+// for one in millions of seeds.
+void expect_distribution(const std::vector<float>& values, double variance, double kurtosis) {
+  const auto n = static_cast<double>(values.size());
+  const Moments m = moments_of(values);
+  EXPECT_NEAR(m.mean, 0, 5 * std::sqrt(variance / n));
+  EXPECT_NEAR(m.variance, variance, 5 * variance * std::sqrt((kurtosis - 1) / n));
+  EXPECT_NEAR(m.kurtosis, kurtosis, 5 * std::sqrt(24 / n));
+}
+
+// Expects the uniform distribution U(-1/sqrt(fan_in), 1/sqrt(fan_in)).
+void expect_uniform(const std::vector<float>& values, double fan_in) {
+  const double bound = 1 / std::sqrt(fan_in);
+  expect_distribution(values, bound * bound / 3, 1.8);
+  EXPECT_LE(moments_of(values).max_abs, bound);
+}
+
+TEST(Initialization, ConvolutionsAndLinearsAreUniformByFanIn) {
+  const models::Model model = models::lenet();
+  expect_uniform(weights(model, "conv2.weight"), 6 * 25);
+  expect_uniform(weights(model, "fc1.weight"), 400);
+  expect_uniform(weights(model, "fc1.bias"), 400);  // by the fan-in of the weights
+  expect_uniform(weights(model, "fc2.weight"), 120);
+}
+
+TEST(Initialization, ConvolutionsOfResNetsAreNormalByFanOut) {
+  const models::Model model = models::resnet18();
+  expect_distribution(weights(model, "layer1.0.conv1.weight"), 2.0 / (9 * 64), 3);
+  expect_distribution(weights(model, "layer2.0.conv1.weight"), 2.0 / (9 * 128), 3);  // fan-in would be 9 x 64
+  expect_distribution(weights(model, "layer2.0.downsample.0.weight"), 2.0 / 128, 3);
+  expect_uniform(weights(model, "fc.weight"), 512);
+}
+
+TEST(Initialization, BatchNormsAreInitializedToTheIdentity) {
+  const models::Model model = models::resnet20();
+  for (const float scale : weights(model, "layer3.2.bn2.weight")) EXPECT_EQ(scale, 1);
+  for (const float shift : weights(model, "layer3.2.bn2.bias")) EXPECT_EQ(shift, 0);
+  for (const nn::NamedBuffer& buffer : model.buffers()) {
+    const float expected = buffer.name.ends_with("running_var") ? 1 : 0;
+    for (const float value : buffer.tensor.to_vector<float>()) EXPECT_EQ(value, expected) << buffer.name;
+  }
+}
+
+TEST(Initialization, DependsOnlyOnSeedAndName) {
+  const std::string name = "layer1.0.conv1.weight", other = "layer1.1.conv1.weight";  // of equal shape
+  const models::Model model = models::resnet20({.seed = 5});
+  EXPECT_EQ(weights(model, name), weights(models::resnet20({.seed = 5}), name));
+  EXPECT_NE(weights(model, name), weights(models::resnet20({.seed = 6}), name));
+  EXPECT_NE(weights(model, name), weights(model, other));
+  // An equal layer of a model with other options has equal weights.
+  EXPECT_EQ(weights(model, name),
+            weights(models::resnet20({.input = {16, 16, 3}, .classes = 3, .seed = 5}), name));
+}
+
 }  // namespace
+
 }  // namespace convoy
