@@ -46,7 +46,6 @@ namespace convoy::kernels {}
 #include "convoy/engine/io/checkpoint.h"
 #include "convoy/engine/io/onnx.h"
 #include "convoy/engine/io/state_dict.h"
-#include "convoy/engine/nn/attention.h"
 #include "convoy/engine/nn/layers.h"
 #include "convoy/engine/nn/module.h"
 #include "convoy/engine/optim/loss_average.h"

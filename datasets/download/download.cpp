@@ -1,23 +1,266 @@
 #include "convoy/datasets/download/download.h"
 
+#include <curl/curl.h>
 #include <openssl/evp.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <random>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
-#include "convoy/datasets/download/http_transfer.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::data {
+
+// ---- One HTTP request whose body is appended to a file ----
+
+struct TransferOptions {
+  int stall_seconds = 30;  // the transfer fails if no byte is received for this long
+  /// Called from time to time; `total` is -1 if unknown. May throw, which stops the transfer.
+  std::function<void(std::int64_t received, std::int64_t total)> progress;
+};
+
+/// The result of a transfer.
+struct Transfer {
+  enum class Outcome {
+    complete,     // the file is complete
+    interrupted,  // a retry may succeed; the received part is kept
+    hopeless,     // a retry would fail again: not found, unknown host, rejected certificate
+  };
+  Outcome outcome = Outcome::complete;
+  /// Empty if complete; else for example "HTTP 404" or "connection reset after 4096 of 9999 bytes".
+  std::string reason;
+};
+
+/// Requests the rest of the file that `part` contains so far (HTTP Range) and appends it. If the server sends
+/// the whole file, replaces `part`. Supports http and https. Blocks until the transfer ends. Throws
+/// OutputError if `part` cannot be written, and rethrows exceptions of `progress`.
+Transfer continue_transfer(const std::string& url, const std::filesystem::path& part,
+                           const TransferOptions& options);
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Outcome = Transfer::Outcome;
+
+constexpr long kConnectSeconds = 10;
+constexpr auto kProgressInterval = std::chrono::milliseconds(100);
+
+/// Initializes libcurl once per process. Thread-safe.
+void initialize_curl() {
+  static const CURLcode result = curl_global_init(CURL_GLOBAL_DEFAULT);
+  if (result != CURLE_OK) fail<DataError>("libcurl cannot be initialized: {}", curl_easy_strerror(result));
+}
+
+/// One request. libcurl calls on_header(), on_body() and, periodically, on_time().
+class Request {
+ public:
+  Request(const std::string& url, const std::filesystem::path& part, const TransferOptions& options)
+      : part_(part),
+        options_(options),
+        file_(part, O_WRONLY | O_CREAT),
+        curl_(curl_easy_init(), &curl_easy_cleanup) {
+    if (!curl_) fail<DataError>("libcurl cannot be used: out of memory");
+    struct stat status = {};
+    if (::fstat(file_.get(), &status) != 0) fail_to_write();
+    received_ = resumed_at_ = status.st_size;
+
+    set(CURLOPT_URL, url.c_str());
+    if (resumed_at_ > 0) set(CURLOPT_RANGE, fmt::format("{}-", resumed_at_).c_str());
+#if LIBCURL_VERSION_NUM >= 0x075500  // 7.85; older versions use a bit mask
+    set(CURLOPT_PROTOCOLS_STR, "http,https");
+    set(CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+#else
+    set(CURLOPT_PROTOCOLS, static_cast<long>(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+    set(CURLOPT_REDIR_PROTOCOLS, static_cast<long>(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+#endif
+    set(CURLOPT_FOLLOWLOCATION, 1L);
+    set(CURLOPT_MAXREDIRS, 10L);
+    set(CURLOPT_FAILONERROR, 1L);  // do not write the body of an error page
+    set(CURLOPT_NOSIGNAL, 1L);     // required with several threads
+    set(CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
+    set(CURLOPT_USERAGENT, "convoy");
+    set(CURLOPT_ERRORBUFFER, error_text_);
+    set(
+        CURLOPT_HEADERFUNCTION, +[](char* data, std::size_t, std::size_t size, void* self) {
+          return static_cast<Request*>(self)->on_header({data, size}), size;
+        });
+    set(CURLOPT_HEADERDATA, this);
+    set(
+        CURLOPT_WRITEFUNCTION, +[](char* data, std::size_t, std::size_t size, void* self) {
+          return static_cast<Request*>(self)->on_body(data, size) ? size : 0;
+        });
+    set(CURLOPT_WRITEDATA, this);
+    set(
+        CURLOPT_XFERINFOFUNCTION, +[](void* self, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+          return static_cast<Request*>(self)->on_time() ? 0 : 1;
+        });
+    set(CURLOPT_XFERINFODATA, this);
+    set(CURLOPT_NOPROGRESS, 0L);
+  }
+
+  Transfer run() {
+    last_byte_ = Clock::now();
+    const CURLcode result = curl_easy_perform(curl_.get());
+    if (failure_) std::rethrow_exception(failure_);
+    if (result == CURLE_OK) {
+      if (options_.progress) options_.progress(received_, received_);
+      return {};
+    }
+    return explain(result);
+  }
+
+ private:
+  template <class T>
+  void set(CURLoption option, T value) {
+    const CURLcode result = curl_easy_setopt(curl_.get(), option, value);
+    if (result != CURLE_OK) fail<DataError>("libcurl rejects an option: {}", curl_easy_strerror(result));
+  }
+
+  /// Reads the header lines of every response. Those of a redirect are discarded at the next status line.
+  void on_header(std::string_view line) {
+    constexpr std::string_view kRange = "content-range: bytes ";
+    if (line.starts_with("HTTP/")) {
+      range_begin_ = -1;
+      body_begun_ = false;
+    } else if (line.size() > kRange.size() && curl_strnequal(line.data(), kRange.data(), kRange.size())) {
+      std::from_chars(line.data() + kRange.size(), line.data() + line.size(), range_begin_);
+    }
+  }
+
+  bool on_body(const char* data, std::size_t size) {
+    try {
+      if (!body_begun_ && !begin_body()) return false;
+      body_begun_ = true;
+      for (std::size_t written = 0; written < size;) {
+        const ssize_t count = ::pwrite(file_.get(), data + written, size - written, received_);
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) fail_to_write();
+        written += static_cast<std::size_t>(count);
+        received_ += count;
+      }
+      last_byte_ = Clock::now();
+      return true;
+    } catch (...) {
+      failure_ = std::current_exception();  // exceptions must not propagate through libcurl
+      return false;
+    }
+  }
+
+  /// Decides where the body is written: after the existing part, or instead of it if the server sends the
+  /// whole file. Returns false if the response fits neither.
+  bool begin_body() {
+    const long status = http_status();
+    if (status == 200) {
+      received_ = 0;
+      if (resumed_at_ > 0 && ::ftruncate(file_.get(), 0) != 0) fail_to_write();
+    } else if (status != 206 || range_begin_ != resumed_at_) {
+      refusal_ =
+          fmt::format("HTTP {} with bytes from {}, requested from {}", status, range_begin_, resumed_at_);
+      // The next attempt then requests the whole file.
+      if (::ftruncate(file_.get(), 0) != 0) fail_to_write();
+      return false;
+    }
+    curl_off_t length = -1;
+    curl_easy_getinfo(curl_.get(), CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+    total_ = length >= 0 ? received_ + length : -1;
+    return true;
+  }
+
+  /// Called by libcurl for every packet, and about once per second without any. Returns false to abort.
+  bool on_time() {
+    const Clock::time_point now = Clock::now();
+    if (now - last_byte_ > std::chrono::seconds(options_.stall_seconds)) return false;
+    if (!options_.progress || !body_begun_ || now - last_progress_ < kProgressInterval) return true;
+    last_progress_ = now;
+    try {
+      options_.progress(received_, total_);
+      return true;
+    } catch (...) {
+      failure_ = std::current_exception();
+      return false;
+    }
+  }
+
+  Transfer explain(CURLcode result) const {
+    const std::string position = !body_begun_ ? ""
+                                 : total_ < 0 ? fmt::format(" after {} bytes", received_)
+                                              : fmt::format(" after {} of {} bytes", received_, total_);
+    const std::string detail = error_text_[0] != '\0' ? error_text_ : curl_easy_strerror(result);
+    switch (result) {
+      case CURLE_HTTP_RETURNED_ERROR: {
+        const long status = http_status();
+        if (status == 416 && resumed_at_ > 0)
+          return {};  // the file is complete; the checksum is verified later
+        const bool is_temporary =
+            status >= 500 || status == 408 || status == 429;  // overload, too slow, too many
+        return {is_temporary ? Outcome::interrupted : Outcome::hopeless, fmt::format("HTTP {}", status)};
+      }
+      case CURLE_COULDNT_RESOLVE_HOST:
+      case CURLE_COULDNT_RESOLVE_PROXY:
+      case CURLE_UNSUPPORTED_PROTOCOL:
+      case CURLE_URL_MALFORMAT:
+      case CURLE_PEER_FAILED_VERIFICATION:
+      case CURLE_SSL_CACERT_BADFILE:
+      case CURLE_TOO_MANY_REDIRECTS: return {Outcome::hopeless, detail};
+      case CURLE_OPERATION_TIMEDOUT:
+        return {Outcome::hopeless, fmt::format("no connection within {} s", kConnectSeconds)};
+      case CURLE_ABORTED_BY_CALLBACK:
+        return {Outcome::interrupted, fmt::format("no byte for {} s", options_.stall_seconds) + position};
+      case CURLE_WRITE_ERROR: return {Outcome::interrupted, refusal_};
+      default: return {Outcome::interrupted, detail + position};
+    }
+  }
+
+  long http_status() const {
+    long status = 0;
+    curl_easy_getinfo(curl_.get(), CURLINFO_RESPONSE_CODE, &status);
+    return status;
+  }
+
+  [[noreturn]] void fail_to_write() const {
+    fail<OutputError>("{}: cannot be written after {} bytes: {}", part_.string(), received_,
+                      std::strerror(errno));
+  }
+
+  const std::filesystem::path& part_;
+  const TransferOptions& options_;
+  io::FileDescriptor file_;
+  std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> curl_;
+  std::int64_t resumed_at_ = 0;    // file size at the start
+  std::int64_t received_ = 0;      // file size now
+  std::int64_t total_ = -1;        // file size at the end; -1: unknown
+  std::int64_t range_begin_ = -1;  // from the Content-Range header
+  bool body_begun_ = false;
+  std::string refusal_;
+  std::exception_ptr failure_;
+  Clock::time_point last_byte_, last_progress_;
+  char error_text_[CURL_ERROR_SIZE] = "";
+};
+
+}  // namespace
+
+Transfer continue_transfer(const std::string& url, const std::filesystem::path& part,
+                           const TransferOptions& options) {
+  initialize_curl();
+  return Request(url, part, options).run();
+}
+
 namespace {
 
 namespace fs = std::filesystem;

@@ -1,12 +1,17 @@
-// The tasks of the DataLoader's worker threads: the sequence of batches, and the preparation of one batch.
+// What a DataLoader is made of: the sequence of batches, the preparation of one batch on the CPU or on a GPU,
+// and uploads of batches.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "convoy/datasets/loader/loader.h"
+#include "convoy/kernels/runtime/upload.h"
 
 namespace convoy::data {
 
@@ -80,6 +85,70 @@ class BatchMaker {
   const LoaderOptions& options_;
   const BatchPlan& plan_;
   DeviceContext device_;
+};
+
+/// Gathers, augments and normalizes batches on the GPU, whose memory has the images. The host uploads the sample order once per epoch, and
+/// nothing per step. The batches are bitwise equal to those of BatchMaker. Not thread-safe.
+class ResidentBatches {
+ public:
+  /// Copies the images to options.device, a GPU, unless options.resident_images is defined.
+  ResidentBatches(const ImageSet& set, const LoaderOptions& options, const BatchPlan& plan);
+  /// Returns the batch of `task`. Enqueues its kernels without waiting for them.
+  Batch make(const BatchTask& task);
+  /// See DataLoader::make_images.
+  void make_images(const Tensor& ids, const Tensor& device_epoch, const Tensor& images) const;
+
+ private:
+  void send_order(const BatchTask& task);
+  void augment_into(const Tensor& images, const Tensor& ids, std::uint32_t epoch,
+                    const std::int32_t* device_epoch) const;
+
+  const ImageSet& set_;
+  const LoaderOptions& options_;
+  const BatchPlan& plan_;
+  Tensor images_;            // u8, on the GPU
+  std::int64_t epoch_ = -1;  // the epoch of order_ and labels_
+  Tensor order_, labels_;    // i32 [samples] on the GPU: the ids of the epoch, and the labels in this order
+  Tensor partner_ids_, partner_labels_;  // likewise, of their partners, with TransformSpec::mixing
+  Tensor sent_;                          // i32 [2 or 4, samples] on the host: the same
+  Uploader uploader_;  // after the tensors: completes its copies before their memory is freed
+  std::optional<Upload> upload_;
+};
+
+/// A queue that uploads batches while the GPU computes. Keeps the host copy of a batch until its upload is
+/// complete. Not thread-safe.
+class DeviceFeed {
+ public:
+  /// `max_behind` is the maximum number of received batches whose uploads are incomplete. send() blocks
+  /// beyond it, which bounds the host and GPU memory.
+  DeviceFeed(const DeviceContext& device, std::size_t max_behind);
+
+  /// Starts the upload of a batch in the memory of device.host(). If the GPU is out of memory, receive()
+  /// tries again.
+  void send(Batch batch);
+  /// Returns the number of batches that were sent and not yet received.
+  std::size_t sent() const { return sent_.size(); }
+  /// Returns the oldest batch, in GPU memory. The compute stream waits for its upload; the host does not
+  /// block. Requires sent() > 0. Throws DeviceError if the GPU is out of memory.
+  Batch receive();
+  /// Discards all batches that were not received.
+  void clear();
+
+ private:
+  struct InFlightBatch {
+    Batch source;  // on the host
+    Batch batch;   // on the GPU; the target of the upload
+    std::optional<Upload> upload;
+  };
+
+  void begin(InFlightBatch& batch_in_flight);
+  void release_sources();
+
+  DeviceContext device_;
+  std::size_t max_behind_;
+  std::deque<InFlightBatch> sent_;
+  std::deque<InFlightBatch> behind_;  // received batches; without the GPU tensors
+  Uploader uploader_;                 // last member: completes its copies before their memory is freed
 };
 
 }  // namespace convoy::data

@@ -9,8 +9,6 @@
 #include <utility>
 
 #include "convoy/datasets/loader/batch_maker.h"
-#include "convoy/datasets/loader/device_feed.h"
-#include "convoy/datasets/loader/resident_batches.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/option_error.h"
 #include "convoy/kernels/runtime/named_range.h"

@@ -2,13 +2,58 @@
 
 #include <queue>
 #include <unordered_map>
+#include <utility>
 
-#include "convoy/engine/autograd/grad_target.h"
 #include "convoy/engine/autograd/op_observer.h"
+#include "convoy/engine/autograd/variable_state.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy {
+
+/// The gradient of one variable while backward accumulates it.
+struct GradTarget {
+  Variable variable;
+  int pending = 0;         // consumers that have not run yet
+  Tensor gradient;         // the leaf's own storage, or the sum of the contributions so far
+  bool has_value = false;  // `gradient` holds a value: further contributions are added
+
+  bool is_leaf() const { return variable.is_leaf(); }
+
+  /// Ensures that `gradient` is a writable tensor, counts one contribution, and returns its mode.
+  GradMode prepare() {
+    if (is_leaf() && !has_value) run_grad_begin_hook();
+    if (gradient.defined() && is_half(gradient.dtype()) && !is_half(variable.dtype()))  // kept unconverted
+      gradient = has_value ? gradient.to(variable.dtype()) : Tensor();
+    if (!gradient.defined()) {
+      gradient = Tensor::empty(variable.shape(), variable.dtype(), variable.context());
+    } else if (has_value && !is_leaf() && !gradient.is_only_owner()) {
+      gradient = gradient.clone();  // aliased by alias_or_accumulate(): other users need the old value
+    }
+    return std::exchange(has_value, true) ? GradMode::accumulate : GradMode::overwrite;
+  }
+
+  /// Makes `half` the gradient if this is the first contribution to a leaf, the leaf's low-precision copy has
+  /// the type of `half`, and no other storage is set for the gradient. Returns whether it did.
+  bool keep_unconverted(const Tensor& half) {
+    if (!is_leaf() || has_value) return false;
+    const Variable::State& leaf = *variable.state_;
+    const Tensor& copy = leaf.low_precision_copy;
+    if (!copy.defined() || copy.dtype() != half.dtype()) return false;
+    if (leaf.grad_is_borrowed || leaf.grad_begin_hook) return false;
+    gradient = half;
+    return has_value = true;
+  }
+
+  /// The hook may set the gradient's storage.
+  void run_grad_begin_hook() {
+    Variable::State& leaf = *variable.state_;
+    if (!leaf.grad_begin_hook) return;
+    leaf.grad_begin_hook();
+    gradient = leaf.grad;
+  }
+};
 
 /// One traversal of the graph. Targets are keyed by the variable's state, so all handles to one variable
 /// share one target.
@@ -216,6 +261,54 @@ void backward(const Variable& loss, const BackwardOptions& options) {
     throw;
   }
   context.join_side_stream();
+}
+
+// ---- How a backward function contributes to the gradients of its inputs ----
+
+GradView GradSlot::claim() {
+  if (!wanted()) return {};
+  const GradMode mode = target_->prepare();
+  return GradView(target_->gradient.view(), mode);
+}
+
+void GradSlot::claim_on_side_stream(std::function<void(const Stream&, const GradView&)> write) {
+  if (!wanted()) return;
+  const GradMode mode = target_->prepare();
+  const Tensor gradient = target_->gradient;
+  if (OpObserver::active() != nullptr)  // which times the work of an operation on the compute stream
+    return write(gradient.stream(), GradView(gradient.view(), mode));
+  const std::uint64_t number = gradient.context().enqueue_on_side_stream(
+      [gradient, mode, write = std::move(write)](const Stream& stream) {
+        write(stream, GradView(gradient.view(), mode));
+      });
+  gradient.written_on_side_stream(number);
+}
+
+void GradSlot::alias_or_accumulate(const Tensor& gradient) {
+  if (!wanted()) return;
+  check(gradient.shape() == target_->variable.shape(),
+        "backward: gradient {}, expected the variable's shape {}", gradient.shape().text(),
+        target_->variable.shape().text());
+  if (!target_->is_leaf() && !target_->has_value) {
+    target_->gradient = gradient;
+    target_->has_value = true;
+    return;
+  }
+  const GradView destination = claim();
+  on(gradient.stream(), [&](auto& s) { kernels::scale(s, gradient.view(), 1, destination); });
+}
+
+void GradSlot::contribute_cast(const Tensor& gradient) {
+  if (!wanted()) return;
+  check(gradient.shape() == target_->variable.shape(),
+        "backward: gradient {}, expected the variable's shape {}", gradient.shape().text(),
+        target_->variable.shape().text());
+  if (target_->keep_unconverted(gradient)) return;
+  const GradView destination = claim();
+  on(gradient.stream(), [&](auto& s) {
+    if (destination.mode == GradMode::overwrite) return kernels::cast(s, gradient.view(), destination);
+    kernels::scale(s, gradient.to(destination.dtype).view(), 1, destination);
+  });
 }
 
 }  // namespace convoy

@@ -5,7 +5,6 @@
 
 #include "convoy/engine/ops/detail.h"
 #include "convoy/kernels/attention.h"
-#include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy {
 namespace {
@@ -66,8 +65,7 @@ OpCost cost_of_attention(const Variable& q, const Variable& k, const Variable& v
 Variable scaled_dot_product_attention(const Variable& q, const Variable& k, const Variable& v,
                                       AttentionOptions options) {
   check_arguments(q, k, v);
-  const NamedRange range(kName);
-  wait_ready(q, k, v);
+  const detail::OpScope scope(kName, q, k, v);
   std::vector<std::int64_t> sizes(q.shape().sizes().begin(), q.shape().sizes().end());
   sizes.back() = v.shape()[-1];
   std::int64_t batch = 1;

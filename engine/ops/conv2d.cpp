@@ -2,7 +2,6 @@
 #include "convoy/engine/ops/detail.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/reduce.h"
-#include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy {
 
@@ -42,8 +41,7 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
   const Shape shape = check_conv2d(x, filter, options);
   if (bias.defined()) detail::check_vector("conv2d", "bias", bias, x, filter.shape()[0]);
 
-  const NamedRange range("conv2d");
-  wait_ready(x, filter, bias);
+  const detail::OpScope scope("conv2d", x, filter, bias);
   Tensor y = Tensor::empty(shape, x.dtype(), detail::result_context(x, filter, bias));
   on(y.stream(), [&](auto& s) {
     kernels::conv2d_forward(s, x.value().view(), filter.value().view(),
@@ -112,8 +110,7 @@ Variable conv2d_transpose(const Variable& x, const Variable& filter, const Varia
   const std::int64_t height = transposed_size(x.shape()[1], filter.shape()[1], options);
   const std::int64_t width = transposed_size(x.shape()[2], filter.shape()[2], options);
 
-  const NamedRange range(kOp);
-  wait_ready(x, filter, bias);
+  const detail::OpScope scope(kOp, x, filter, bias);
   const Conv2dOptions convolution{
       .stride = options.stride, .padding = options.padding, .groups = options.groups};
   Tensor y = Tensor::empty({x.shape()[0], height, width, channels}, x.dtype(),

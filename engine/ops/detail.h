@@ -11,8 +11,21 @@
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/reduce.h"
 #include "convoy/kernels/reduce_axes.h"
+#include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy::detail {
+
+/// Names an op in profiles for the lifetime of the object, and waits until the inputs of the op are complete.
+class OpScope {
+ public:
+  template <class... Inputs>
+  explicit OpScope(std::string_view op, const Inputs&... inputs) : range_(op) {
+    wait_ready(inputs...);
+  }
+
+ private:
+  NamedRange range_;
+};
 
 inline void check_floating(std::string_view op, const Variable& x) {
   check(is_floating(x.dtype()), "{}: input is {} {}, expected floating point", op, to_string(x.dtype()),

@@ -4,7 +4,6 @@
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/broadcast.h"
 #include "convoy/kernels/elementwise.h"
-#include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy {
 namespace {
@@ -30,8 +29,7 @@ constexpr UnaryRow kUnaryRows[] = {{UnaryOp::relu, "relu", 1, 1}, {UnaryOp::gelu
 Variable unary(UnaryOp op, const Variable& x, double p = 0) {
   const UnaryRow& row = *std::ranges::find(kUnaryRows, op, &UnaryRow::op);
   detail::check_floating(row.name, x);
-  const NamedRange range(row.name);
-  wait_ready(x);
+  const detail::OpScope scope(row.name, x);
   Tensor y = Tensor::empty_like(x.value());
   on(y.stream(), [&](auto& s) { kernels::unary_forward(s, op, x.value().view(), y.view(), p); });
   return record(row.name, y, {x},
@@ -48,8 +46,7 @@ Variable unary(UnaryOp op, const Variable& x, double p = 0) {
 
 Variable scale(const Variable& x, double a) {
   detail::check_floating("scale", x);
-  const NamedRange range("scale");
-  wait_ready(x);
+  const detail::OpScope scope("scale", x);
   Tensor y = Tensor::empty_like(x.value());
   on(y.stream(), [&](auto& s) { kernels::scale(s, x.value().view(), a, GradView(y.view())); });
   const Cost cost = cost_of(x, {.flops = 1, .reads = 1, .writes = 1});
@@ -62,8 +59,7 @@ Variable scale(const Variable& x, double a) {
 
 Variable add_scalar(const Variable& x, double a) {
   detail::check_floating("add_scalar", x);
-  const NamedRange range("add_scalar");
-  wait_ready(x);
+  const detail::OpScope scope("add_scalar", x);
   Tensor y = Tensor::empty_like(x.value());
   on(y.stream(), [&](auto& s) { kernels::add_scalar(s, x.value().view(), a, y.view()); });
   return record("add_scalar", y, {x},
@@ -96,8 +92,7 @@ Variable dropout(const Variable& x, const Tensor& sample_ids, double p, Random r
           device_epoch.shape().text(), device_epoch.context().name(), x.context().name());
     random.cell = device_epoch.view().as<std::int32_t>();
   }
-  const NamedRange range("dropout");
-  wait_ready(x);
+  const detail::OpScope scope("dropout", x);
   Tensor y = Tensor::empty(x.shape(), x.dtype(), detail::result_context(x, sample_ids));
   on(y.stream(), [&](auto& s) {
     kernels::dropout(s, x.value().view(), sample_ids.view(), p, random, GradView(y.view()));
@@ -116,8 +111,7 @@ Variable cast(const Variable& x, DType dtype) {
   detail::check_floating("cast", x);
   check(is_floating(dtype), "cast: target type {}, expected floating point", to_string(dtype));
   if (dtype == x.dtype()) return x;
-  const NamedRange range("cast");
-  wait_ready(x);
+  const detail::OpScope scope("cast", x);
   const Tensor& copy = x.low_precision_copy();
   const bool is_kept = copy.defined() && copy.dtype() == dtype;
   const Tensor y = is_kept ? copy : x.value().to(dtype);
@@ -150,8 +144,7 @@ Variable binary(std::string_view name, BinaryOp op, const Variable& x, const Var
   detail::check_floating(name, x);
   detail::check_alike(name, x, y);
   const Shape shape = detail::broadcast_shape(name, x.shape(), y.shape());
-  const NamedRange range(name);
-  wait_ready(x, y);
+  const detail::OpScope scope(name, x, y);
   Tensor z = Tensor::empty(shape, x.dtype(), detail::result_context(x, y));
   on(z.stream(),
      [&](auto& s) { kernels::binary(s, op, x.value().view(), y.value().view(), GradView(z.view())); });
@@ -234,8 +227,7 @@ Variable where(const Tensor& condition, const Variable& x, const Variable& y) {
         condition.defined() ? condition.context().name() : "no device", x.context().name());
   const Shape values = detail::broadcast_shape("where", x.shape(), y.shape());
   const Shape shape = detail::broadcast_shape("where", condition.shape(), values);
-  const NamedRange range("where");
-  wait_ready(x, y);
+  const detail::OpScope scope("where", x, y);
   Tensor z = Tensor::empty(shape, x.dtype(), detail::result_context(x, y, condition));
   on(z.stream(), [&](auto& s) {
     kernels::where(s, condition.view(), x.value().view(), y.value().view(), GradView(z.view()));

@@ -1,7 +1,6 @@
 #include "convoy/engine/ops/detail.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/gather.h"
-#include "convoy/kernels/runtime/named_range.h"
 #include "convoy/kernels/top_k.h"
 
 namespace convoy {
@@ -46,8 +45,7 @@ Variable selected(std::string_view name, const Variable& x, int axis, const Tens
                    product_of(x.shape(), axis + 1, x.shape().rank())};
   const Shape to{from[0], indices.numel(), from[2]};
   check_range(name, indices, from[1]);
-  const NamedRange range(name);
-  wait_ready(x);
+  const detail::OpScope scope(name, x);
   Tensor y = Tensor::empty(shape, x.dtype(), detail::result_context(x, indices));
   on(y.stream(), [&](auto& s) {
     kernels::index_select_forward(s, x.value().reshape(from).view(), indices.view(), y.reshape(to).view());
@@ -80,8 +78,7 @@ Variable gather(const Variable& x, const Tensor& indices, int axis) {
   check(!x.requires_grad() || x.shape().numel() < 0xffffffff,
         "gather: input {} requires a gradient and has {} elements, expected less than 2^32 - 1",
         x.shape().text(), x.shape().numel());
-  const NamedRange range("gather");
-  wait_ready(x);
+  const detail::OpScope scope("gather", x);
   Tensor y = Tensor::empty(shape, x.dtype(), detail::result_context(x, indices));
   on(y.stream(),
      [&](auto& s) { kernels::gather_forward(s, x.value().view(), indices.view(), axis, y.view()); });

@@ -2,7 +2,6 @@
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/matmul.h"
 #include "convoy/kernels/reduce.h"
-#include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy {
 namespace {
@@ -38,8 +37,7 @@ Variable batched_matmul(const Variable& a, const Variable& b) {
   const bool shares_a = left.rank() == 2;
   check(shares_a || with_matrix(left, 0, 0) == with_matrix(right, 0, 0),
         "matmul: {} times {}: leading sizes differ", left.text(), right.text());
-  const NamedRange range("matmul");
-  wait_ready(a, b);
+  const detail::OpScope scope("matmul", a, b);
   Tensor c = Tensor::empty(with_matrix(right, left[-2], right[-1]), a.dtype(), detail::result_context(a, b));
   on(c.stream(), [&](auto& s) {
     kernels::matmul(s, as_batch(a.value().view()), as_batch(b.value().view()), GradView(as_batch(c.view())));
@@ -79,8 +77,7 @@ Variable matmul(const Variable& a, const Variable& b) {
   check(a.shape()[-1] == b.shape()[-2], "matmul: {} times {}: inner sizes differ", a.shape().text(),
         b.shape().text());
   if (a.shape().rank() > 2 || b.shape().rank() > 2) return batched_matmul(a, b);
-  const NamedRange range("matmul");
-  wait_ready(a, b);
+  const detail::OpScope scope("matmul", a, b);
   Tensor c = Tensor::empty({a.shape()[0], b.shape()[1]}, a.dtype(), detail::result_context(a, b));
   on(c.stream(),
      [&](auto& s) { kernels::matmul(s, a.value().view(), b.value().view(), GradView(c.view())); });
@@ -115,8 +112,7 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
     for (int axis = 0; axis < x.shape().rank() - 1; ++axis) rows *= x.shape()[axis];
     return reshape(linear(reshape(x, {rows, x.shape()[-1]}), weight, bias, with_relu), result);
   }
-  const NamedRange range("linear");
-  wait_ready(x, weight, bias);
+  const detail::OpScope scope("linear", x, weight, bias);
   Tensor y =
       Tensor::empty({x.shape()[0], weight.shape()[0]}, x.dtype(), detail::result_context(x, weight, bias));
   on(y.stream(), [&](auto& s) {

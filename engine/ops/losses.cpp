@@ -1,7 +1,6 @@
 #include "convoy/kernels/losses.h"
 #include "convoy/engine/ops/detail.h"
 #include "convoy/engine/ops/ops.h"
-#include "convoy/kernels/runtime/named_range.h"
 #include "convoy/kernels/softmax_cross_entropy.h"
 
 namespace convoy {
@@ -22,8 +21,7 @@ Variable loss_of(std::string_view name, ElementLoss loss, LossFlops flops, const
   const std::int64_t count = x.shape().numel();
   check(reduction != Reduction::mean || count > 0, "{}: input {} has no elements, expected some for a mean",
         name, x.shape().text());
-  const NamedRange range(name);
-  wait_ready(x, target);
+  const detail::OpScope scope(name, x, target);
   const bool reduces = reduction != Reduction::none;
   const double factor = reduction == Reduction::mean ? 1 / static_cast<double>(count) : 1;
   const Tensor y =
@@ -97,8 +95,7 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, CrossEn
   detail::check_indices("cross_entropy", "labels", labels, logits);
   check_labels(labels, logits.shape()[1]);
 
-  const NamedRange range("cross_entropy");
-  wait_ready(logits);
+  const detail::OpScope scope("cross_entropy", logits);
   const Shape per_sample{logits.shape()[0]};
   const DType computed = is_half(logits.dtype()) ? DType::f32 : logits.dtype();
   const DeviceContext& context = detail::result_context(logits, labels);

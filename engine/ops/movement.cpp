@@ -20,14 +20,26 @@ void copy(const Shape& space, const Tensor& x, const Strides& x_strides, GradVie
   on(x.stream(), [&](auto& s) { kernels::strided_copy(s, space, x.view(), x_strides, y, y_strides); });
 }
 
-/// Sets a gradient that is about to be written in part to zero, unless it is added to.
-void clear(const Tensor& dy, GradView dx) {
-  if (dx.mode == GradMode::overwrite) on(dy.stream(), [&](auto& s) { kernels::fill(s, 0, dx); });
-}
-
 OpCost cost_of_copy(const Tensor& y) {
   const Cost pass{.bytes = 2 * detail::bytes_of(y)};
   return {.forward = pass, .backward = pass};
+}
+
+/// Copies the elements of x at `strides` to a result of this shape. If `is_partial`, they are not all elements of x.
+Variable copied(const char* name, const Variable& x, const Shape& shape, const Strides& strides,
+                bool is_partial) {
+  const detail::OpScope scope(name, x);
+  Tensor y = Tensor::empty(shape, x.dtype(), x.context());
+  copy(shape, x.value(), strides, GradView(y.view()), Strides::row_major(shape));
+  return record(
+      name, y, {x},
+      [strides, is_partial](const Tensor& dy, std::span<GradSlot> dx) {
+        const GradView to = dx[0].claim();
+        if (is_partial && to.mode == GradMode::overwrite)
+          on(dy.stream(), [&](auto& s) { kernels::fill(s, 0, to); });
+        copy(dy.shape(), dy, Strides::row_major(dy.shape()), to, strides);
+      },
+      cost_of_copy(y));
 }
 
 }  // namespace
@@ -53,16 +65,7 @@ Variable permute(const Variable& x, std::span<const int> axes) {
     sizes[i] = from[axis];
     strides.of_axis[index(i)] = whole.of_axis[index(axis)];
   }
-  const NamedRange range("permute");
-  wait_ready(x);
-  Tensor y = Tensor::empty(sizes.shape(), x.dtype(), x.context());
-  copy(y.shape(), x.value(), strides, GradView(y.view()), Strides::row_major(y.shape()));
-  return record(
-      "permute", y, {x},
-      [strides](const Tensor& dy, std::span<GradSlot> dx) {
-        copy(dy.shape(), dy, Strides::row_major(dy.shape()), dx[0].claim(), strides);
-      },
-      cost_of_copy(y));
+  return copied("permute", x, sizes.shape(), strides, false);
 }
 
 Variable transpose(const Variable& x, int axis_a, int axis_b) {
@@ -93,8 +96,7 @@ Variable broadcast_to(const Variable& x, const Shape& shape) {
   check(detail::broadcast_shape("broadcast_to", x.shape(), shape) == shape,
         "broadcast_to: found {}, expected a shape that {} can be repeated to", shape.text(),
         x.shape().text());
-  const NamedRange range("broadcast_to");
-  wait_ready(x);
+  const detail::OpScope scope("broadcast_to", x);
   Tensor y = Tensor::empty(shape, x.dtype(), x.context());
   copy(shape, x.value(), Strides::broadcast(x.shape(), shape), GradView(y.view()), Strides::row_major(shape));
   return record(
@@ -107,8 +109,7 @@ Variable sum_to(const Variable& x, const Shape& shape) {
   detail::check_floating("sum_to", x);
   check(detail::broadcast_shape("sum_to", x.shape(), shape) == x.shape(),
         "sum_to: found {}, expected a shape that can be repeated to {}", shape.text(), x.shape().text());
-  const NamedRange range("sum_to");
-  wait_ready(x);
+  const detail::OpScope scope("sum_to", x);
   Tensor y = Tensor::empty(shape, x.dtype(), x.context());
   GradView to(y.view());
   to.shape = detail::padded_shape(shape, x.shape().rank());
@@ -136,18 +137,7 @@ Variable slice(const Variable& x, int axis, std::int64_t begin, std::int64_t end
   Strides strides = Strides::row_major(x.shape());
   strides.offset = first * strides.of_axis[index(axis)];
   strides.of_axis[index(axis)] *= step;
-  const NamedRange range("slice");
-  wait_ready(x);
-  Tensor y = Tensor::empty(sizes.shape(), x.dtype(), x.context());
-  copy(y.shape(), x.value(), strides, GradView(y.view()), Strides::row_major(y.shape()));
-  return record(
-      "slice", y, {x},
-      [strides](const Tensor& dy, std::span<GradSlot> dx) {
-        const GradView to = dx[0].claim();
-        clear(dy, to);
-        copy(dy.shape(), dy, Strides::row_major(dy.shape()), to, strides);
-      },
-      cost_of_copy(y));
+  return copied("slice", x, sizes.shape(), strides, true);
 }
 
 std::vector<Variable> chunk(const Variable& x, int parts, int axis) {
@@ -226,8 +216,7 @@ Variable pad(const Variable& x, const std::vector<Padding>& padding, double valu
           axis);
     sizes[axis] += around.before + around.after;
   }
-  const NamedRange range("pad");
-  wait_ready(x);
+  const detail::OpScope scope("pad", x);
   Tensor y = Tensor::full(sizes.shape(), value, x.dtype(), x.context());
   Strides inside = Strides::row_major(y.shape());
   for (int axis = 0; axis < x.shape().rank(); ++axis)
@@ -242,8 +231,7 @@ Variable pad(const Variable& x, const std::vector<Padding>& padding, double valu
 }
 
 Variable reshape(const Variable& x, const Shape& shape) {
-  const NamedRange range("reshape");
-  wait_ready(x);
+  const detail::OpScope scope("reshape", x);
   return record("reshape", x.value().reshape(shape), {x},
                 [from = x.shape()](const Tensor& dy, std::span<GradSlot> dx) {
                   dx[0].alias_or_accumulate(dy.reshape(from));
@@ -261,8 +249,7 @@ Variable flatten(const Variable& x) {
 
   detail::check_floating("flatten", x);
   const Shape nchw{shape[0], shape[3], shape[1], shape[2]};
-  const NamedRange range("flatten");
-  wait_ready(x);
+  const detail::OpScope scope("flatten", x);
   Tensor y = Tensor::empty(nchw, x.dtype(), x.context());
   on(y.stream(), [&](auto& s) { kernels::nhwc_to_nchw(s, x.value().view(), GradView(y.view())); });
   const Cost copy = detail::cost_of(x, {.reads = 1, .writes = 1});

@@ -26,8 +26,7 @@ Tensor value_of(const Variable& optional) { return optional.defined() ? optional
 /// Normalizes x, viewed as [samples, pixels, channels], in groups of adjacent channels.
 Variable normalize(std::string_view name, const Variable& x, const Shape& sizes, std::int64_t groups,
                    const Variable& weight, const Variable& bias, double epsilon) {
-  const NamedRange range(name);
-  wait_ready(x, weight, bias);
+  const detail::OpScope scope(name, x, weight, bias);
   const Tensor y = Tensor::empty(x.shape(), x.dtype(), detail::result_context(x, weight, bias));
   const DType computed = is_half(x.dtype()) ? DType::f32 : x.dtype();
   const Tensor mean = Tensor::empty({sizes[0], groups}, computed, y.context());

@@ -2,7 +2,6 @@
 
 #include "convoy/engine/ops/detail.h"
 #include "convoy/engine/ops/ops.h"
-#include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy {
 namespace {
@@ -29,8 +28,7 @@ Cost cost_of_pooling(const Variable& x, const Tensor& y, Pool2dOptions options) 
 }  // namespace
 
 Variable max_pool2d(const Variable& x, Pool2dOptions options) {
-  const NamedRange range("max_pool2d");
-  wait_ready(x);
+  const detail::OpScope scope("max_pool2d", x);
   Tensor y = Tensor::empty(pooled_shape("max_pool2d", x, options), x.dtype(), x.context());
   Tensor taps = Tensor::empty(y.shape(), kernels::type_of_taps(options), x.context());
   on(y.stream(),
@@ -47,8 +45,7 @@ Variable max_pool2d(const Variable& x, Pool2dOptions options) {
 }
 
 Variable avg_pool2d(const Variable& x, Pool2dOptions options) {
-  const NamedRange range("avg_pool2d");
-  wait_ready(x);
+  const detail::OpScope scope("avg_pool2d", x);
   Tensor y = Tensor::empty(pooled_shape("avg_pool2d", x, options), x.dtype(), x.context());
   on(y.stream(), [&](auto& s) { kernels::avg_pool2d_forward(s, x.value().view(), y.view(), options); });
   const Cost cost = cost_of_pooling(x, y, options);
@@ -64,8 +61,7 @@ Variable global_avg_pool2d(const Variable& x) {
   detail::check_floating("global_avg_pool2d", x);
   detail::check_rank("global_avg_pool2d", "input", x.shape(), 4);
   check(x.shape()[1] > 0 && x.shape()[2] > 0, "global_avg_pool2d: input {} has no pixels", x.shape().text());
-  const NamedRange range("global_avg_pool2d");
-  wait_ready(x);
+  const detail::OpScope scope("global_avg_pool2d", x);
   Tensor y = Tensor::empty({x.shape()[0], x.shape()[3]}, x.dtype(), x.context());
   on(y.stream(), [&](auto& s) { kernels::global_avg_pool2d_forward(s, x.value().view(), y.view()); });
   const std::int64_t bytes = detail::bytes_of(x) + detail::bytes_of(y);

@@ -82,8 +82,7 @@ Variable of_rows(std::string_view name, const Variable& x, int axis, std::int64_
   }
   check(x.shape()[axis] > 0, "{}: found no elements along axis {} of {}, expected at least one", name, axis,
         x.shape().text());
-  const NamedRange range(name);
-  wait_ready(x);
+  const detail::OpScope scope(name, x);
   const Shape rows{x.shape().numel() / x.shape()[-1], x.shape()[-1]};
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.context());
   on(y.stream(), [&](auto& s) { forward(s, x.value().reshape(rows).view(), y.reshape(rows).view()); });
@@ -102,8 +101,7 @@ Variable of_rows(std::string_view name, const Variable& x, int axis, std::int64_
 
 Variable sum(const Variable& x) {
   detail::check_floating("sum", x);
-  const NamedRange range("sum");
-  wait_ready(x);
+  const detail::OpScope scope("sum", x);
   Tensor y = Tensor::empty({1}, x.dtype(), x.context());
   on(y.stream(), [&](auto& s) { kernels::sum(s, x.value().view(), GradView(y.view())); });
   return record("sum", y, {x},

@@ -23,19 +23,23 @@ void check_options(std::string_view name, const ScheduleOptions& options, bool h
         "schedule {}: final rate {}, expected 0, since this schedule has none", name, options.final);
 }
 
-/// Returns the rate at step `step` of `rising` warmup steps.
-double rise_at(double peak, std::int64_t step, std::int64_t rising) {
-  return peak * static_cast<double>(step + 1) / static_cast<double>(rising + 1);
+/// Returns a schedule of the warmup followed by rate(step).
+template <class Rate>
+Schedule with_warmup(const ScheduleOptions& options, Rate rate) {
+  return [options, rate = std::move(rate)](std::int64_t step) {
+    if (step >= options.warmup) return rate(step);
+    return options.peak * static_cast<double>(std::max<std::int64_t>(step, 0) + 1) /
+           static_cast<double>(options.warmup + 1);
+  };
 }
 
 /// Returns a schedule of the warmup followed by shape(t), t in [0, 1].
 template <class Shape>
 Schedule after_warmup(const ScheduleOptions& options, Shape shape) {
-  return [options, shape](std::int64_t step) {
-    if (step < options.warmup) return rise_at(options.peak, std::max<std::int64_t>(step, 0), options.warmup);
+  return with_warmup(options, [options, shape](std::int64_t step) {
     const auto done = static_cast<double>(std::min(step, options.steps) - options.warmup);
     return shape(done / static_cast<double>(options.steps - options.warmup));
-  };
+  });
 }
 
 auto straight_line(const ScheduleOptions& options) {
@@ -84,24 +88,22 @@ Schedule step_decay(ScheduleOptions options, std::vector<double> milestones, dou
           "schedule step: milestone {}, expected a fraction of the steps between 0 and 1", milestone);
     drops.push_back(std::llround(milestone * static_cast<double>(options.steps)));
   }
-  return [options, drops = std::move(drops), factor](std::int64_t step) {
-    if (step < options.warmup) return rise_at(options.peak, std::max<std::int64_t>(step, 0), options.warmup);
-    double rate = options.peak;
+  return with_warmup(options, [peak = options.peak, drops = std::move(drops), factor](std::int64_t step) {
+    double rate = peak;
     for (const std::int64_t drop : drops)
       if (step >= drop) rate *= factor;
     return rate;
-  };
+  });
 }
 
 Schedule exponential(ScheduleOptions options, double factor, std::int64_t period) {
   check_options("exponential", options, false);
   check(std::isfinite(factor) && factor > 0, "schedule exponential: factor {}, expected more than 0", factor);
   check(period > 0, "schedule exponential: period of {} steps, expected at least 1", period);
-  return [options, factor, period](std::int64_t step) {
-    if (step < options.warmup) return rise_at(options.peak, std::max<std::int64_t>(step, 0), options.warmup);
+  return with_warmup(options, [options, factor, period](std::int64_t step) {
     const std::int64_t periods = (std::min(step, options.steps) - options.warmup) / period;
     return options.peak * std::pow(factor, static_cast<double>(periods));
-  };
+  });
 }
 
 Schedule polynomial(ScheduleOptions options, double power) {

@@ -1,7 +1,6 @@
 #include "convoy/engine/optim/weight_average.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/elementwise.h"

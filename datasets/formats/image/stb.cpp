@@ -4,7 +4,6 @@
 #include <climits>
 #include <cstdlib>
 #include <memory>
-#include <new>
 
 #include "convoy/datasets/formats/image/pixels.h"
 #include "convoy/kernels/base/check.h"
