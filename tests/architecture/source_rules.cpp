@@ -154,7 +154,7 @@ const std::set<std::string> kVersionShims = {
     "kernels/cpu/onednn/versions.h",          "kernels/cpu/primitives/simd.h",
     "kernels/cuda/primitives/async_copy.h",   "kernels/cuda/primitives/early_start.h",
     "kernels/cuda/primitives/tensor_core.h",  "kernels/cuda/primitives/warpgroup.h",
-    "datasets/download/http_transfer.cpp",    "tests/cuda_emulator/runtime/fiber.cpp",
+    "datasets/download/download.cpp",         "tests/cuda_emulator/runtime/fiber.cpp",
     "tests/cuda_emulator/runtime/sanitizer.h"};
 
 constexpr const char* kTopDirectories[] = {"kernels",  "engine", "comm",  "models",

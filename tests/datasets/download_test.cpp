@@ -10,8 +10,6 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
-#include <fstream>
-#include <sstream>
 #include <thread>
 
 #include "convoy/kernels/base/error.h"
@@ -42,11 +40,6 @@ const std::string& random_bytes() {
     return bytes;
   }();
   return made;
-}
-
-std::string contents(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 class Download : public ::testing::Test {
@@ -92,7 +85,7 @@ TEST_F(Download, DownloadsTheFileOnceAndLeavesNoOtherFiles) {
   HttpServer server([&](const HttpRequest& request) { return serve(request, body); });
   server.start();
   EXPECT_EQ(data::download({at(server)}, data, options), target());
-  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(testing::contents_of(target()), body);
   data::download({at(server)}, data, options);  // the file exists: no request
   EXPECT_EQ(server.requests().size(), 1u);
   EXPECT_EQ(std::distance(fs::directory_iterator(data), fs::directory_iterator()), 1);
@@ -106,7 +99,7 @@ TEST_F(Download, ResumesAfterABrokenConnection) {
   });
   server.start();
   data::download({at(server)}, data, options);
-  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(testing::contents_of(target()), body);
   EXPECT_EQ(server.requests().size(), 5u);
   EXPECT_EQ(server.requests()[1].range_begin, 150'000);
   EXPECT_EQ(server.body_bytes(), kSize);  // no byte is sent twice
@@ -118,7 +111,7 @@ TEST_F(Download, DownloadsEverythingFromAServerWithoutRanges) {
   });
   server.start();
   data::download({at(server)}, data, options);
-  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(testing::contents_of(target()), body);
   EXPECT_EQ(server.requests()[1].range_begin, kSize / 2);
   EXPECT_EQ(server.body_bytes(), kSize / 2 + kSize);
 }
@@ -132,7 +125,7 @@ TEST_F(Download, RestartsAfterAWrongRange) {
   });
   server.start();
   data::download({at(server)}, data, options);
-  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(testing::contents_of(target()), body);
   EXPECT_EQ(server.requests().size(), 3u);
   EXPECT_EQ(server.requests()[2].range_begin, -1);
 }
@@ -144,7 +137,7 @@ TEST_F(Download, FollowsARedirect) {
   });
   server.start();
   data::download({at(server)}, data, options);
-  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(testing::contents_of(target()), body);
 }
 
 TEST_F(Download, ReplacesAStalePartialFile) {
@@ -152,7 +145,7 @@ TEST_F(Download, ReplacesAStalePartialFile) {
   HttpServer server([&](const HttpRequest& request) { return serve(request, body); });
   server.start();
   data::download({at(server)}, data, options);
-  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(testing::contents_of(target()), body);
   EXPECT_EQ(server.requests().size(), 2u);
 }
 
@@ -161,7 +154,7 @@ TEST_F(Download, ACompletePartialFileNeedsNoTransfer) {
   HttpServer server([&](const HttpRequest& request) { return serve(request, body); });
   server.start();
   data::download({at(server)}, data, options);
-  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(testing::contents_of(target()), body);
   EXPECT_EQ(server.body_bytes(), 0);
 }
 
@@ -184,9 +177,9 @@ TEST_F(Download, ReplacesAWrongFileOnlyByTheRightOne) {
   });
   server.start();
   refusal({at(server)});
-  EXPECT_EQ(contents(target()), "mine");
+  EXPECT_EQ(testing::contents_of(target()), "mine");
   data::download({at(server)}, data, options);
-  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(testing::contents_of(target()), body);
 }
 
 TEST_F(Download, ContinuesAtTheNextMirrorWithThePartialFile) {
@@ -199,7 +192,7 @@ TEST_F(Download, ContinuesAtTheNextMirrorWithThePartialFile) {
   server.start();
   options.attempts = 2;
   data::download({at(server, "/gone"), at(server, "/breaks"), at(server, "/good")}, data, options);
-  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(testing::contents_of(target()), body);
   std::vector<std::string> paths;
   for (const HttpRequest& request : server.requests()) paths.push_back(request.path);
   EXPECT_EQ(paths, (std::vector<std::string>{"/gone", "/breaks", "/breaks", "/good"}));
@@ -252,7 +245,7 @@ TEST_F(Download, AStalledTransferFails) {
   const auto start = std::chrono::steady_clock::now();
   data::download({at(server)}, data, options);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
-  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(testing::contents_of(target()), body);
   EXPECT_EQ(server.requests()[1].range_begin, 5000);
 }
 
@@ -350,7 +343,7 @@ TEST_F(Download, EightProcessesAtOnceDownloadOnce) {
     waitpid(child, &status, 0);
     EXPECT_EQ(status, 0);
   }
-  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(testing::contents_of(target()), body);
   EXPECT_EQ(server.requests().size(), 3u);
   EXPECT_EQ(server.body_bytes(), kSize);
   EXPECT_FALSE(fs::exists(target().string() + ".lock"));
@@ -380,7 +373,7 @@ TEST_F(Download, WorksOnAFileSystemWithoutLocks) {
     std::vector<std::jthread> threads;
     for (int i = 0; i < 3; ++i) threads.emplace_back([&] { data::download({at(server)}, data, options); });
   }
-  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(testing::contents_of(target()), body);
   EXPECT_EQ(std::distance(fs::directory_iterator(target().parent_path()), fs::directory_iterator()), 1);
 }
 
@@ -392,7 +385,7 @@ TEST_F(Download, EightThreadsAtOnceDownloadOnce) {
     std::vector<std::jthread> threads;
     for (int i = 0; i < 8; ++i)
       threads.emplace_back(
-          [&] { good += contents(data::download({at(server)}, data, options)) == body ? 1 : 0; });
+          [&] { good += testing::contents_of(data::download({at(server)}, data, options)) == body ? 1 : 0; });
   }
   EXPECT_EQ(good, 8);
   EXPECT_EQ(server.body_bytes(), kSize);
@@ -413,7 +406,7 @@ TEST_F(Download, ResumesAKilledDownload) {
   waitpid(child, nullptr, 0);
   EXPECT_TRUE(fs::exists(target().string() + ".lock"));  // the file is left behind, but not locked
   data::download({at(server)}, data, options);
-  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(testing::contents_of(target()), body);
   EXPECT_EQ(server.body_bytes(), kSize);
 }
 

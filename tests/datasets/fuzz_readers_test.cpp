@@ -1,7 +1,6 @@
 // Runs the fuzz target on reproducibly damaged inputs, which are drawn from Philox.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -8,7 +8,6 @@
 #include <csignal>
 #include <functional>
 #include <mutex>
-#include <numeric>
 #include <thread>
 
 #include "convoy/datasets/cache/image_cache.h"
@@ -28,11 +27,6 @@ using ::testing::IsEmpty;
 using testing::message_of;
 using testing::Picture;
 using testing::TempDirectory;
-
-std::string bytes_of(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 void overwrite(const fs::path& file, const std::string& bytes) {
   std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
@@ -204,7 +198,7 @@ TEST_F(ImageCacheTest, IsMadeAgainIfItIsDamagedOrForeign) {
   const data::DataSet expected = data::read_image_folder(images_.path(), {.image_size = 4});
   read();
   const fs::path path = file();
-  const std::string whole = bytes_of(path);
+  const std::string whole = testing::contents_of(path);
   std::vector<std::string> others = {"", "{}", testing::png(Picture::plain(2, 2, 3, 1)),
                                      std::string(5000, '\0'), whole + "x"};
   for (const std::size_t size :
@@ -223,7 +217,7 @@ TEST_F(ImageCacheTest, IsMadeAgainIfItIsDamagedOrForeign) {
     ASSERT_EQ(found.warnings.size(), 1u) << i;
     EXPECT_THAT(found.warnings[0],
                 AllOf(HasSubstr(path.string() + ": "), HasSubstr("; the images were decoded again")));
-    EXPECT_EQ(bytes_of(file()), whole) << i;
+    EXPECT_EQ(testing::contents_of(file()), whole) << i;
   }
 }
 
@@ -297,7 +291,7 @@ TEST_F(ImageCacheTest, EndsAllRanksAndKeepsTheEarlierFileIfOneFails) {
     for (int rank = 0; rank < 3; ++rank)
       EXPECT_EQ(errors[static_cast<std::size_t>(rank)],
                 rank == failing ? "this rank failed" : "another rank failed");
-    EXPECT_EQ(bytes_of(path), "an earlier file");
+    EXPECT_EQ(testing::contents_of(path), "an earlier file");
     EXPECT_EQ(std::distance(fs::directory_iterator(place_.path()), {}), 1) << "temporary files are left";
   }
 }
@@ -313,7 +307,7 @@ TEST_F(ImageCacheTest, IsRefusedByAllRanksIfTheirFilesDiffer) {
 
 TEST_F(ImageCacheTest, ReportsAFullDiskBeforeItDecodes) {
   read();
-  const std::string earlier = bytes_of(file());
+  const std::string earlier = testing::contents_of(file());
   write("train", "a", 1, 99);
   // A limit of the size of files stands for a full disk: both refuse to reserve blocks.
   rlimit limit{};
@@ -326,7 +320,7 @@ TEST_F(ImageCacheTest, ReportsAFullDiskBeforeItDecodes) {
   std::signal(SIGXFSZ, handler);
   EXPECT_THAT(message, AllOf(HasSubstr(cache().string()), HasSubstr("cannot be reserved: File too large"),
                              HasSubstr("change the directory of the cache")));
-  EXPECT_EQ(bytes_of(file()), earlier);
+  EXPECT_EQ(testing::contents_of(file()), earlier);
 }
 
 TEST_F(ImageCacheTest, ReportsADirectoryThatCannotBeWritten) {

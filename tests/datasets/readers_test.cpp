@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <string>
 #include <utility>

@@ -4,21 +4,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "convoy/engine/io/manifest.h"
 #include "convoy/kernels/base/error.h"
+#include "tests/testing/support/temp_directory.h"
 
 namespace convoy {
-
-inline std::string bytes_of(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
 
 inline std::vector<std::string> names_in(const std::filesystem::path& directory) {
   std::vector<std::string> names;
@@ -44,7 +37,7 @@ std::string checkpoint_error(F&& f) {
 }
 
 inline void flip_byte(const std::filesystem::path& path, std::size_t position) {
-  std::string bytes = bytes_of(path);
+  std::string bytes = testing::contents_of(path);
   bytes.at(position) = static_cast<char>(~bytes[position]);
   std::ofstream(path, std::ios::binary) << bytes;
 }

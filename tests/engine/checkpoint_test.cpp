@@ -2,10 +2,6 @@
 #include <gtest/gtest.h>
 #include <atomic>
 #include <cmath>
-#include <cstring>
-#include <fstream>
-#include <limits>
-#include <sstream>
 #include <thread>
 
 #include "convoy/engine/io/checkpoint.h"
@@ -209,7 +205,7 @@ TEST(CheckpointDirectory, KeepsTheLastAndTheBest) {
               UnorderedElementsAre("step_000002", "step_000004", "step_000005", "LATEST", "BEST"));
   EXPECT_EQ(path_of(directory.checkpoints.latest()), directory.at("step_000005"));
   EXPECT_EQ(path_of(directory.checkpoints.best()), directory.at("step_000002"));
-  EXPECT_EQ(bytes_of(directory.at("LATEST")), "step_000005\n");
+  EXPECT_EQ(testing::contents_of(directory.at("LATEST")), "step_000005\n");
 }
 
 TEST(CheckpointDirectory, KeepsAllOrNoBestOnRequest) {
@@ -354,9 +350,9 @@ TEST(WriteFileAtomically, ReplacesTheFileAndLeavesNoTemporary) {
   const fs::path path = directory.path() / "config.toml";
   io::write_file_atomically(path, "one");
   io::write_file_atomically(path, std::string_view("two\0three", 9));
-  EXPECT_EQ(bytes_of(path), std::string("two\0three", 9));
+  EXPECT_EQ(testing::contents_of(path), std::string("two\0three", 9));
   io::write_file_atomically(path, "");
-  EXPECT_EQ(bytes_of(path), "");
+  EXPECT_EQ(testing::contents_of(path), "");
   EXPECT_THAT(names_in(directory.path()), ElementsAre("config.toml"));
 }
 
@@ -374,7 +370,7 @@ TEST(WriteFileAtomically, HasAnyNumberOfWriters) {
       --writing;
     });
   while (writing > 0) {
-    const std::string found = bytes_of(path);
+    const std::string found = testing::contents_of(path);
     ASSERT_TRUE(found == texts[0] || found == texts[1]) << found.size() << " bytes";
   }
   writers.clear();
@@ -387,8 +383,8 @@ TEST(WriteFileAtomically, FollowsNoPlantedLink) {
   const fs::path victim = directory.write("victim", "precious");
   fs::create_symlink(victim, directory.path() / ".tmp-report.json");
   io::write_file_atomically(directory.path() / "report.json", "{}");
-  EXPECT_EQ(bytes_of(victim), "precious");
-  EXPECT_EQ(bytes_of(directory.path() / "report.json"), "{}");
+  EXPECT_EQ(testing::contents_of(victim), "precious");
+  EXPECT_EQ(testing::contents_of(directory.path() / "report.json"), "{}");
 }
 
 TEST(WriteFileAtomically, ErrorNamesThePathAndTheReason) {

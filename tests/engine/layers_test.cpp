@@ -4,7 +4,6 @@
 
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/io/state_dict.h"
-#include "convoy/engine/nn/attention.h"
 #include "convoy/engine/nn/layers.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/base/check.h"

@@ -3,13 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 #include <limits>
-#include <sstream>
 
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
@@ -25,13 +22,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 const std::filesystem::path kSample = testing::source_path("tests/reference/sample.safetensors");
-
-std::string contents_of(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
 
 std::string length_prefix(std::uint64_t length) {
   std::string bytes(8, '\0');
@@ -319,7 +309,7 @@ TEST(Safetensors, RejectsMissingFilesAndDirectories) {
 // A file without a manifest has no checksum, so flipped data would be another valid file. Headers are
 // checked.
 TEST(Safetensors, RejectsEveryFlippedHeaderByteAndEveryTruncation) {
-  const std::string good = contents_of(kSample);
+  const std::string good = testing::contents_of(kSample);
   std::uint64_t header = 0;
   std::memcpy(&header, good.data(), 8);
   int rejected = 0;

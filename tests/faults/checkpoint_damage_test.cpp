@@ -15,18 +15,12 @@
 // Defined where a sanitizer's runtime is linked, null elsewhere.
 extern "C" __attribute__((weak)) void __asan_init();
 extern "C" __attribute__((weak)) void __tsan_init();
+#include "tests/testing/support/temp_directory.h"
 
 namespace convoy::testing {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string bytes_of(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
 
 void write_bytes(const fs::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
@@ -53,7 +47,7 @@ struct CheckpointDamage : ::testing::Test {
 TEST_F(CheckpointDamage, DetectsEveryTruncation) {
   for (const std::string_view name : {io::kModelFile, io::kOptimizerFile, io::kManifestFile}) {
     const fs::path path = checkpoint / name;
-    const std::string good = bytes_of(path);
+    const std::string good = testing::contents_of(path);
     // The manifest's last byte is a newline without information.
     const std::size_t end = good.size() - (name == io::kManifestFile ? 1 : 0);
     for (std::size_t length = 0; length < end; length += 1 + length / 64) {
@@ -72,7 +66,7 @@ TEST_F(CheckpointDamage, DetectsEveryTruncation) {
 
 TEST_F(CheckpointDamage, DetectsEveryFlippedBitOfAManifest) {
   const fs::path path = checkpoint / io::kManifestFile;
-  const std::string good = bytes_of(path);
+  const std::string good = testing::contents_of(path);
   for (std::size_t bit = 0; bit < 8 * (good.size() - 1); ++bit) {
     SCOPED_TRACE(bit);
     std::string bad = good;
@@ -84,7 +78,7 @@ TEST_F(CheckpointDamage, DetectsEveryFlippedBitOfAManifest) {
 
 TEST_F(CheckpointDamage, DetectsFlippedBitsInHeaderAndData) {
   const fs::path path = checkpoint / io::kModelFile;
-  const std::string good = bytes_of(path);
+  const std::string good = testing::contents_of(path);
   std::uint64_t header = 0;
   std::memcpy(&header, good.data(), 8);
   const Random random{.seed = 3, .purpose = RandomPurpose::test};

@@ -2,12 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <random>
 
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/testing/source_tree/source_path.h"
+#include "tests/testing/support/temp_directory.h"
 
 namespace convoy::testing {
 namespace {
@@ -17,10 +16,8 @@ class Corpus : public ::testing::TestWithParam<FuzzTarget> {
   std::vector<std::string> inputs() const {
     std::vector<std::string> found = GetParam().valid_inputs();
     const std::filesystem::path place = testing::source_path("tests/fuzz/corpus") / GetParam().name;
-    for (const auto& entry : std::filesystem::directory_iterator(place)) {
-      std::ifstream file(entry.path(), std::ios::binary);
-      found.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-    }
+    for (const auto& entry : std::filesystem::directory_iterator(place))
+      found.push_back(testing::contents_of(entry.path()));
     return found;
   }
 };

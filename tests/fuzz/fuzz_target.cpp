@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "convoy/apps/common/config_file.h"
@@ -85,8 +84,7 @@ std::vector<std::string> valid_manifests() {
         .optimizer = "sgd",
         .files = files}}) {
     io::write_manifest(directory.path(), manifest);
-    std::ifstream file(directory.path() / io::kManifestFile, std::ios::binary);
-    texts.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+    texts.push_back(contents_of(directory.path() / io::kManifestFile));
   }
   return texts;
 }

@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
-#include <set>
 #include <stdexcept>
 
 #include "tests/onnx/onnx_file.h"

@@ -1,7 +1,6 @@
 // Comparison of steps of Muon on a real or emulated GPU with the same steps on the CPU, and of captured steps
 // with eager ones.
 #include <gtest/gtest.h>
-#include <algorithm>
 #include <cmath>
 #include <limits>
 

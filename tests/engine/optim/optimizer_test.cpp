@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
-#include <limits>
 
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/ops/ops.h"

@@ -37,7 +37,7 @@ struct Sizing {
 
 // The following return each distinct op of one training step once.
 
-/// Returns the ops of models/lenet.cpp.
+/// Returns the ops of the LeNet of models/models.cpp.
 std::vector<ModelCase> lenet_cases(Sizing sizing);
 /// Returns the ops of the ResNet-18 of models/resnet.cpp with the stem for images of 32 pixels.
 std::vector<ModelCase> resnet18_cases(Sizing sizing);

@@ -8,14 +8,14 @@ std::vector<ModelCase> lenet_cases(Sizing sizing) {
   const Pool2dOptions half_size{.kernel = 2, .stride = 2};
   ModelOps ops("lenet", sizing);
   ops.conv2d({.side = 32, .in = 3, .out = 6, .kernel = 5, .bias = true, .relu = true, .of_images = true});
-  ops.max_pool2d(28, 6, half_size);
+  ops.pooling("max_pool2d", max_pool2d, 28, 6, half_size);
   ops.conv2d({.side = 14, .in = 6, .out = 16, .kernel = 5, .bias = true, .relu = true});
-  ops.max_pool2d(10, 16, half_size);
-  ops.flatten(5, 16);
+  ops.pooling("max_pool2d", max_pool2d, 10, 16, half_size);
+  ops.unary("flatten", flatten, 5, 16);
   ops.linear({.in = 400, .out = 120, .relu = true});
   ops.linear({.in = 120, .out = 84, .relu = true});
   ops.linear({.in = 84, .out = 10});
-  ops.cross_entropy_sum(10, 0);
+  ops.loss("cross_entropy_sum", 10, 0);
   ops.scale_loss();
   return ops.take();
 }
@@ -38,9 +38,9 @@ std::vector<ModelCase> resnet18_cases(Sizing sizing) {
     ops.batch_norm({.side = side / 2, .channels = out, .relu = true}, 2);
     ops.batch_norm({.side = side / 2, .channels = out, .residual = true, .relu = true}, 2);
   }
-  ops.global_avg_pool2d(4, 512);
+  ops.unary("global_avg_pool2d", global_avg_pool2d, 4, 512);
   ops.linear({.in = 512, .out = 10});
-  ops.cross_entropy_sum(10, 0);
+  ops.loss("cross_entropy_sum", 10, 0);
   ops.scale_loss();
   return ops.take();
 }
@@ -56,22 +56,22 @@ std::vector<ModelCase> speed_recipe_cases(Sizing sizing) {
   ops.conv2d({.side = 32, .in = 3, .out = 24, .kernel = 2, .bias = true, .of_images = true, .frozen = true});
   ops.unary("gelu", gelu, 31, 24);
   ops.conv2d({.side = 31, .in = 24, .out = 64, .padding = 1});
-  ops.max_pool2d(31, 64, half_size);
+  ops.pooling("max_pool2d", max_pool2d, 31, 64, half_size);
   ops.conv2d({.side = 15, .in = 64, .out = 64, .padding = 1});
   norm(15, 64);
   ops.conv2d({.side = 15, .in = 64, .out = 256, .padding = 1});
-  ops.max_pool2d(15, 256, half_size);
+  ops.pooling("max_pool2d", max_pool2d, 15, 256, half_size);
   // The last of the second group and the first of the third.
   ops.conv2d({.side = 7, .in = 256, .out = 256, .padding = 1}, 2);
   norm(7, 256);
-  ops.max_pool2d(7, 256, half_size);
+  ops.pooling("max_pool2d", max_pool2d, 7, 256, half_size);
   ops.conv2d({.side = 3, .in = 256, .out = 256, .padding = 1});
   norm(3, 256);
-  ops.max_pool2d(3, 256, {.kernel = 3, .stride = 3});
-  ops.flatten(1, 256);
+  ops.pooling("max_pool2d", max_pool2d, 3, 256, {.kernel = 3, .stride = 3});
+  ops.unary("flatten", flatten, 1, 256);
   ops.linear({.in = 256, .out = 10, .bias = false});
   ops.scale(10, 1.0 / 256);
-  ops.cross_entropy_sum(10, 0.2);
+  ops.loss("cross_entropy_sum", 10, 0.2);
   return ops.take();
 }
 
@@ -84,10 +84,10 @@ std::vector<ModelCase> other_op_cases(Sizing sizing) {
   ops.reshape(kSide, kChannels);
   ops.unary("sum", sum, kSide, kChannels);
   ops.unary("mean", mean, kSide, kChannels);
-  ops.avg_pool2d(kSide, kChannels, {.kernel = 2, .stride = 2});
+  ops.pooling("avg_pool2d", avg_pool2d, kSide, kChannels, {.kernel = 2, .stride = 2});
   ops.sync_batch_norm(kSide, kChannels);
   ops.matmul(4, 512, 512);
-  ops.cross_entropy(1000, 0);
+  ops.loss("cross_entropy", 1000, 0);
   for (const OpCase& op_case : all_op_cases())
     if (!op_case.benchmark.empty()) ops.op_case(op_case);
   return ops.take();

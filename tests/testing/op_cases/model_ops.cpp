@@ -141,24 +141,12 @@ void ModelOps::sync_batch_norm(std::int64_t side, std::int64_t channels) {
       {activation(), parameter, parameter});
 }
 
-void ModelOps::pooling(std::string name, std::int64_t side, std::int64_t channels, Pool2dOptions options,
-                       Variable (*op)(const Variable&, Pool2dOptions)) {
+void ModelOps::pooling(const char* name, Variable (*op)(const Variable&, Pool2dOptions), std::int64_t side,
+                       std::int64_t channels, Pool2dOptions options) {
   add({.name = fmt::format("{0}_{1}x{1}_{2}_{3}px", name, options.kernel, channels, side),
        .inputs = {map(side, channels)},
        .op = [op, options](std::span<const Variable> in) { return op(in[0], options); }},
       {activation()});
-}
-
-void ModelOps::max_pool2d(std::int64_t side, std::int64_t channels, Pool2dOptions options) {
-  pooling("max_pool2d", side, channels, options, convoy::max_pool2d);
-}
-
-void ModelOps::avg_pool2d(std::int64_t side, std::int64_t channels, Pool2dOptions options) {
-  pooling("avg_pool2d", side, channels, options, convoy::avg_pool2d);
-}
-
-void ModelOps::global_avg_pool2d(std::int64_t side, std::int64_t channels) {
-  unary("global_avg_pool2d", convoy::global_avg_pool2d, side, channels);
 }
 
 void ModelOps::loss(std::string name, std::int64_t classes, double smoothing) {
@@ -179,14 +167,6 @@ void ModelOps::loss(std::string name, std::int64_t classes, double smoothing) {
                              : convoy::cross_entropy(x[0], targets, {.smoothing = smoothing}).loss;
            }},
       {activation()});
-}
-
-void ModelOps::cross_entropy_sum(std::int64_t classes, double smoothing) {
-  loss("cross_entropy_sum", classes, smoothing);
-}
-
-void ModelOps::cross_entropy(std::int64_t classes, double smoothing) {
-  loss("cross_entropy", classes, smoothing);
 }
 
 // Elementwise operations, reductions and changes of shape.
@@ -244,10 +224,6 @@ void ModelOps::reshape(std::int64_t side, std::int64_t channels) {
        .inputs = {map(side, channels)},
        .op = [rows](std::span<const Variable> in) { return convoy::reshape(in[0], rows); }},
       {activation()});
-}
-
-void ModelOps::flatten(std::int64_t side, std::int64_t channels) {
-  unary("flatten", convoy::flatten, side, channels);
 }
 
 }  // namespace convoy::testing

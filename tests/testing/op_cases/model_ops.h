@@ -42,12 +42,10 @@ class ModelOps {
   void batch_norm(const NormSizes& sizes, int count = 1);
   /// Adds a synchronized batch norm over a process group of one rank.
   void sync_batch_norm(std::int64_t side, std::int64_t channels);
-  void max_pool2d(std::int64_t side, std::int64_t channels, Pool2dOptions options);
-  void avg_pool2d(std::int64_t side, std::int64_t channels, Pool2dOptions options);
-  void global_avg_pool2d(std::int64_t side, std::int64_t channels);
-  void flatten(std::int64_t side, std::int64_t channels);
-  void cross_entropy_sum(std::int64_t classes, double smoothing);
-  void cross_entropy(std::int64_t classes, double smoothing);
+  void pooling(const char* name, Variable (*op)(const Variable&, Pool2dOptions), std::int64_t side,
+               std::int64_t channels, Pool2dOptions options);
+  /// Adds cross_entropy() or cross_entropy_sum().
+  void loss(std::string name, std::int64_t classes, double smoothing);
 
   using Unary = Variable (*)(const Variable&);
   void unary(std::string name, Unary op, std::int64_t side, std::int64_t channels, int count = 1,
@@ -71,9 +69,6 @@ class ModelOps {
   Shape map(std::int64_t side, std::int64_t channels) const { return {sizing_.batch, side, side, channels}; }
   Argument activation() const { return {.dtype = sizing_.dtype}; }
   void scaled(std::string name, const Shape& shape, DType dtype, double a);
-  void pooling(std::string name, std::int64_t side, std::int64_t channels, Pool2dOptions options,
-               Variable (*op)(const Variable&, Pool2dOptions));
-  void loss(std::string name, std::int64_t classes, double smoothing);
   /// Adds a case. Finds its cost by recording one call on the meta device, where nothing is computed.
   void add(OpCase op, std::vector<Argument> arguments, int count = 1);
 

@@ -6,12 +6,19 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <system_error>
 
 namespace convoy::testing {
+
+/// Returns the bytes of a file; none if it cannot be read.
+inline std::string contents_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 /// A directory that the constructor creates and the destructor removes with its contents.
 class TempDirectory {
