@@ -1,5 +1,6 @@
 #include "tests/apps/programs.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -50,6 +51,26 @@ void write_idx(const fs::path& directory, const std::string& split, int count, s
 }
 
 }  // namespace
+
+Arguments with(Arguments arguments, const Arguments& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+::testing::Matcher<const ProcessResult&> Succeeds() {
+  return ::testing::Field("exit_code", &ProcessResult::exit_code, 0);
+}
+
+::testing::Matcher<const ProcessResult&> Prints(const ::testing::Matcher<const std::string&>& out) {
+  return ::testing::AllOf(Succeeds(), ::testing::Field("out", &ProcessResult::out, out));
+}
+
+::testing::Matcher<const ProcessResult&> FailsWith(int code, const std::string& text) {
+  return ::testing::AllOf(::testing::Field("exit_code", &ProcessResult::exit_code, code),
+                          ::testing::Field("err", &ProcessResult::err, ::testing::HasSubstr(text)));
+}
+
+void PrintTo(const ProcessResult& result, std::ostream* out) { *out << result.out << result.err; }
 
 std::string program(const std::string& name) {
   // Next to the test executable, because the build directory may have been copied to another machine.
@@ -123,8 +144,7 @@ Arguments Workshop::train_arguments(const std::string& out, const Arguments& mor
                       arguments.begin() + static_cast<std::ptrdiff_t>(i + 2));
       i -= 2;
     }
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
+  return with(arguments, more);
 }
 
 ProcessResult Workshop::train(const std::string& out, const Arguments& more) const {
@@ -133,9 +153,7 @@ ProcessResult Workshop::train(const std::string& out, const Arguments& more) con
 
 ProcessResult Workshop::run(const std::string& name, const Arguments& arguments,
                             const ProcessOptions& options) const {
-  Arguments all = {program(name)};
-  all.insert(all.end(), arguments.begin(), arguments.end());
-  return run_program(all, options);
+  return run_program(with({program(name)}, arguments), options);
 }
 
 std::vector<Json> Workshop::log(const std::string& out) const {
@@ -162,6 +180,37 @@ Json Workshop::result(const std::string& out) const {
   const std::vector<Json> results = events(out, "result");
   EXPECT_EQ(results.size(), 1u) << out;
   return results.empty() ? Json::object() : results.back();
+}
+
+Json Workshop::trained(const std::string& out, const Arguments& more) const {
+  EXPECT_THAT(train(out, more), Succeeds());
+  return result(out);
+}
+
+std::string Workshop::trained_hash(const std::string& out, const Arguments& more) const {
+  return trained(out, more).value("parameters_hash", "");
+}
+
+Json Workshop::evaluated(const std::string& checkpoint, const Arguments& more,
+                         const ProcessOptions& options) const {
+  const std::string json = path("evaluated.json");
+  EXPECT_THAT(
+      run("convoy-evaluate",
+          with({"--checkpoint", checkpoint, "--json", json, "--threads", "1", "--device", "cpu"}, more),
+          options),
+      Succeeds());
+  return Json::parse(read_text(json), nullptr, false);
+}
+
+std::vector<double> Workshop::numbers(const std::string& out, const std::string& event,
+                                      const std::string& field) const {
+  std::vector<double> values;
+  for (const Json& each : events(out, event)) values.push_back(each[field].get<double>());
+  return values;
+}
+
+std::string Workshop::checkpoint(const std::string& out, int step) const {
+  return path(out) / "checkpoints" / fmt::format("step_{:06}", step);
 }
 
 std::string error_line(const ProcessResult& run) {

@@ -1,6 +1,8 @@
 // Runs the programs as subprocesses on small data sets.
 #pragma once
 
+#include <gmock/gmock.h>
+
 #include <filesystem>
 #include <initializer_list>
 #include <nlohmann/json_fwd.hpp>
@@ -14,6 +16,17 @@ namespace convoy::testing {
 
 using Json = nlohmann::ordered_json;
 using Arguments = std::vector<std::string>;
+
+/// Returns the arguments and `more` after them.
+Arguments with(Arguments arguments, const Arguments& more);
+
+/// Matches a program that has ended with code 0.
+::testing::Matcher<const ProcessResult&> Succeeds();
+/// Does the same if its stdout matches.
+::testing::Matcher<const ProcessResult&> Prints(const ::testing::Matcher<const std::string&>& out);
+/// Matches a program that has ended with this code, and with the text on stderr.
+::testing::Matcher<const ProcessResult&> FailsWith(int code, const std::string& text = "");
+void PrintTo(const ProcessResult& result, std::ostream* out);
 
 /// Returns the path of a program of this build.
 std::string program(const std::string& name);
@@ -48,6 +61,19 @@ class Workshop {
   std::vector<Json> events(const std::string& out, const std::string& event) const;
   /// Returns the result event. A log without exactly one fails the test.
   Json result(const std::string& out) const;
+  /// Trains as train() does, expects success, and returns the result event.
+  Json trained(const std::string& out, const Arguments& more = {}) const;
+  /// Does the same, and returns the hash of the parameters.
+  std::string trained_hash(const std::string& out, const Arguments& more = {}) const;
+  /// Runs convoy-evaluate on a checkpoint or run with one thread on the CPU, unless `more` names others. Expects success, and
+  /// returns the JSON result.
+  Json evaluated(const std::string& checkpoint, const Arguments& more = {},
+                 const ProcessOptions& options = {}) const;
+  /// Returns a field of the events of one kind, which are numbers.
+  std::vector<double> numbers(const std::string& out, const std::string& event,
+                              const std::string& field) const;
+  /// Returns the directory of the checkpoint of a step.
+  std::string checkpoint(const std::string& out, int step) const;
 
  private:
   TempDirectory directory_;

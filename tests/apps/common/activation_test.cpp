@@ -33,18 +33,12 @@ class ActivationFlag : public ::testing::Test {
   void SetUp() override { write_color_directories(workshop_.path("colors"), 25, 12); }
 
   ProcessResult train(const std::string& out, const Arguments& more) const {
-    Arguments flags = {"--model",      "speedrun-small",
-                       "--dataset",    "folder",
-                       "--data",       workshop_.path("colors").string(),
-                       "--out",        workshop_.path(out).string(),
-                       "--threads",    "1",
-                       "--device",     "cpu",
-                       "--batch-size", "8",
-                       "--max-steps",  "6",
-                       "--eval-every", "0",
-                       "--no-tta"};
-    flags.insert(flags.end(), more.begin(), more.end());
-    return workshop_.run("convoy-train", flags);
+    return workshop_.run(
+        "convoy-train",
+        with({"--model", "speedrun-small", "--dataset", "folder", "--data", workshop_.path("colors").string(),
+              "--out", workshop_.path(out).string(), "--threads", "1", "--device", "cpu", "--batch-size", "8",
+              "--max-steps", "6", "--eval-every", "0", "--no-tta"},
+             more));
   }
   /// Trains, which must succeed. Returns the output.
   std::string trained(const std::string& out, const Arguments& more) const {
@@ -57,11 +51,7 @@ class ActivationFlag : public ::testing::Test {
   }
   /// Returns the test loss that convoy-evaluate computes.
   double evaluated(const fs::path& checkpoint) const {
-    const std::string json = workshop_.path("evaluation.json").string();
-    const ProcessResult run = workshop_.run(
-        "convoy-evaluate", {"--checkpoint", checkpoint.string(), "--json", json, "--threads", "1"});
-    EXPECT_EQ(run.exit_code, 0) << run.err;
-    return Json::parse(read_text(json))["loss"].get<double>();
+    return workshop_.evaluated(checkpoint)["loss"].get<double>();
   }
   std::string config_of(const std::string& out) const {
     return read_text(workshop_.path(out) / "config.toml");
@@ -82,13 +72,12 @@ TEST_F(ActivationFlag, IsStoredAndEvaluatedAndResumed) {
   EXPECT_NEAR(evaluated(last), loss, 1e-6);
 
   // A resumed training takes the activation of its checkpoint, and refuses another one.
-  const std::string middle = (workshop_.path("whole") / "checkpoints" / "step_000003").string();
+  const std::string middle = workshop_.checkpoint("whole", 3);
   EXPECT_THAT(trained("rest", {"--resume", middle}), HasSubstr("with SiLU"));
   EXPECT_EQ(hash_of("rest"), hash_of("whole"));
   EXPECT_THAT(config_of("rest"), HasSubstr("activation = 'silu'\n"));
-  const ProcessResult other = train("other", {"--resume", middle, "--activation", "gelu"});
-  EXPECT_EQ(other.exit_code, 5);
-  EXPECT_THAT(other.err, HasSubstr("trained with --activation silu, found --activation gelu"));
+  EXPECT_THAT(train("other", {"--resume", middle, "--activation", "gelu"}),
+              FailsWith(5, "trained with --activation silu, found --activation gelu"));
 
   // The parameters alone do not tell: with another activation, they compute something else.
   replace_flag(last, "activation = 'silu'\n", "activation = 'gelu'\n");
@@ -132,8 +121,7 @@ TEST_F(ActivationFlag, IsExportedAndUsedInPredictions) {
   trained("run", {"--activation", "silu"});
   const std::string checkpoint = checkpoints_of(workshop_.path("run")).back().string();
   const std::string onnx = workshop_.path("model.onnx").string(), npy = workshop_.path("logits.npy").string();
-  const ProcessResult exported = workshop_.run("convoy-export", {"--checkpoint", checkpoint, "--onnx", onnx});
-  ASSERT_EQ(exported.exit_code, 0) << exported.err;
+  ASSERT_THAT(workshop_.run("convoy-export", {"--checkpoint", checkpoint, "--onnx", onnx}), Succeeds());
   const OnnxFile file = read_onnx(read_text(onnx));
   std::map<std::string, int> types;
   for (const OnnxNode& node : file.nodes) ++types[node.type];
@@ -142,9 +130,9 @@ TEST_F(ActivationFlag, IsExportedAndUsedInPredictions) {
 
   const int color[] = {200, 30, 90};
   const std::string image = workshop_.directory().write("one.bmp", solid_bmp(25, 25, 200, 30, 90)).string();
-  const ProcessResult predicted = workshop_.run(
-      "convoy-predict", {"--checkpoint", checkpoint, image, "--logits", npy, "--device", "cpu"});
-  ASSERT_EQ(predicted.exit_code, 0) << predicted.err;
+  ASSERT_THAT(workshop_.run("convoy-predict",
+                            {"--checkpoint", checkpoint, image, "--logits", npy, "--device", "cpu"}),
+              Succeeds());
   OnnxTensor pixels{{1, 3, 25, 25}, {}};
   for (const int channel : color) pixels.values.insert(pixels.values.end(), 25 * 25, channel / 255.0);
   const OnnxTensor logits = run_onnx(file, pixels);

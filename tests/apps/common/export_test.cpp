@@ -20,15 +20,14 @@ TEST(Export, ComputesTheLogitsOfPredictions) {
   const Workshop workshop;
   write_color_directories(workshop.path("colors"));
   const std::string run = workshop.path("run").string(), onnx = workshop.path("model.onnx").string();
-  const ProcessResult train = workshop.run(
-      "convoy-train", {"--model", "lenet", "--dataset", "folder", "--data", workshop.path("colors").string(),
-                       "--batch-size", "12", "--epochs", "2", "--out", run, "--threads", "1"});
-  ASSERT_EQ(train.exit_code, 0) << train.err;
+  ASSERT_THAT(workshop.run("convoy-train", {"--model", "lenet", "--dataset", "folder", "--data",
+                                            workshop.path("colors").string(), "--batch-size", "12",
+                                            "--epochs", "2", "--out", run, "--threads", "1"}),
+              Succeeds());
   const std::string checkpoint = checkpoints_of(run).back().string();
-  const ProcessResult exported = workshop.run("convoy-export", {"--checkpoint", checkpoint, "--onnx", onnx});
-  ASSERT_EQ(exported.exit_code, 0) << exported.err;
-  EXPECT_THAT(exported.out, HasSubstr("images [N, 3, 16, 16], pixels from 0 to 1"));
-  EXPECT_THAT(exported.out, HasSubstr("logits [N, 3]"));
+  ASSERT_THAT(workshop.run("convoy-export", {"--checkpoint", checkpoint, "--onnx", onnx}),
+              Prints(::testing::AllOf(HasSubstr("images [N, 3, 16, 16], pixels from 0 to 1"),
+                                      HasSubstr("logits [N, 3]"))));
 
   const OnnxFile file = read_onnx(read_text(onnx));
   EXPECT_EQ(file.graph_name, "lenet");
@@ -46,9 +45,9 @@ TEST(Export, ComputesTheLogitsOfPredictions) {
   const int color[] = {200, 30, 90};
   const std::string image = workshop.directory().write("one.bmp", solid_bmp(16, 16, 200, 30, 90)).string();
   const std::string npy = workshop.path("logits.npy").string();
-  const ProcessResult predict =
-      workshop.run("convoy-predict", {"--checkpoint", checkpoint, image, "--logits", npy, "--device", "cpu"});
-  ASSERT_EQ(predict.exit_code, 0) << predict.err;
+  ASSERT_THAT(
+      workshop.run("convoy-predict", {"--checkpoint", checkpoint, image, "--logits", npy, "--device", "cpu"}),
+      Succeeds());
   OnnxTensor pixels{{1, 3, 16, 16}, {}};
   for (const int channel : color) pixels.values.insert(pixels.values.end(), 256, channel / 255.0);
   const OnnxTensor logits = run_onnx(file, pixels);
@@ -77,8 +76,7 @@ TEST(Export, RefusesInvalidArgumentsWithOneLine) {
                   {{"--checkpoint", run, "--onnx", "/proc/x.onnx"}, 8, "/proc/"}};
   for (const auto& mistake : mistakes) {
     const ProcessResult result = workshop.run("convoy-export", mistake.arguments);
-    EXPECT_EQ(result.exit_code, mistake.exit_code) << result.err;
-    EXPECT_THAT(result.err, HasSubstr(mistake.message));
+    EXPECT_THAT(result, FailsWith(mistake.exit_code, mistake.message));
     EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
   }
   EXPECT_FALSE(std::filesystem::exists(onnx));

@@ -63,10 +63,8 @@ print(sorted({line["event"] for line in lines}))
 )"};
   if (run_program({python[0], "-c", "import jsonschema"}).exit_code != 0)
     GTEST_SKIP() << "needs Python's jsonschema (Debian: python3-jsonschema)";
-  Arguments command = python;
-  command.insert(command.end(),
-                 {testing::source_path("docs/log.schema.json"), workshop->path("run") / "log.jsonl"});
-  const ProcessResult result = run_program(command);
+  const ProcessResult result = run_program(
+      with(python, {testing::source_path("docs/log.schema.json"), workshop->path("run") / "log.jsonl"}));
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out, "['epoch', 'eval', 'result', 'save', 'start', 'step', 'warning']\n");
 }

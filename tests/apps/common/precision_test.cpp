@@ -16,24 +16,19 @@ class HalfPrecision : public ::testing::Test {
  protected:
   /// Returns the losses of LeNet's first five steps with a batch size of eight.
   std::vector<double> losses_of(const std::string& out, const Arguments& more) const {
-    Arguments arguments = {"--max-steps", "5", "--batch-size", "8", "--device", "cpu"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    const ProcessResult run = run_program(workshop.train_arguments(out, arguments));
-    EXPECT_EQ(run.exit_code, 0) << run.err;
-    std::vector<double> all;
-    for (const Json& step : workshop.events(out, "step")) all.push_back(step["loss"].get<double>());
-    return all;
+    EXPECT_THAT(run_program(workshop.train_arguments(
+                    out, with({"--max-steps", "5", "--batch-size", "8", "--device", "cpu"}, more))),
+                Succeeds());
+    return workshop.numbers(out, "step", "loss");
   }
 
   /// Returns the loss that convoy-evaluate computes for the run "run", and expects `shown` in its output.
   double evaluated(const Arguments& more, const std::string& shown) const {
-    Arguments arguments = {"--checkpoint", workshop.path("run").string(),
-                           "--json",       workshop.path("evaluation.json").string(),
-                           "--device",     "cpu"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    const ProcessResult run = workshop.run("convoy-evaluate", arguments);
-    EXPECT_EQ(run.exit_code, 0) << run.err;
-    EXPECT_THAT(run.out, HasSubstr(shown));
+    EXPECT_THAT(
+        workshop.run("convoy-evaluate", with({"--checkpoint", workshop.path("run").string(), "--json",
+                                              workshop.path("evaluation.json").string(), "--device", "cpu"},
+                                             more)),
+        Prints(HasSubstr(shown)));
     return Json::parse(read_text(workshop.path("evaluation.json")))["loss"].get<double>();
   }
 
@@ -76,10 +71,8 @@ TEST_F(HalfPrecision, EvaluationUsesTrainingPrecision) {
 }
 
 TEST_F(HalfPrecision, RefusesFp16OnTheCpu) {
-  const ProcessResult run =
-      run_program(workshop.train_arguments("run", {"--device", "cpu", "--precision", "fp16"}));
-  EXPECT_EQ(run.exit_code, 2);
-  EXPECT_THAT(run.err, HasSubstr("--precision fp16: the CPU supports fp64, fp32 and bf16, expected a GPU"));
+  EXPECT_THAT(run_program(workshop.train_arguments("run", {"--device", "cpu", "--precision", "fp16"})),
+              FailsWith(2, "--precision fp16: the CPU supports fp64, fp32 and bf16, expected a GPU"));
 }
 
 }  // namespace

@@ -22,11 +22,11 @@ class Colors : public ::testing::Test {
   static void SetUpTestSuite() {
     workshop = new Workshop;
     write_color_directories(workshop->path("colors"));
-    const ProcessResult run = run_program({program("convoy-train"), "--model", "lenet", "--dataset", "folder",
-                                           "--data", workshop->path("colors").string(), "--batch-size", "12",
-                                           "--epochs", "20", "--eval-every", "0", "--out",
-                                           workshop->path("run").string(), "--threads", "1", "--lr", "0.05"});
-    ASSERT_EQ(run.exit_code, 0) << run.err;
+    ASSERT_THAT(run_program({program("convoy-train"), "--model", "lenet", "--dataset", "folder", "--data",
+                             workshop->path("colors").string(), "--batch-size", "12", "--epochs", "20",
+                             "--eval-every", "0", "--out", workshop->path("run").string(), "--threads", "1",
+                             "--lr", "0.05"}),
+                Succeeds());
   }
   static void TearDownTestSuite() {
     delete workshop;
@@ -80,27 +80,19 @@ TEST_F(Colors, EvaluationAcceptsOtherData) {
   const ProcessResult train =
       workshop->run("convoy-evaluate", {"--checkpoint", checkpoint(), "--split", "train"});
   EXPECT_THAT(train.out, HasSubstr("36 train images"));
-  const ProcessResult elsewhere =
-      workshop->run("convoy-evaluate", {"--checkpoint", checkpoint(), "--device", "cuda:99"});
-  EXPECT_EQ(elsewhere.exit_code, 7);
-  EXPECT_THAT(elsewhere.err, HasSubstr("cuda:99"));
+  EXPECT_THAT(workshop->run("convoy-evaluate", {"--checkpoint", checkpoint(), "--device", "cuda:99"}),
+              FailsWith(7, "cuda:99"));
   // The same colors with another image size and directory name.
   write_color_directories(workshop->path("larger"), 24, 5);
   const Arguments larger = {"--checkpoint", checkpoint(), "--dataset",
                             "folder",       "--data",     workshop->path("larger").string()};
-  const ProcessResult wrong_size = workshop->run("convoy-evaluate", larger);
-  EXPECT_EQ(wrong_size.exit_code, 2);
-  EXPECT_THAT(wrong_size.err, HasSubstr("[24, 24, 3] images, expected [16, 16, 3]"));
-  Arguments resized = larger;
-  resized.insert(resized.end(),
-                 {"--image-size", "16", "--batch-size", "4", "--workers", "0", "--threads", "2"});
-  const ProcessResult right_size = workshop->run("convoy-evaluate", resized);
-  EXPECT_EQ(right_size.exit_code, 0) << right_size.err;
-  EXPECT_THAT(right_size.out, HasSubstr("15 test images"));
-  const ProcessResult foreign =
-      workshop->run("convoy-evaluate", {"--checkpoint", checkpoint(), "--dataset", "shapes"});
-  EXPECT_EQ(foreign.exit_code, 2);
-  EXPECT_THAT(foreign.err, HasSubstr("10 classes, expected 3"));
+  EXPECT_THAT(workshop->run("convoy-evaluate", larger),
+              FailsWith(2, "[24, 24, 3] images, expected [16, 16, 3]"));
+  EXPECT_THAT(workshop->run("convoy-evaluate", with(larger, {"--image-size", "16", "--batch-size", "4",
+                                                             "--workers", "0", "--threads", "2"})),
+              Prints(HasSubstr("15 test images")));
+  EXPECT_THAT(workshop->run("convoy-evaluate", {"--checkpoint", checkpoint(), "--dataset", "shapes"}),
+              FailsWith(2, "10 classes, expected 3"));
 }
 
 /// A terminal would obey the escape sequence in the name of a class.
@@ -159,10 +151,9 @@ TEST_F(Colors, LogitsDoNotDependOnBatchSize) {
   const std::string images = (workshop->path("colors") / "test").string();
   const auto logits = [&](const char* batch) {
     const std::filesystem::path file = workshop->path(std::string("logits") + batch + ".npy");
-    const ProcessResult run = workshop->run(
-        "convoy-predict",
-        {"--checkpoint", checkpoint(), images, "--batch-size", batch, "--logits", file.string()});
-    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_THAT(workshop->run("convoy-predict", {"--checkpoint", checkpoint(), images, "--batch-size", batch,
+                                                 "--logits", file.string()}),
+                Succeeds());
     return read_npy(file);
   };
   const Npy whole = logits("128"), parts = logits("5");
@@ -206,10 +197,10 @@ TEST_F(Colors, RecordsAreValidForPython) {
   for (const char* split : {"train", "test"})
     std::filesystem::rename(data / split / "red", data / split / odd);
   const std::string run = workshop->path("quoted, run").string();
-  const ProcessResult train =
+  ASSERT_THAT(
       workshop->run("convoy-train", {"--model", "lenet", "--dataset", "folder", "--data", data.string(),
-                                     "--batch-size", "6", "--epochs", "1", "--out", run});
-  ASSERT_EQ(train.exit_code, 0) << train.err;
+                                     "--batch-size", "6", "--epochs", "1", "--out", run}),
+      Succeeds());
   const TempDirectory images;
   const std::string file = images.write("a \"red\", one\n.bmp", solid_bmp(16, 16, 230, 20, 20)).string();
   const std::string json = workshop->path("records.json").string(),
@@ -249,15 +240,11 @@ TEST_F(Colors, RecordsAreValidForPython) {
   const Arguments to_stdout = {"--checkpoint", run, file, "-", "--top", "2"};
   for (const auto& [flag, expected] :
        {std::pair("--json", read_text(json)), std::pair("--csv", read_text(csv))}) {
-    Arguments arguments = to_stdout;
-    arguments.insert(arguments.end(), {flag, "-"});
-    EXPECT_EQ(workshop->run("convoy-predict", arguments, blue).out, expected);
+    EXPECT_EQ(workshop->run("convoy-predict", with(to_stdout, {flag, "-"}), blue).out, expected);
   }
-  Arguments both = to_stdout;
-  both.insert(both.end(), {"--json", "-", "--csv", "-"});
-  const ProcessResult refused = workshop->run("convoy-predict", both, blue);
-  EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.err, HasSubstr("--json and --csv: found - for both"));
+  const Arguments both = with(to_stdout, {"--json", "-", "--csv", "-"});
+  EXPECT_THAT(workshop->run("convoy-predict", both, blue),
+              FailsWith(2, "--json and --csv: found - for both"));
 }
 
 TEST_F(Colors, RecordsOfFailedPredictionsAreNotWritten) {
@@ -265,59 +252,52 @@ TEST_F(Colors, RecordsOfFailedPredictionsAreNotWritten) {
   const std::string good = images.write("good.bmp", solid_bmp(16, 16, 9, 9, 9)).string();
   const std::string broken = images.write("broken.jpg", "no image").string();
   const std::filesystem::path json = images.path() / "records.json";
-  const ProcessResult failed = workshop->run(
-      "convoy-predict",
-      {"--checkpoint", checkpoint(), good, broken, "--batch-size", "1", "--json", json.string()});
-  EXPECT_EQ(failed.exit_code, 3);
-  EXPECT_THAT(failed.err, HasSubstr("broken.jpg"));
+  EXPECT_THAT(workshop->run("convoy-predict", {"--checkpoint", checkpoint(), good, broken, "--batch-size",
+                                               "1", "--json", json.string()}),
+              FailsWith(3, "broken.jpg"));
   EXPECT_FALSE(std::filesystem::exists(json));
   for (const char* flag : {"--json", "--csv"}) {
-    const ProcessResult unwritable =
-        workshop->run("convoy-predict", {"--checkpoint", checkpoint(), good, flag, "/proc/records"});
-    EXPECT_EQ(unwritable.exit_code, 8) << unwritable.err;
+    EXPECT_THAT(workshop->run("convoy-predict", {"--checkpoint", checkpoint(), good, flag, "/proc/records"}),
+                FailsWith(8));
   }
 }
 
 TEST_F(Colors, EvaluationWritesTheLogitsOfThePredictions) {
   const std::filesystem::path evaluated = workshop->path("evaluated.npy"),
                               predicted = workshop->path("predicted.npy");
-  const ProcessResult predict = workshop->run(
-      "convoy-predict", {"--checkpoint", checkpoint(), (workshop->path("colors") / "test").string(),
-                         "--logits", predicted.string()});
-  ASSERT_EQ(predict.exit_code, 0) << predict.err;
+  ASSERT_THAT(workshop->run("convoy-predict",
+                            {"--checkpoint", checkpoint(), (workshop->path("colors") / "test").string(),
+                             "--logits", predicted.string()}),
+              Succeeds());
   const Npy expected = read_npy(predicted);
   ASSERT_EQ(expected.shape, (std::vector<std::int64_t>{36, 3}));
   // 36 images in batches of 5, on one rank and on two.
   for (const char* ranks : {"1", "2"}) {
-    const ProcessResult evaluate =
+    ASSERT_THAT(
         workshop->run("convoy-evaluate", {"--checkpoint", checkpoint(), "--batch-size", "5", "--devices",
-                                          ranks, "--device", "cpu", "--logits", evaluated.string()});
-    ASSERT_EQ(evaluate.exit_code, 0) << evaluate.err;
+                                          ranks, "--device", "cpu", "--logits", evaluated.string()}),
+        Succeeds());
     const Npy found = read_npy(evaluated);
     ASSERT_EQ(found.shape, expected.shape);
     for (std::size_t i = 0; i < found.values.size(); ++i)
       // GEMMs of other shapes may sum 400 f32 terms in another order.
       EXPECT_NEAR(found.values[i], expected.values[i], 1e-4 * (1 + std::abs(expected.values[i]))) << i;
   }
-  const ProcessResult unwritable =
-      workshop->run("convoy-evaluate", {"--checkpoint", checkpoint(), "--logits", "/proc/logits.npy"});
-  EXPECT_EQ(unwritable.exit_code, 8) << unwritable.err;
+  EXPECT_THAT(
+      workshop->run("convoy-evaluate", {"--checkpoint", checkpoint(), "--logits", "/proc/logits.npy"}),
+      FailsWith(8));
 }
 
 TEST_F(Colors, PredictionRefusesInvalidFiles) {
   const TempDirectory images;
-  const std::string broken = images.write("broken.jpg", "no image").string();
-  const ProcessResult not_an_image = workshop->run("convoy-predict", {"--checkpoint", checkpoint(), broken});
-  EXPECT_EQ(not_an_image.exit_code, 3);
-  EXPECT_THAT(not_an_image.err, HasSubstr("broken.jpg"));
-  EXPECT_EQ(workshop->run("convoy-predict", {"--checkpoint", checkpoint(), "absent.png"}).exit_code, 3);
-  const std::string empty = (images.path() / "empty").string();
+  const std::string empty = (images.path() / "empty").string(),
+                    all = (workshop->path("colors") / "test").string();
   std::filesystem::create_directories(empty);
-  EXPECT_EQ(workshop->run("convoy-predict", {"--checkpoint", checkpoint(), empty}).exit_code, 3);
-  const ProcessResult unwritable = workshop->run(
-      "convoy-predict", {"--checkpoint", checkpoint(), (workshop->path("colors") / "test").string(),
-                         "--logits", "/proc/logits.npy"});
-  EXPECT_EQ(unwritable.exit_code, 8) << unwritable.err;
+  for (const std::string& file : {std::string("absent.png"), empty})
+    EXPECT_THAT(workshop->run("convoy-predict", {"--checkpoint", checkpoint(), file}), FailsWith(3)) << file;
+  EXPECT_THAT(
+      workshop->run("convoy-predict", {"--checkpoint", checkpoint(), all, "--logits", "/proc/logits.npy"}),
+      FailsWith(8));
 }
 
 TEST(Digits, OneChannelModelAcceptsColorFiles) {
@@ -341,9 +321,9 @@ TEST(Digits, EvaluationFindsTheTrainingData) {
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("100 test images"));
   std::filesystem::remove(checkpoints_of(workshop.path("run")).back() / "optimizer.safetensors");
-  const ProcessResult damaged =
-      workshop.run("convoy-evaluate", {"--checkpoint", checkpoints_of(workshop.path("run")).back().string()});
-  EXPECT_EQ(damaged.exit_code, 5);
+  EXPECT_THAT(
+      workshop.run("convoy-evaluate", {"--checkpoint", checkpoints_of(workshop.path("run")).back().string()}),
+      FailsWith(5));
 }
 
 }  // namespace

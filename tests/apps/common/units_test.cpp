@@ -13,7 +13,6 @@
 #include "convoy/apps/common/machine.h"
 #include "convoy/apps/common/text.h"
 #include "convoy/apps/programs/library_loading.h"
-#include "convoy/apps/programs/npy.h"
 #include "convoy/apps/train/report/evaluation_file.h"
 #include "convoy/apps/train/report/reporter.h"
 #include "convoy/apps/train/training_state.h"
@@ -61,16 +60,6 @@ TEST(ConfigFile, NamesJson) {
   const auto file = directory.write("ds.json", "\n {\"train_batch_size\": 8}");
   EXPECT_THAT(message_of<UsageError>([&] { read_config_file(file); }),
               ::testing::HasSubstr("ds.json is a JSON file, expected a TOML file"));
-}
-
-TEST(Npy, HasDataAfterAnAlignedHeader) {
-  const std::string bytes =
-      encode_npy(Tensor::from(std::vector<double>{1, 2, 3, 4, 5, 6}, {2, 3}, Device::cpu()));
-  EXPECT_EQ(bytes.size() % 64, 48u) << "six doubles after a multiple of 64";
-  EXPECT_THAT(bytes, ::testing::HasSubstr("{'descr': '<f8', 'fortran_order': False, 'shape': (2, 3, ), }"));
-  double last = 0;
-  std::memcpy(&last, bytes.data() + bytes.size() - 8, 8);
-  EXPECT_EQ(last, 6);
 }
 
 TEST(DataSource, FindsTheDownloadsOfTorchvision) {

@@ -21,9 +21,9 @@ class ReportReaders : public ::testing::Test {
  protected:
   void SetUp() override {
     ASSERT_EQ(workshop.train("one", {"--lr", "0.001", "--trace", workshop.path("one.json")}).exit_code, 0);
-    ASSERT_EQ(workshop.train("two", {"--lr", "0.002", "--devices", "2", "--trace", workshop.path("two.json")})
-                  .exit_code,
-              0);
+    ASSERT_THAT(
+        workshop.train("two", {"--lr", "0.002", "--devices", "2", "--trace", workshop.path("two.json")}),
+        Succeeds());
   }
   Workshop workshop;
 };
@@ -138,9 +138,8 @@ TEST_F(ReportReaders, ChromiumRunsNoMarkupOfFiles) {
 TEST_F(ReportReaders, TensorBoardReadsEventFiles) {
   const std::string modules = "tensorboard", python = find_python(modules);
   if (python.empty()) GTEST_SKIP() << no_python(modules);
-  ASSERT_EQ(workshop.run("convoy-report", {workshop.path("one"), "--tensorboard", workshop.path("events")})
-                .exit_code,
-            0);
+  ASSERT_THAT(workshop.run("convoy-report", {workshop.path("one"), "--tensorboard", workshop.path("events")}),
+              Succeeds());
   const ProcessResult read = run_program({python, "-c", R"(
 import json, sys
 from tensorboard.backend.event_processing import event_accumulator

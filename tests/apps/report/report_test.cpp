@@ -114,9 +114,9 @@ TEST(Report, ComparesRunsWhoseNamesDiffer) {
   write_run(directory, "a/run", kStart);
   write_run(directory, "b/run", kStart);
   const fs::path page = directory.path() / "report.html";
-  const ProcessResult report = run_program(
-      {program("convoy-report"), directory.path() / "a/run", directory.path() / "b/run/", "--out", page});
-  ASSERT_EQ(report.exit_code, 0) << report.err;
+  ASSERT_THAT(run_program({program("convoy-report"), directory.path() / "a/run", directory.path() / "b/run/",
+                           "--out", page}),
+              Succeeds());
   const Json data = data_of(read_text(page));
   EXPECT_EQ(data["runs"][0]["name"], "a/run");
   EXPECT_EQ(data["runs"][1]["name"], "b/run");
@@ -185,9 +185,7 @@ TEST(Report, PageScriptNeverParsesMarkup) {
 TEST(Report, ErrorsAreOneLineWithTheirExitCode) {
   const TempDirectory directory;
   const auto refusal = [&](const Arguments& arguments, int code) {
-    Arguments all = {program("convoy-report")};
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    const ProcessResult result = run_program(all);
+    const ProcessResult result = run_program(with({program("convoy-report")}, arguments));
     EXPECT_EQ(result.exit_code, code) << result.err;
     EXPECT_EQ(count_of(result.err, "\n"), 1U) << result.err;
     return result.err;
@@ -346,8 +344,7 @@ TEST(Report, WatchFollowsATraining) {
   const Json last = workshop.events("run", "step").back();
   const std::string epochs = std::to_string(last["epoch"].get<int>() + 1);
   ASSERT_EQ(workshop.train("run", {"--epochs", epochs, "--resume", "auto"}).exit_code, 0);
-  const ProcessResult watched = watch.wait();
-  EXPECT_EQ(watched.exit_code, 0) << watched.err;
+  EXPECT_THAT(watch.wait(), Succeeds());
   const Json data = data_of(read_text(page));
   EXPECT_EQ(data["runs"][0]["state"], "complete");
   EXPECT_EQ(data["runs"][0]["resumed"], 1);

@@ -41,29 +41,26 @@ class FineTuning : public ::testing::Test {
     write_color_directories(workshop_.path("three"), 16, 12);
     write_color_directories(workshop_.path("two"), 16, 12);
     for (const char* split : {"train", "test"}) fs::remove_all(workshop_.path("two") / split / "blue");
-    const ProcessResult base = train("base", "three", {"--max-steps", "2"});
-    ASSERT_EQ(base.exit_code, 0) << base.err;
+    ASSERT_THAT(train("base", "three", {"--max-steps", "2"}), Succeeds());
   }
 
   ProcessResult train(const std::string& out, const std::string& data, const Arguments& more) const {
-    Arguments flags = {"--model",      "resnet20",
-                       "--dataset",    "folder",
-                       "--data",       workshop_.path(data).string(),
-                       "--out",        workshop_.path(out).string(),
-                       "--threads",    "1",
-                       "--device",     "cpu",
-                       "--workers",    "1",
-                       "--seed",       "3",
-                       "--batch-size", "8",
-                       "--eval-every", "0",
-                       "--warmup",     "0"};
-    flags.insert(flags.end(), more.begin(), more.end());
-    return workshop_.run("convoy-train", flags);
+    return workshop_.run("convoy-train", with({"--model",      "resnet20",
+                                               "--dataset",    "folder",
+                                               "--data",       workshop_.path(data).string(),
+                                               "--out",        workshop_.path(out).string(),
+                                               "--threads",    "1",
+                                               "--device",     "cpu",
+                                               "--workers",    "1",
+                                               "--seed",       "3",
+                                               "--batch-size", "8",
+                                               "--eval-every", "0",
+                                               "--warmup",     "0"},
+                                              more));
   }
   ProcessResult tune(const std::string& out, const Arguments& more) const {
-    Arguments flags = {"--init-from", workshop_.path("base").string(), "--max-steps", "4"};
-    flags.insert(flags.end(), more.begin(), more.end());
-    return train(out, "two", flags);
+    return train(out, "two",
+                 with({"--init-from", workshop_.path("base").string(), "--max-steps", "4"}, more));
   }
   std::string hash_of(const std::string& out) const {
     return workshop_.result(out)["parameters_hash"].get<std::string>();
@@ -73,11 +70,9 @@ class FineTuning : public ::testing::Test {
 };
 
 TEST_F(FineTuning, ReplacesTheLastLayerAndKeepsTheOthers) {
-  const ProcessResult run =
-      tune("kept", {"--lr", "0", "--weight-decay", "0", "--freeze", "conv1,bn1,layer1,layer2,layer3",
-                    "--devices", "2", "--bn-buffers", "mean"});
-  ASSERT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_THAT(run.out, HasSubstr("head       fc.weight, fc.bias: new, 2 classes (file has 3)\n"));
+  ASSERT_THAT(tune("kept", {"--lr", "0", "--weight-decay", "0", "--freeze", "conv1,bn1,layer1,layer2,layer3",
+                            "--devices", "2", "--bn-buffers", "mean"}),
+              Prints(HasSubstr("head       fc.weight, fc.bias: new, 2 classes (file has 3)\n")));
   const Values base = values_of(last_checkpoint(workshop_, "base")),
                kept = values_of(last_checkpoint(workshop_, "kept"));
   ASSERT_EQ(kept.size(), base.size());
@@ -146,14 +141,8 @@ TEST_F(FineTuning, IsTheSameOnRanksWithShardsAndAfterAResume) {
         "--optimizer", optimizer,  "--precision",      "fp64",     "--lr",
         "0.01",        "--freeze", "conv1,bn1,layer1", "--lr-for", "head=10x,layer2=0.002",
         "--clip-norm", "1",        "--bn-buffers",     "local"};
-    const auto with = [&](const Arguments& more) {
-      Arguments all = flags;
-      all.insert(all.end(), more.begin(), more.end());
-      return all;
-    };
     const auto run = [&](const std::string& out, const Arguments& more) {
-      const ProcessResult result = tune(optimizer + out, with(more));
-      EXPECT_EQ(result.exit_code, 0) << result.err;
+      EXPECT_THAT(tune(optimizer + out, with(flags, more)), Succeeds());
       return hash_of(optimizer + out);
     };
     const std::string whole = run("whole", {"--devices", "2", "--save-every", "2", "--keep-last", "0"});
@@ -172,8 +161,7 @@ TEST_F(FineTuning, IsTheSameOnRanksWithShardsAndAfterAResume) {
 
 TEST_F(FineTuning, MuonHasRatesByPrefixToo) {
   const auto values = [&](const std::string& out, const std::string& rules) {
-    const ProcessResult run = tune(out, {"--optimizer", "muon", "--lr-for", rules, "--max-steps", "1"});
-    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_THAT(tune(out, {"--optimizer", "muon", "--lr-for", rules, "--max-steps", "1"}), Succeeds());
     return values_of(last_checkpoint(workshop_, out));
   };
   const Values base = values_of(last_checkpoint(workshop_, "base"));
@@ -189,9 +177,8 @@ TEST_F(FineTuning, RefusesRulesWithoutParameters) {
   const ProcessResult freeze = tune("refused", {"--freeze", "backbone"});
   EXPECT_EQ(freeze.exit_code, 2);
   EXPECT_THAT(freeze.err, AllOf(HasSubstr("--freeze backbone: "), HasSubstr("bn1, conv1, fc, layer1")));
-  const ProcessResult rate = tune("refused", {"--freeze", "layer1", "--lr-for", "layer1=2x"});
-  EXPECT_EQ(rate.exit_code, 2);
-  EXPECT_THAT(rate.err, HasSubstr("--lr-for layer1=2x: no parameter"));
+  EXPECT_THAT(tune("refused", {"--freeze", "layer1", "--lr-for", "layer1=2x"}),
+              FailsWith(2, "--lr-for layer1=2x: no parameter"));
   EXPECT_EQ(tune("refused", {"--lr", "0", "--lr-for", "fc=0.1"}).exit_code, 2);
 }
 
@@ -199,9 +186,9 @@ TEST_F(FineTuning, RefusesRulesWithoutParameters) {
 class BiasRate : public ::testing::Test {
  protected:
   std::string hash_of(const std::string& out, const std::string& optimizer, const Arguments& more) {
-    Arguments flags = {"--optimizer", optimizer, "--lr", "0.0625", "--max-steps", "4", "--eval-every", "0"};
-    flags.insert(flags.end(), more.begin(), more.end());
-    const ProcessResult run = workshop_.train(optimizer + out, flags);
+    const ProcessResult run = workshop_.train(
+        optimizer + out,
+        with({"--optimizer", optimizer, "--lr", "0.0625", "--max-steps", "4", "--eval-every", "0"}, more));
     EXPECT_EQ(run.exit_code, 0) << run.err;
     output_ = run.out;
     return workshop_.result(optimizer + out)["parameters_hash"].get<std::string>();
@@ -233,19 +220,14 @@ TEST_F(BiasRate, IsThatOfEachBiasWithEveryOptimizer) {
 TEST_F(BiasRate, IsTheSameWithShardsAndAfterAResume) {
   for (const std::string optimizer : {"sgd", "adamw"}) {
     const Arguments flags = {"--bias-lr", "0.25", "--decay-biases", "--devices", "2", "--save-every", "2"};
-    const auto with = [&](const Arguments& more) {
-      Arguments all = flags;
-      all.insert(all.end(), more.begin(), more.end());
-      return all;
-    };
-    const std::string whole = hash_of("whole", optimizer, with({"--zero", "0"}));
-    EXPECT_EQ(hash_of("1", optimizer, with({"--zero", "1"})), whole) << optimizer;
-    EXPECT_EQ(hash_of("2", optimizer, with({"--zero", "2"})), whole) << optimizer;
+    const std::string whole = hash_of("whole", optimizer, with(flags, {"--zero", "0"}));
+    EXPECT_EQ(hash_of("1", optimizer, with(flags, {"--zero", "1"})), whole) << optimizer;
+    EXPECT_EQ(hash_of("2", optimizer, with(flags, {"--zero", "2"})), whole) << optimizer;
     for (const char* zero : {"0", "1"}) {
       const fs::path middle =
           workshop_.path(optimizer + (*zero == '0' ? "whole" : "1")) / "checkpoints" / "step_000002";
       const std::string out = std::string("rest") + zero;
-      EXPECT_EQ(hash_of(out, optimizer, with({"--zero", zero, "--resume", middle.string()})), whole);
+      EXPECT_EQ(hash_of(out, optimizer, with(flags, {"--zero", zero, "--resume", middle.string()})), whole);
     }
   }
   // A resumed training may have another rate, also if it had none for biases.
@@ -257,9 +239,8 @@ TEST_F(BiasRate, IsTheSameWithShardsAndAfterAResume) {
 // The weight decay of biases is divided by the factor of their rate, so that rate times decay is the same.
 TEST_F(BiasRate, KeepsRateTimesDecay) {
   const auto sum_of_bias = [&](const std::string& out, const Arguments& more) {
-    Arguments flags = {"--max-steps", "1", "--schedule", "constant", "--momentum", "0", "--decay-biases"};
-    flags.insert(flags.end(), more.begin(), more.end());
-    hash_of(out, "sgd", flags);
+    hash_of(out, "sgd",
+            with({"--max-steps", "1", "--schedule", "constant", "--momentum", "0", "--decay-biases"}, more));
     const Values values = values_of(last_checkpoint(workshop_, "sgd" + out));
     double sum = 0;
     for (const float value : values.at("fc3.bias")) sum += value;
@@ -276,23 +257,16 @@ TEST(FineTuningStem, IsThatOfTheFile) {
   const Workshop workshop;
   write_color_directories(workshop.path("colors"), 16, 2);
   const auto train = [&](const std::string& out, const Arguments& more) {
-    Arguments flags = {"--model",      "resnet18",
-                       "--dataset",    "folder",
-                       "--data",       workshop.path("colors").string(),
-                       "--out",        workshop.path(out).string(),
-                       "--batch-size", "2",
-                       "--threads",    "1",
-                       "--device",     "cpu",
-                       "--eval-every", "0",
-                       "--max-steps",  "1"};
-    flags.insert(flags.end(), more.begin(), more.end());
-    return workshop.run("convoy-train", flags);
+    return workshop.run(
+        "convoy-train",
+        with({"--model", "resnet18", "--dataset", "folder", "--data", workshop.path("colors").string(),
+              "--out", workshop.path(out).string(), "--batch-size", "2", "--threads", "1", "--device", "cpu",
+              "--eval-every", "0", "--max-steps", "1"},
+             more));
   };
   ASSERT_EQ(train("base", {"--image-size", "66"}).exit_code, 0);
-  const ProcessResult tuned =
-      train("tuned", {"--image-size", "32", "--init-from", workshop.path("base").string()});
-  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
-  EXPECT_THAT(tuned.out, HasSubstr("resnet18 with the imagenet stem"));
+  ASSERT_THAT(train("tuned", {"--image-size", "32", "--init-from", workshop.path("base").string()}),
+              Prints(HasSubstr("resnet18 with the imagenet stem")));
 }
 
 }  // namespace

@@ -21,16 +21,12 @@ class ImageCacheRun : public ::testing::Test {
   ImageCacheRun() { write_color_directories(workshop.path("colors"), 17); }
 
   Arguments flags(const Arguments& more = {}) const {
-    Arguments all = {
-        "--dataset", "folder",       "--data", workshop.path("colors"), "--model", "resnet20", "--image-size",
-        "8",         "--batch-size", "12",     "--max-steps",           "2",       "--epochs", "0"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+    return with({"--dataset", "folder", "--data", workshop.path("colors"), "--model", "resnet20",
+                 "--image-size", "8", "--batch-size", "12", "--max-steps", "2", "--epochs", "0"},
+                more);
   }
   Arguments with_cache(const Arguments& more = {}) const {
-    Arguments all = flags({"--image-cache", workshop.path("cache")});
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+    return with(flags({"--image-cache", workshop.path("cache")}), more);
   }
   std::ptrdiff_t files_in_cache() const {
     return std::distance(fs::directory_iterator(workshop.path("cache")), {});
@@ -60,9 +56,8 @@ TEST_F(ImageCacheRun, TrainsAsWithoutACache) {
 }
 
 TEST_F(ImageCacheRun, IsNamedAndServesAnEvaluation) {
-  const ProcessResult trained = workshop.train("run", with_cache());
-  ASSERT_EQ(trained.exit_code, 0) << trained.err;
-  EXPECT_THAT(trained.out, HasSubstr(", image cache " + (workshop.path("cache") / "colors-8-").string()));
+  ASSERT_THAT(workshop.train("run", with_cache()),
+              Prints(HasSubstr(", image cache " + (workshop.path("cache") / "colors-8-").string())));
   // Without the pixels of the files, only the cache can serve them.
   for (const auto& entry : fs::recursive_directory_iterator(workshop.path("colors"))) {
     if (!entry.is_regular_file()) continue;
@@ -72,9 +67,9 @@ TEST_F(ImageCacheRun, IsNamedAndServesAnEvaluation) {
     fs::last_write_time(entry.path(), time);
   }
   const std::string checkpoint = workshop.path("run").string();
-  const ProcessResult evaluated =
-      workshop.run("convoy-evaluate", {"--checkpoint", checkpoint, "--image-cache", workshop.path("cache")});
-  EXPECT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  EXPECT_THAT(
+      workshop.run("convoy-evaluate", {"--checkpoint", checkpoint, "--image-cache", workshop.path("cache")}),
+      Succeeds());
   EXPECT_EQ(workshop.run("convoy-evaluate", {"--checkpoint", checkpoint}).exit_code, 3);
 }
 

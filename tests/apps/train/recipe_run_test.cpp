@@ -10,25 +10,13 @@
 namespace convoy::testing {
 namespace {
 
-/// Trains with the flags `common` and `more`, and returns the hash of the parameters.
-std::string trained_hash(const Workshop& workshop, const std::string& out, Arguments common,
-                         const Arguments& more) {
-  common.insert(common.end(), more.begin(), more.end());
-  const ProcessResult run = workshop.train(out, common);
-  EXPECT_EQ(run.exit_code, 0) << run.err;
-  return workshop.result(out)["parameters_hash"].get<std::string>();
-}
-
 // A batch of 32 = 2^5 images: multiplying all gradients by it and dividing the rate by it is exact.
 TEST(RecipeRun, SumOfLossesWithSmallerRateGivesTheSameBytes) {
   const Workshop workshop;
   const Arguments common = {"--max-steps", "6",        "--weight-decay", "0",
                             "--schedule",  "constant", "--eval-every",   "0"};
   const auto train = [&](const std::string& out, const Arguments& more) {
-    Arguments all = common;
-    all.insert(all.end(), more.begin(), more.end());
-    const ProcessResult run = workshop.train(out, all);
-    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_THAT(workshop.train(out, with(common, more)), Succeeds());
   };
   train("mean", {"--lr", "0.0625"});
   train("sum", {"--lr", "0.001953125", "--loss-reduction", "sum"});
@@ -43,12 +31,10 @@ TEST(RecipeRun, SumOfLossesWithSmallerRateGivesTheSameBytes) {
 TEST(RecipeRun, SumOfLossesIsThatOfAllMicroBatchesAndRanks) {
   const Workshop workshop;
   const auto loss_of = [&](const std::string& out, const std::string& reduction, const Arguments& more) {
-    Arguments all = {"--max-steps",      "4",      "--lr",         "0.002",
-                     "--precision",      "fp64",   "--eval-every", "0",
-                     "--loss-reduction", reduction};
-    all.insert(all.end(), more.begin(), more.end());
-    const ProcessResult run = workshop.train(out, all);
-    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_THAT(workshop.train(out, with({"--max-steps", "4", "--lr", "0.002", "--precision", "fp64",
+                                          "--eval-every", "0", "--loss-reduction", reduction},
+                                         more)),
+                Succeeds());
     return workshop.events(out, "step").back()["loss"].get<double>();
   };
   const double whole = loss_of("whole", "sum", {});
@@ -63,14 +49,14 @@ TEST(RecipeRun, MixedLabelsAreTheSameOnMicroBatchesAndRanksAndAfterAResume) {
                             "--mixup",      "0.8", "--cutmix",    "1",    "--random-erasing", "0.3",
                             "--save-every", "3",   "--keep-last", "0"};
   const auto train = [&](const std::string& out, const Arguments& more) {
-    const std::string hash = trained_hash(workshop, out, common, more);
+    const std::string hash = workshop.trained_hash(out, with(common, more));
     return std::pair(workshop.events(out, "step").back()["loss"].get<double>(), hash);
   };
   const auto [loss, hash] = train("whole", {});
   EXPECT_NEAR(train("micro", {"--micro-batch-size", "5"}).first, loss, 1e-9);
   EXPECT_NEAR(train("ranks", {"--devices", "2"}).first, loss, 1e-9);
   EXPECT_EQ(train("workers", {"--workers", "0"}).second, hash);
-  const std::string step = (workshop.path("whole") / "checkpoints" / "step_000003").string();
+  const std::string step = workshop.checkpoint("whole", 3);
   EXPECT_EQ(train("resumed", {"--resume", step}).second, hash);
   EXPECT_GT(std::abs(loss - train("cutmix", {"--mixup", "0"}).first), 1e-4);
   EXPECT_GT(std::abs(loss - train("not_erased", {"--random-erasing", "0"}).first), 1e-4);
@@ -81,16 +67,14 @@ TEST(RecipeRun, LarsAndLambAreTheSameOnRanksAndAfterAResume) {
   for (const std::string name : {"lars", "lamb"}) {
     const Arguments common = {"--optimizer", name, "--max-steps",   "6", "--save-every", "3",
                               "--keep-last", "0",  "--decay-biases"};
-    const std::string hash = trained_hash(workshop, name, common, {});
-    const std::string step = (workshop.path(name) / "checkpoints" / "step_000003").string();
-    EXPECT_EQ(trained_hash(workshop, name + "_resumed", common, {"--resume", step}), hash);
-    trained_hash(workshop, name + "_two", common, {"--devices", "2"});
+    const std::string hash = workshop.trained_hash(name, common);
+    const std::string step = workshop.checkpoint(name, 3);
+    EXPECT_EQ(workshop.trained_hash(name + "_resumed", with(common, {"--resume", step})), hash);
+    workshop.trained_hash(name + "_two", with(common, {"--devices", "2"}));
     EXPECT_NEAR(workshop.result(name + "_two")["test_loss"].get<double>(),
                 workshop.result(name)["test_loss"].get<double>(), 1e-3);
-    const ProcessResult sharded = workshop.train("sharded", {"--optimizer", name, "--zero", "1"});
-    EXPECT_EQ(sharded.exit_code, 2);
-    EXPECT_NE(sharded.err.find("--zero 1: not supported with --optimizer " + name), std::string::npos)
-        << sharded.err;
+    EXPECT_THAT(workshop.train("sharded", {"--optimizer", name, "--zero", "1"}),
+                FailsWith(2, "--zero 1: not supported with --optimizer " + name));
   }
   const ProcessResult other = workshop.train("other", {"--trust-coefficient", "0.01"});
   EXPECT_NE(other.err.find("--trust-coefficient: not supported with --optimizer sgd"), std::string::npos)
@@ -106,16 +90,14 @@ TEST(RecipeRun, ActivationCheckpointingChangesNothingButTheMemory) {
                                       {"--devices", "2", "--zero", "2", "--micro-batch-size", "3"},
                                       {"--freeze", "conv1,bn1,layer1", "--precision", "bf16"}};
   for (std::size_t i = 0; i < all.size(); ++i) {
-    Arguments flags = common;
-    flags.insert(flags.end(), all[i].begin(), all[i].end());
+    const Arguments flags = with(common, all[i]);
     const std::string name = std::to_string(i);
-    const std::string hash = trained_hash(workshop, "plain" + name, flags, {});
-    EXPECT_EQ(trained_hash(workshop, "checkpointed" + name, flags, {"--activation-checkpointing"}), hash);
+    const std::string hash = workshop.trained_hash("plain" + name, flags);
+    EXPECT_EQ(workshop.trained_hash("checkpointed" + name, with(flags, {"--activation-checkpointing"})),
+              hash);
   }
-  const ProcessResult lenet = workshop.train("lenet", {"--model", "lenet", "--activation-checkpointing"});
-  EXPECT_EQ(lenet.exit_code, 2);
-  EXPECT_NE(lenet.err.find("--activation-checkpointing: lenet has no residual block"), std::string::npos)
-      << lenet.err;
+  EXPECT_THAT(workshop.train("lenet", {"--model", "lenet", "--activation-checkpointing"}),
+              FailsWith(2, "--activation-checkpointing: lenet has no residual block"));
 }
 
 TEST(RecipeRun, AugmentationsAreRefusedWhereTheyCannotWork) {
@@ -139,7 +121,7 @@ TEST(RecipeRun, AugmentationsAreRefusedWhereTheyCannotWork) {
 TEST(RecipeRun, FlagsOfAdamAndOfTheRateHaveTheirEffects) {
   const Workshop workshop;
   const auto hash_of = [&](const std::string& out, const Arguments& more) {
-    return trained_hash(workshop, out, {"--max-steps", "4", "--eval-every", "0"}, more);
+    return workshop.trained_hash(out, with({"--max-steps", "4", "--eval-every", "0"}, more));
   };
   const std::string adam = hash_of("adam", {"--optimizer", "adam"});
   EXPECT_EQ(hash_of("defaults", {"--optimizer", "adam", "--adam-betas", "0.9, 0.999", "--adam-eps", "1e-8"}),
@@ -154,7 +136,7 @@ TEST(RecipeRun, FlagsOfAdamAndOfTheRateHaveTheirEffects) {
 TEST(RecipeRun, FrozenParametersKeepTheirValues) {
   const Workshop workshop;
   const auto hash_of = [&](const std::string& out, const Arguments& more) {
-    return trained_hash(workshop, out, {"--schedule", "constant", "--eval-every", "0"}, more);
+    return workshop.trained_hash(out, with({"--schedule", "constant", "--eval-every", "0"}, more));
   };
   const std::string after_one_step = hash_of("one", {"--max-steps", "1"});
   const std::string frozen =  // an epoch has ten steps
@@ -162,19 +144,18 @@ TEST(RecipeRun, FrozenParametersKeepTheirValues) {
   EXPECT_EQ(frozen, after_one_step);
   EXPECT_NE(hash_of("partly", {"--max-steps", "7", "--freeze", "conv1=0.1"}), after_one_step);
 
-  const ProcessResult unknown = workshop.train("unknown", {"--freeze", "conv=1"});
-  EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_NE(unknown.err.find("such as conv1, conv2, fc1, fc2, fc3"), std::string::npos) << unknown.err;
+  EXPECT_THAT(workshop.train("unknown", {"--freeze", "conv=1"}),
+              FailsWith(2, "such as conv1, conv2, fc1, fc2, fc3"));
 }
 
 // Without gradients of the frozen layers, the others compute the same. With --zero 1 they have gradients, and a rate of 0.
 TEST(RecipeRun, FreezingStopsGradientsAndChangesNothingElse) {
   const Workshop workshop;
   const auto hash_of = [&](const std::string& out, const Arguments& more) {
-    return trained_hash(workshop, out,
-                        {"--max-steps", "9", "--freeze", "conv1=0.3,conv2=0.5", "--momentum", "0",
-                         "--weight-decay", "0", "--precision", "fp64", "--eval-every", "0"},
-                        more);
+    return workshop.trained_hash(
+        out, with({"--max-steps", "9", "--freeze", "conv1=0.3,conv2=0.5", "--momentum", "0", "--weight-decay",
+                   "0", "--precision", "fp64", "--eval-every", "0"},
+                  more));
   };
   const std::string frozen = hash_of("frozen", {"--devices", "2", "--save-every", "4", "--keep-last", "0"});
   EXPECT_EQ(hash_of("sharded", {"--devices", "2", "--zero", "1"}), frozen);
@@ -189,16 +170,15 @@ TEST(RecipeRun, FreezingStopsGradientsAndChangesNothingElse) {
 /// A training that is resumed in the middle ends with the same bytes; evaluation uses the saved weights.
 void expect_resumable(const Arguments& flags) {
   const Workshop workshop;
-  Arguments all = {"--max-steps", "8",        "--save-every", "3", "--keep-last", "0",
-                   "--model",     "resnet20", "--batch-size", "16"};
-  all.insert(all.end(), flags.begin(), flags.end());
+  const Arguments all = with({"--max-steps", "8", "--save-every", "3", "--keep-last", "0", "--model",
+                              "resnet20", "--batch-size", "16"},
+                             flags);
   const ProcessResult whole = workshop.train("whole", all);
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
   const std::filesystem::path checkpoints = workshop.path("whole") / "checkpoints";
   EXPECT_TRUE(std::filesystem::exists(checkpoints / "step_000003" / "other_weights.safetensors"));
-  Arguments rest = all;
-  rest.insert(rest.end(), {"--resume", (checkpoints / "step_000003").string()});
-  const ProcessResult resumed = workshop.train("resumed", rest);
+  const ProcessResult resumed =
+      workshop.train("resumed", with(all, {"--resume", (checkpoints / "step_000003").string()}));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
   const Json result = workshop.result("whole");
   EXPECT_EQ(workshop.result("resumed")["parameters_hash"], result["parameters_hash"]);
@@ -207,12 +187,7 @@ void expect_resumable(const Arguments& flags) {
   const Json manifest = Json::parse(read_text(checkpoints / "step_000008" / "manifest.json"));
   EXPECT_EQ(manifest["parameters_hash"], result["parameters_hash"]);
 
-  const std::string json = workshop.path("evaluation.json").string();
-  const ProcessResult evaluated = workshop.run(
-      "convoy-evaluate",
-      {"--checkpoint", (checkpoints / "step_000008").string(), "--json", json, "--threads", "1"});
-  ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
-  EXPECT_EQ(Json::parse(read_text(json))["accuracy"], result["test_accuracy"]);
+  EXPECT_EQ(workshop.evaluated(checkpoints / "step_000008")["accuracy"], result["test_accuracy"]);
 }
 
 TEST(RecipeRun, EmaResumesWithTheSameBytes) {
@@ -233,8 +208,9 @@ TEST(RecipeRun, PartsComputeTheSameWithShardedOptimizers) {
                                 Arguments{"--loss-reduction", "sum", "--lr", "0.002"},
                                 Arguments{"--schedule", "triangle", "--decay-biases"}}) {
     const auto hash_of = [&](const char* stage) {
-      return trained_hash(workshop, part[0].substr(2) + stage,
-                          {"--max-steps", "6", "--eval-every", "0", "--devices", "2", "--zero", stage}, part);
+      return workshop.trained_hash(
+          part[0].substr(2) + stage,
+          with({"--max-steps", "6", "--eval-every", "0", "--devices", "2", "--zero", stage}, part));
     };
     const std::string whole = hash_of("0");
     EXPECT_EQ(hash_of("1"), whole) << part[0];
@@ -246,11 +222,7 @@ TEST(RecipeRun, EmaEvaluatesTheAverageAndTrainsAsWithout) {
   const Workshop workshop;
   const Arguments common = {"--max-steps", "6"};
   const auto train = [&](const std::string& out, const Arguments& more) {
-    Arguments all = common;
-    all.insert(all.end(), more.begin(), more.end());
-    const ProcessResult run = workshop.train(out, all);
-    EXPECT_EQ(run.exit_code, 0) << run.err;
-    return workshop.result(out);
+    return workshop.trained(out, with(common, more));
   };
   const Json plain = train("plain", {}), ema = train("ema", {"--ema", "0.9"});
   EXPECT_EQ(workshop.events("ema", "step").back()["loss"], workshop.events("plain", "step").back()["loss"]);
@@ -262,9 +234,8 @@ TEST(RecipeRun, EmaEvaluatesTheAverageAndTrainsAsWithout) {
   EXPECT_NEAR(train("slow", {"--lookahead", "2", "--lookahead-alpha", "1"})["test_loss"].get<double>(),
               plain["test_loss"].get<double>(), 1e-4);
 
-  const ProcessResult both = workshop.train("both", {"--ema", "0.9", "--lookahead", "2"});
-  EXPECT_EQ(both.exit_code, 2);
-  EXPECT_NE(both.err.find("expected one of the two"), std::string::npos) << both.err;
+  EXPECT_THAT(workshop.train("both", {"--ema", "0.9", "--lookahead", "2"}),
+              FailsWith(2, "expected one of the two"));
   const ProcessResult none =
       workshop.train("plain", {"--max-steps", "9", "--ema", "0.9", "--resume", "auto"});
   EXPECT_NE(none.exit_code, 0);
@@ -280,20 +251,14 @@ TEST(RecipeRun, EvaluatesSixViewsAtTheEnd) {
   ASSERT_TRUE(result.contains("tta_accuracy"));
   EXPECT_NE(result["tta_loss"], result["test_loss"]);
 
-  const std::string newest = checkpoints_of(workshop.path("run")).back().string();
-  const std::string json = workshop.path("views.json").string();
-  const ProcessResult views =
-      workshop.run("convoy-evaluate", {"--checkpoint", newest, "--tta", "--json", json, "--threads", "1"});
-  ASSERT_EQ(views.exit_code, 0) << views.err;
-  const Json evaluated = Json::parse(read_text(json));
+  const Json evaluated = workshop.evaluated(checkpoints_of(workshop.path("run")).back(), {"--tta"});
   EXPECT_EQ(evaluated["tta"], true);
   EXPECT_EQ(evaluated["accuracy"], result["tta_accuracy"]);
   EXPECT_NEAR(evaluated["loss"].get<double>(), result["tta_loss"].get<double>(), 1e-6);
 
   // A complete run prints the same result again.
-  const ProcessResult again = workshop.train("run", {"--tta", "--resume", "auto"});
-  EXPECT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_NE(again.out.find("averaged over six views"), std::string::npos);
+  EXPECT_THAT(workshop.train("run", {"--tta", "--resume", "auto"}),
+              Prints(::testing::HasSubstr("averaged over six views")));
   EXPECT_FALSE(workshop.train("plain").out.find("averaged over") != std::string::npos);
 }
 
@@ -311,9 +276,8 @@ TEST(RecipeRun, SpeedrunResumesWithTheSameBytes) {
                             "--eval-every", "0"};
   const ProcessResult whole = workshop.train("whole", recipe);
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
-  Arguments rest = recipe;
-  rest.insert(rest.end(), {"--resume", (workshop.path("whole") / "checkpoints" / "step_000006").string()});
-  const ProcessResult resumed = workshop.train("resumed", rest);
+  const ProcessResult resumed =
+      workshop.train("resumed", with(recipe, {"--resume", workshop.checkpoint("whole", 6)}));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_EQ(workshop.result("resumed")["parameters_hash"], workshop.result("whole")["parameters_hash"]);
   EXPECT_EQ(workshop.result("resumed")["tta_accuracy"], workshop.result("whole")["tta_accuracy"]);
@@ -322,23 +286,17 @@ TEST(RecipeRun, SpeedrunResumesWithTheSameBytes) {
 class HardestSamples : public ::testing::Test {
  protected:
   std::vector<double> losses(const std::string& out, const Arguments& more) const {
-    Arguments all = {"--precision", "fp64",         "--batch-size",
-                     "50",          "--eval-every", "0"};  // 320 images: the last batch has 20
-    all.insert(all.end(), more.begin(), more.end());
-    const ProcessResult run = workshop_.train(out, all);
-    EXPECT_EQ(run.exit_code, 0) << run.err;
-    std::vector<double> losses;
-    for (const Json& step : workshop_.events(out, "step")) losses.push_back(step["loss"].get<double>());
-    return losses;
+    EXPECT_THAT(
+        workshop_.train(out, with({"--precision", "fp64", "--batch-size", "50", "--eval-every", "0"}, more)),
+        Succeeds());
+    return workshop_.numbers(out, "step", "loss");
   }
   std::string run_of(const std::string& out) const { return workshop_.path(out).string(); }
   std::string selection_of(const std::string& out) const {
     return read_text(workshop_.path(out) / "selection.safetensors");
   }
   void expect_error(const Arguments& flags, int code, const std::string& text) const {
-    const ProcessResult run = workshop_.train("error", flags);
-    EXPECT_EQ(run.exit_code, code) << run.err;
-    EXPECT_NE(run.err.find(text), std::string::npos) << run.err;
+    EXPECT_THAT(workshop_.train("error", flags), FailsWith(code, text));
   }
 
   Workshop workshop_;
@@ -350,9 +308,8 @@ TEST_F(HardestSamples, TrainingOnTheSelectionRepeatsTheTraining) {
   const std::vector<double> chosen = losses("chosen", {"--hardest", "0.3"});
   ASSERT_EQ(chosen.size(), 14U);
   const auto expect_same = [&](const std::string& out, const Arguments& more) {
-    Arguments all = {"--batch-size", "15", "--selection", run_of("chosen")};
-    all.insert(all.end(), more.begin(), more.end());
-    const std::vector<double> found = losses(out, all);
+    const std::vector<double> found =
+        losses(out, with({"--batch-size", "15", "--selection", run_of("chosen")}, more));
     ASSERT_EQ(found.size(), chosen.size()) << out;
     for (std::size_t step = 0; step < found.size(); ++step)
       EXPECT_NEAR(found[step], chosen[step], 1e-9 * chosen[step]) << out << ", step " << step;
@@ -367,9 +324,7 @@ TEST_F(HardestSamples, AResumedTrainingRecordsTheSameSamples) {
   const Arguments flags = {"--hardest", "0.3", "--save-every", "5", "--keep-last", "0"};
   losses("whole", flags);
   for (const char* step : {"step_000005", "step_000010"}) {
-    Arguments rest = flags;
-    rest.insert(rest.end(), {"--resume", (workshop_.path("whole") / "checkpoints" / step).string()});
-    losses(step, rest);
+    losses(step, with(flags, {"--resume", (workshop_.path("whole") / "checkpoints" / step).string()}));
     EXPECT_TRUE(selection_of(step) == selection_of("whole")) << step;
   }
 }
@@ -409,10 +364,9 @@ TEST_F(HardestSamples, RefusesWhatDoesNotFit) {
   expect_error({"--selection", run, "--batch-size", "15"}, 2, "samples of other training images (hash )");
   write(intact.substr(0, 100));
   expect_error({"--selection", run, "--batch-size", "15"}, 5, "selection.safetensors");
-  const ProcessResult resumed =
-      workshop_.train("chosen", {"--hardest", "0.3", "--precision", "fp64", "--batch-size", "50",
-                                 "--eval-every", "0", "--epochs", "3", "--resume", "auto"});
-  EXPECT_EQ(resumed.exit_code, 5) << resumed.err;
+  EXPECT_THAT(workshop_.train("chosen", {"--hardest", "0.3", "--precision", "fp64", "--batch-size", "50",
+                                         "--eval-every", "0", "--epochs", "3", "--resume", "auto"}),
+              FailsWith(5));
 }
 
 }  // namespace

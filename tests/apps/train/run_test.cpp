@@ -88,11 +88,7 @@ TEST(Run, TrainingAccuracyIsThatOfAllSamplesOfTheEpoch) {
   const Workshop workshop;
   ASSERT_EQ(workshop.train("start", {"--epochs", "2"}).exit_code, 0);
   const std::string start = workshop.path("start").string();
-  const ProcessResult evaluation =
-      workshop.run("convoy-evaluate", {"--checkpoint", start, "--data", workshop.path("digits"), "--split",
-                                       "train", "--json", workshop.path("train.json"), "--device", "cpu"});
-  ASSERT_EQ(evaluation.exit_code, 0) << evaluation.err;
-  const Json expected = Json::parse(read_text(workshop.path("train.json")));
+  const Json expected = workshop.evaluated(start, {"--data", workshop.path("digits"), "--split", "train"});
   EXPECT_GT(expected["accuracy"], 0.2) << "chance is 0.1, which one class for all images reaches";
   EXPECT_LT(expected["accuracy"], 0.98);
   const std::vector<Arguments> variants = {{"--log-every", "7"},
@@ -100,10 +96,8 @@ TEST(Run, TrainingAccuracyIsThatOfAllSamplesOfTheEpoch) {
                                            {"--devices", "3", "--batch-size", "53"},
                                            {"--hardest", "0.3"}};
   for (const Arguments& variant : variants) {
-    Arguments flags = {"--lr", "0",           "--batch-size",
-                       "48",   "--init-from", start};  // 320 = 6 * 48 + 32 = 6 * 53 + 2
-    flags.insert(flags.end(), variant.begin(), variant.end());
-    const ProcessResult run = workshop.train(variant[0], flags);
+    const ProcessResult run =
+        workshop.train(variant[0], with({"--lr", "0", "--batch-size", "48", "--init-from", start}, variant));
     ASSERT_EQ(run.exit_code, 0) << run.err;
     const std::vector<Json> epochs = workshop.events(variant[0], "epoch");
     ASSERT_EQ(epochs.size(), 2U) << variant[0];
@@ -153,12 +147,8 @@ TEST(Run, WritesThePredictionsOfTheBestEvaluation) {
   ASSERT_EQ(workshop.train("run", {"--epochs", "2", "--lr", "0.001"}).exit_code, 0);
   const std::filesystem::path out = workshop.path("run");
   const Json file = Json::parse(read_text(out / "evaluation.json"));
-  const ProcessResult again =
-      workshop.run("convoy-evaluate",
-                   {"--checkpoint", out, "--data", workshop.path("digits"), "--json",
-                    workshop.path("again.json"), "--logits", workshop.path("logits.npy"), "--device", "cpu"});
-  ASSERT_EQ(again.exit_code, 0) << again.err;
-  const Json expected = Json::parse(read_text(workshop.path("again.json")));
+  const Json expected =
+      workshop.evaluated(out, {"--data", workshop.path("digits"), "--logits", workshop.path("logits.npy")});
   for (const char* key : {"step", "count", "accuracy", "classes", "images", "correct", "confusion"})
     EXPECT_EQ(file[key], expected[key]) << key;
   const Json& mistakes = file["mistakes"];
@@ -186,8 +176,8 @@ TEST(Run, WritesThePredictionsOfTheBestEvaluation) {
 
 TEST(Run, MemoryIsConstantOverSteps) {
   const Workshop workshop;
-  ASSERT_EQ(workshop.train("run", {"--model", "resnet20", "--image-size", "8", "--epochs", "20"}).exit_code,
-            0);
+  ASSERT_THAT(workshop.train("run", {"--model", "resnet20", "--image-size", "8", "--epochs", "20"}),
+              Succeeds());
   const std::vector<Json> steps = workshop.events("run", "step");
   ASSERT_EQ(steps.size(), 200u);
   // Compares the allocator's peaks. Prefetching may still add a few batches of 32x8x8 floats after the first
@@ -201,9 +191,7 @@ TEST(Run, RejectsADirectoryThatContainsARun) {
   const Workshop workshop;
   ASSERT_EQ(workshop.train("run").exit_code, 0);
   const std::string before = read_text(workshop.path("run") / "log.jsonl");
-  const ProcessResult again = workshop.train("run");
-  EXPECT_EQ(again.exit_code, 2);
-  EXPECT_THAT(again.err, HasSubstr("contains a run already (step_000020); add --resume auto"));
+  EXPECT_THAT(workshop.train("run"), FailsWith(2, "contains a run already (step_000020); add --resume auto"));
   EXPECT_EQ(read_text(workshop.path("run") / "log.jsonl"), before);
 }
 
@@ -212,9 +200,8 @@ TEST(Run, RejectsADirectoryInUseByAnotherProcess) {
   Process first(workshop.train_arguments("run", {"--epochs", "100000"}));
   while (!std::filesystem::exists(workshop.path("run") / "samples.png") && first.running())
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  const ProcessResult second = workshop.train("run", {"--epochs", "100000", "--resume", "auto"});
-  EXPECT_EQ(second.exit_code, 2);
-  EXPECT_THAT(second.err, HasSubstr("another process is using this directory"));
+  EXPECT_THAT(workshop.train("run", {"--epochs", "100000", "--resume", "auto"}),
+              FailsWith(2, "another process is using this directory"));
   EXPECT_TRUE(first.running());
 }
 
@@ -259,10 +246,7 @@ TEST(Run, FullDiskStopsTheRunAndKeepsCheckpoints) {
                   {.environment = {}, .directory = {}, .input = "", .max_file_bytes = 200000});
   EXPECT_EQ(late.exit_code, 8) << late.err;
   EXPECT_THAT(late.err, HasSubstr("log.jsonl: File too large; the last checkpoint is intact"));
-  Arguments resume = flags;
-  resume.insert(resume.end(), {"--resume", "auto"});
-  const ProcessResult resumed = workshop.train("late", resume);
-  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(workshop.train("late", with(flags, {"--resume", "auto"})), Succeeds());
   EXPECT_EQ(workshop.events("late", "step").size(), 1000u);
 }
 
@@ -315,8 +299,7 @@ TEST_P(Stopped, FinishesTheStepAndSaves) {
   EXPECT_LT(step, 600);
   EXPECT_EQ(workshop.events("run", "save").back()["step"], step);
 
-  const ProcessResult resumed = workshop.train("run", kResumed);
-  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  ASSERT_THAT(workshop.train("run", kResumed), Succeeds());
   EXPECT_EQ(workshop.result("run")["parameters_hash"], workshop.result("whole")["parameters_hash"]);
 }
 
@@ -327,9 +310,8 @@ TEST(Run, ProfileTimesEachOperationAndChangesNothing) {
   ASSERT_EQ(plain.exit_code, 0) << plain.err;
   for (const char* devices : {"1", "2"}) {
     const std::string out = std::string("profiled") + devices;
-    Arguments profiled = flags;
-    profiled.insert(profiled.end(), {"--profile", "2", "--memory", "--devices", devices});
-    const ProcessResult run = workshop.train(out, profiled);
+    const ProcessResult run =
+        workshop.train(out, with(flags, {"--profile", "2", "--memory", "--devices", devices}));
     ASSERT_EQ(run.exit_code, 0) << run.err;
     for (const char* text : {"module", "conv1", "conv2d", "fc3", "linear", "optimizer", "GFLOP/s",
                              "memory at the peak: ", "parameters and buffers", "f32 [32, 24, 24, 6]"})
@@ -344,19 +326,13 @@ TEST(Run, ProfileTimesEachOperationAndChangesNothing) {
   }
   EXPECT_EQ(workshop.result("profiled1")["parameters_hash"], workshop.result("plain")["parameters_hash"]);
   EXPECT_FALSE(std::filesystem::exists(workshop.path("plain") / "profile.json"));
-  const ProcessResult too_short = workshop.train("short", {"--max-steps", "7", "--profile", "5"});
-  EXPECT_EQ(too_short.exit_code, 2);
-  EXPECT_NE(too_short.err.find("--profile 5: found a training of 7 steps, expected at least 8"),
-            std::string::npos)
-      << too_short.err;
-  const ProcessResult resumed = workshop.train(
-      "plain", {"--max-steps", "11", "--eval-every", "0", "--resume", "auto", "--profile", "2"});
-  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_THAT(resumed.out, HasSubstr("warning: --profile 2: no profile, because this run has made 4 steps; "
-                                     "expected at least 5, of which the first 3 are not profiled\n"));
-  const ProcessResult negative = workshop.train("negative", {"--profile", "-1"});
-  EXPECT_EQ(negative.exit_code, 2);
-  EXPECT_NE(negative.err.find("--profile"), std::string::npos) << negative.err;
+  EXPECT_THAT(workshop.train("short", {"--max-steps", "7", "--profile", "5"}),
+              FailsWith(2, "--profile 5: found a training of 7 steps, expected at least 8"));
+  EXPECT_THAT(workshop.train(
+                  "plain", {"--max-steps", "11", "--eval-every", "0", "--resume", "auto", "--profile", "2"}),
+              Prints(HasSubstr("warning: --profile 2: no profile, because this run has made 4 steps; "
+                               "expected at least 5, of which the first 3 are not profiled\n")));
+  EXPECT_THAT(workshop.train("negative", {"--profile", "-1"}), FailsWith(2, "--profile"));
 }
 
 TEST(Run, SecondInterruptStopsImmediately) {

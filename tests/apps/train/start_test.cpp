@@ -23,13 +23,9 @@ using ::testing::Not;
 /// Trains on directories of images. `more` is appended to the flags.
 ProcessResult train_on(const Workshop& workshop, const std::string& data, const std::string& out,
                        const Arguments& more) {
-  Arguments flags = {"--dataset", "folder",
-                     "--data",    workshop.path(data).string(),
-                     "--out",     workshop.path(out),
-                     "--threads", "1",
-                     "--device",  "cpu"};
-  flags.insert(flags.end(), more.begin(), more.end());
-  return workshop.run("convoy-train", flags);
+  return workshop.run("convoy-train", with({"--dataset", "folder", "--data", workshop.path(data).string(),
+                                            "--out", workshop.path(out), "--threads", "1", "--device", "cpu"},
+                                           more));
 }
 
 /// Replaces `--stem cifar` by `auto` in a checkpoint, as versions stored it that did not resolve the flag.
@@ -60,21 +56,16 @@ TEST(Stem, IsStoredResolvedAndTakenFromOlderCheckpoints) {
   const Arguments flags = {"--model",      "resnet18", "--image-size", "66",
                            "--batch-size", "2",        "--eval-every", "0"};
   const auto train = [&](const std::string& out, const Arguments& more) {
-    Arguments all = flags;
-    all.insert(all.end(), more.begin(), more.end());
-    return train_on(workshop, "colors", out, all);
+    return train_on(workshop, "colors", out, with(flags, more));
   };
   ASSERT_EQ(train("new", {"--max-steps", "1"}).exit_code, 0);
   EXPECT_THAT(read_text(workshop.path("new") / "config.toml"), HasSubstr("stem = 'imagenet'\n"));
 
   ASSERT_EQ(train("old", {"--max-steps", "1", "--stem", "cifar"}).exit_code, 0);
   for (const fs::path& checkpoint : checkpoints_of(workshop.path("old"))) store_stem_as_given(checkpoint);
-  const ProcessResult evaluated =
-      workshop.run("convoy-evaluate", {"--checkpoint", workshop.path("old").string()});
-  EXPECT_EQ(evaluated.exit_code, 0) << evaluated.err;
-  const ProcessResult resumed = train("old", {"--max-steps", "2", "--resume", "auto"});
-  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_THAT(resumed.out, HasSubstr("resnet18 with the cifar stem, "));
+  EXPECT_THAT(workshop.run("convoy-evaluate", {"--checkpoint", workshop.path("old").string()}), Succeeds());
+  EXPECT_THAT(train("old", {"--max-steps", "2", "--resume", "auto"}),
+              Prints(HasSubstr("resnet18 with the cifar stem, ")));
   EXPECT_THAT(read_text(workshop.path("old") / "config.toml"), HasSubstr("stem = 'cifar'\n"));
 }
 
@@ -82,9 +73,7 @@ class Repeat : public ::testing::Test {
  protected:
   /// Trains two epochs on few images, so that the accuracies of the seeds differ.
   ProcessResult train(const std::string& out, const Arguments& more) const {
-    Arguments flags = {"--log-every", "20", "--max-steps", "14"};
-    flags.insert(flags.end(), more.begin(), more.end());
-    return workshop.train(out, flags);
+    return workshop.train(out, with({"--log-every", "20", "--max-steps", "14"}, more));
   }
   Json summary(const std::string& out) const {
     return Json::parse(read_text(workshop.path(out) / "repeat.json"));
@@ -126,30 +115,23 @@ TEST_F(Repeat, TrainsEachSeedAsATrainingOfItsOwn) {
 TEST_F(Repeat, ResumingKeepsCompleteTrainingsAndAddsOthers) {
   ASSERT_EQ(train("run", {"--repeat", "2"}).exit_code, 0);
   const std::string log = read_text(workshop.path("run") / "seed-2/log.jsonl");
-  const ProcessResult again = train("run", {"--repeat", "2"});
-  EXPECT_EQ(again.exit_code, 2);
-  EXPECT_THAT(again.err, HasSubstr("seed-1: contains a run already"));
+  EXPECT_THAT(train("run", {"--repeat", "2"}), FailsWith(2, "seed-1: contains a run already"));
   fs::remove_all(workshop.path("run") / "seed-1");
-  const ProcessResult later = train("run", {"--repeat", "2"});
-  EXPECT_EQ(later.exit_code, 2);
-  EXPECT_THAT(later.err, HasSubstr("seed-2: contains a run already"));
+  EXPECT_THAT(train("run", {"--repeat", "2"}), FailsWith(2, "seed-2: contains a run already"));
   EXPECT_FALSE(fs::exists(workshop.path("run") / "seed-1")) << "refused before the first training";
 
-  const ProcessResult more = train("run", {"--repeat", "3", "--resume", "auto"});
-  ASSERT_EQ(more.exit_code, 0) << more.err;
-  EXPECT_THAT(more.out, HasSubstr("training 2 of 3, --seed 2\n"));
+  ASSERT_THAT(train("run", {"--repeat", "3", "--resume", "auto"}),
+              Prints(HasSubstr("training 2 of 3, --seed 2\n")));
   EXPECT_EQ(read_text(workshop.path("run") / "seed-2/log.jsonl"), log);
   EXPECT_EQ(summary("run")["test_accuracy"]["values"].size(), 3U);
-  const ProcessResult other = train("run", {"--repeat", "3", "--resume", "auto", "--momentum", "0.5"});
-  EXPECT_EQ(other.exit_code, 5) << "another training";
+  EXPECT_THAT(train("run", {"--repeat", "3", "--resume", "auto", "--momentum", "0.5"}), FailsWith(5))
+      << "another training";
 }
 
 TEST_F(Repeat, RefusesWhatDoesNotFit) {
   ASSERT_EQ(train("run", {}).exit_code, 0);
   const auto refusal = [&](const Arguments& more) {
-    Arguments flags = {"--repeat", "2"};
-    flags.insert(flags.end(), more.begin(), more.end());
-    const ProcessResult run = train("run", flags);
+    const ProcessResult run = train("run", with({"--repeat", "2"}, more));
     EXPECT_EQ(run.exit_code, 2) << run.err;
     return run.err;
   };
@@ -180,14 +162,11 @@ TEST(ImageDirectories, OfMixedSizesAreResizedWithAWarning) {
   EXPECT_THAT(run.out, HasSubstr("warning: 1 file of another type left out: .gif 1"));
   EXPECT_THAT(run.out, HasSubstr("(20% of each class for testing, drawn with seed 1): "));
   EXPECT_THAT(read_text(workshop.path("run") / "config.toml"), HasSubstr("image-size = 224\n"));
-  const ProcessResult evaluated =
-      workshop.run("convoy-evaluate", {"--checkpoint", workshop.path("run").string()});
-  EXPECT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  EXPECT_THAT(workshop.run("convoy-evaluate", {"--checkpoint", workshop.path("run").string()}), Succeeds());
   Arguments resume = flags;
   resume.back() = "2";
   resume.insert(resume.end(), {"--resume", "auto"});
-  const ProcessResult resumed = train_on(workshop, "mixed", "run", resume);
-  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(train_on(workshop, "mixed", "run", resume), Succeeds());
 }
 
 TEST(Batch, LargerThanTheDataSetIsWarnedOf) {
@@ -260,45 +239,12 @@ TEST(InitFrom, IsSaidAndNotReadByAResumedRun) {
   fs::copy_file(checkpoints_of(workshop.path("base")).back() / "model.safetensors", weights);
   const Arguments flags = {"--init-from", weights.string(), "--resume", "auto"};
   const auto train = [&](const char* steps) {
-    Arguments all = flags;
-    all.insert(all.end(), {"--max-steps", steps});
-    return workshop.train("tuned", all);
+    return workshop.train("tuned", with(flags, {"--max-steps", steps}));
   };
-  const ProcessResult first = train("2");
-  ASSERT_EQ(first.exit_code, 0) << first.err;
-  EXPECT_THAT(first.out, HasSubstr("init-from  initial parameters of " + weights.string()));
+  ASSERT_THAT(train("2"), Prints(HasSubstr("init-from  initial parameters of " + weights.string())));
   fs::remove(weights);
-  const ProcessResult resumed = train("4");
-  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_THAT(resumed.out, AllOf(HasSubstr("resuming from"), Not(HasSubstr("init-from"))));
+  EXPECT_THAT(train("4"), Prints(AllOf(HasSubstr("resuming from"), Not(HasSubstr("init-from")))));
   EXPECT_EQ(workshop.result("tuned")["steps"], 4);
-}
-
-TEST(InitFrom, AcceptsThePrefixOfDistributedDataParallel) {
-  const Workshop workshop;
-  ASSERT_EQ(workshop.train("base", {"--max-steps", "1"}).exit_code, 0);
-  const fs::path model = checkpoints_of(workshop.path("base")).back() / "model.safetensors";
-  std::vector<io::NamedTensor> tensors = io::read_safetensors(model, Device::cpu()).tensors;
-  const auto write = [&](const std::string& name) {
-    const std::string bytes = io::encode_safetensors(tensors);
-    std::ofstream(workshop.path(name), std::ios::binary) << bytes;
-    return workshop.path(name).string();
-  };
-  for (io::NamedTensor& each : tensors) each.name = "module." + each.name;
-  const std::string wrapped = write("wrapped.safetensors");
-  tensors.back().name = "fc9.bias";
-  const std::string mixed = write("mixed.safetensors");
-  const Arguments frozen = {"--lr", "0", "--weight-decay", "0", "--max-steps", "1", "--init-from"};
-  const auto train = [&](const std::string& out, const std::string& file) {
-    Arguments flags = frozen;
-    flags.push_back(file);
-    return workshop.train(out, flags);
-  };
-  ASSERT_EQ(train("plain", model.string()).exit_code, 0);
-  const ProcessResult run = train("unwrapped", wrapped);
-  ASSERT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_EQ(workshop.result("unwrapped")["parameters_hash"], workshop.result("plain")["parameters_hash"]);
-  EXPECT_EQ(train("refused", mixed).exit_code, 5);
 }
 
 }  // namespace

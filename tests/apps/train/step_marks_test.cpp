@@ -16,9 +16,10 @@ class StepMarks : public ::testing::Test {
   /// Trains LeNet for four steps, of which the third is captured, and returns the marks in its graph.
   std::uint64_t captured_marks(const Arguments& more,
                                const std::vector<training::Callback*>& callbacks = {}) {
-    Arguments arguments = workshop.train_arguments(
-        "run" + std::to_string(++runs_), {"--device", "cuda", "--max-steps", "4", "--batch-size", "8"});
-    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Arguments arguments =
+        with(workshop.train_arguments("run" + std::to_string(++runs_),
+                                      {"--device", "cuda", "--max-steps", "4", "--batch-size", "8"}),
+             more);
     std::vector<char*> pointers;
     for (std::string& argument : arguments) pointers.push_back(argument.data());
     const std::uint64_t before = emulator::event_nodes();

@@ -12,9 +12,8 @@ namespace {
 
 /// Trains with the default recipe and returns the test accuracy.
 double accuracy_of(const Workshop& workshop, const Arguments& arguments) {
-  Arguments all = {program("convoy-train"), "--out", workshop.path("run").string(), "--workers", "1"};
-  all.insert(all.end(), arguments.begin(), arguments.end());
-  Process process(all);
+  Process process(
+      with({program("convoy-train"), "--out", workshop.path("run").string(), "--workers", "1"}, arguments));
   const ProcessResult run = process.wait(std::chrono::seconds(900));
   EXPECT_EQ(run.exit_code, 0) << run.err;
   return run.exit_code == 0 ? workshop.result("run")["test_accuracy"].get<double>() : 0;

@@ -19,13 +19,7 @@ using ::testing::Not;
 
 /// Returns the JSON result of convoy-evaluate on a part of the data set.
 Json evaluate(const Workshop& workshop, const std::string& out, const std::string& split) {
-  const std::string json = workshop.path(out + "-" + split + ".json").string();
-  const std::string checkpoint = checkpoints_of(workshop.path(out)).back().string();
-  const ProcessResult run = workshop.run(
-      "convoy-evaluate",
-      {"--checkpoint", checkpoint, "--split", split, "--json", json, "--threads", "1", "--device", "cpu"});
-  EXPECT_EQ(run.exit_code, 0) << run.err;
-  return run.exit_code == 0 ? Json::parse(read_text(json)) : Json();
+  return workshop.evaluated(checkpoints_of(workshop.path(out)).back(), {"--split", split});
 }
 
 TEST(Validation, DecidesDuringTheTrainingAndTheTestSetIsEvaluatedAtTheEnd) {
@@ -62,22 +56,16 @@ TEST(Validation, IsTheSameOnAllRanksAndAfterAResume) {
   const Workshop workshop;
   const Arguments flags = {"--validation", "80", "--precision", "fp64", "--devices", "2",
                            "--save-every", "5",  "--keep-last", "0"};
-  const auto with = [&](const Arguments& more) {
-    Arguments all = flags;
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  };
   const ProcessResult whole = workshop.train("whole", flags);
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
-  const std::string middle = (workshop.path("whole") / "checkpoints" / "step_000005").string();
-  const ProcessResult rest = workshop.train("rest", with({"--resume", middle}));
+  const std::string middle = workshop.checkpoint("whole", 5);
+  const ProcessResult rest = workshop.train("rest", with(flags, {"--resume", middle}));
   ASSERT_EQ(rest.exit_code, 0) << rest.err;
   const Json expected = workshop.result("whole");
   for (const char* key : {"parameters_hash", "validation_accuracy", "validation_loss", "test_accuracy"})
     EXPECT_EQ(workshop.result("rest")[key], expected[key]) << key;
-  const ProcessResult changed = workshop.train("changed", with({"--resume", middle, "--validation", "60"}));
-  EXPECT_EQ(changed.exit_code, 5);
-  EXPECT_THAT(changed.err, HasSubstr("--validation 80, found --validation 60"));
+  EXPECT_THAT(workshop.train("changed", with(flags, {"--resume", middle, "--validation", "60"})),
+              FailsWith(5, "--validation 80, found --validation 60"));
 }
 
 TEST(Validation, RefusesOtherTextsAndTooManyImages) {
@@ -87,15 +75,12 @@ TEST(Validation, RefusesOtherTextsAndTooManyImages) {
     EXPECT_EQ(run.exit_code, 2) << text;
     EXPECT_THAT(run.err, HasSubstr("--validation: found")) << text;
   }
-  const ProcessResult all = workshop.train("refused", {"--validation", "311"});
-  EXPECT_EQ(all.exit_code, 2);
-  EXPECT_THAT(all.err,
-              HasSubstr("--validation: 311 of 320 training images of 10 classes, expected 1 to 310"));
+  EXPECT_THAT(workshop.train("refused", {"--validation", "311"}),
+              FailsWith(2, "--validation: 311 of 320 training images of 10 classes, expected 1 to 310"));
   ASSERT_EQ(workshop.train("without", {"--max-steps", "1"}).exit_code, 0);
-  const ProcessResult none = workshop.run(
-      "convoy-evaluate", {"--checkpoint", workshop.path("without").string(), "--split", "validation"});
-  EXPECT_EQ(none.exit_code, 2);
-  EXPECT_THAT(none.err, HasSubstr("--split validation: "));
+  EXPECT_THAT(workshop.run("convoy-evaluate",
+                           {"--checkpoint", workshop.path("without").string(), "--split", "validation"}),
+              FailsWith(2, "--split validation: "));
 }
 
 // With a rate of 0 the accuracy stays as it is, so the first evaluation is the best.
@@ -104,9 +89,7 @@ TEST(Patience, EndsATrainingThatDoesNotImprove) {
   const Arguments flags = {"--lr",         "0", "--patience",  "2", "--epochs", "9",
                            "--save-every", "5", "--keep-last", "0"};
   const auto train = [&](const std::string& out, const Arguments& more) {
-    Arguments all = flags;
-    all.insert(all.end(), more.begin(), more.end());
-    const ProcessResult run = workshop.train(out, all);
+    const ProcessResult run = workshop.train(out, with(flags, more));
     EXPECT_EQ(run.exit_code, 0) << run.err;
     return run.out;
   };
@@ -120,7 +103,7 @@ TEST(Patience, EndsATrainingThatDoesNotImprove) {
   EXPECT_THAT(train("early", {"--resume", "auto"}), HasSubstr("complete, nothing to do"));
 
   // The checkpoint of step 25 stores that one evaluation was no better.
-  train("rest", {"--resume", (workshop.path("early") / "checkpoints" / "step_000025").string()});
+  train("rest", {"--resume", workshop.checkpoint("early", 25)});
   EXPECT_EQ(workshop.result("rest")["steps"], 30);
   EXPECT_THAT(
       train("validated", {"--validation", "10%", "--devices", "2", "--patience", "1"}),
@@ -142,10 +125,10 @@ TEST(Plateau, FollowsTheLossesAndResumesWithTheSameBytes) {
       {"eval", {"--validation", "20%", "--eval-every", "2", "--devices", "2"}}};
   for (const auto& [event, more] : variants) {
     const Workshop workshop;
-    Arguments flags = {"--schedule=plateau",     "--lr=0.01",  "--gamma=0.5",     "--min-lr=0.001",
-                       "--plateau-patience=0",   "--epochs=7", "--save-every=13", "--keep-last=0",
-                       "--plateau-threshold=0.9"};
-    flags.insert(flags.end(), more.begin(), more.end());
+    Arguments flags =
+        with({"--schedule=plateau", "--lr=0.01", "--gamma=0.5", "--min-lr=0.001", "--plateau-patience=0",
+              "--epochs=7", "--save-every=13", "--keep-last=0", "--plateau-threshold=0.9"},
+             more);
     const ProcessResult whole = workshop.train("whole", flags);
     ASSERT_EQ(whole.exit_code, 0) << whole.err;
     training::ReduceOnPlateau plateau(0.01,

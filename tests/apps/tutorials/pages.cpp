@@ -23,6 +23,7 @@ constexpr Page kPages[] = {
     {"docs/files.md",
      "convoy-train --model resnet18 --stem imagenet --max-steps 1 --out OUT && convoy-export --checkpoint OUT --onnx "
      "model.onnx && cp OUT/checkpoints/*/model.safetensors resnet18.safetensors"},
+    {"docs/from-pytorch.md"},
     {"docs/fine-tuning.md",
      "convoy-train --model resnet18 --stem imagenet --max-steps 1 --out runs/torchvision && cp "
      "runs/torchvision/checkpoints/*/model.safetensors torchvision.safetensors"},

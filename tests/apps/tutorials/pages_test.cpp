@@ -18,8 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 
 /// Pages whose commands other tests of this directory and launch_recipes_test.cpp run.
-const std::vector<std::string> kOtherTests = {"docs/from-pytorch.md", "docs/getting-started.md",
-                                              "docs/launching.md"};
+const std::vector<std::string> kOtherTests = {"docs/getting-started.md", "docs/launching.md"};
 
 /// Returns whether a command only sets variables or defines a function, for the commands after it.
 bool sets_variables(const std::string& command) {
@@ -65,6 +64,18 @@ INSTANTIATE_TEST_SUITE_P(Documentation, Pages, ::testing::ValuesIn(pages().begin
                                name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
                            return name;
                          });
+
+TEST(TorchLaunchers, StartTheRanksOfThePage) {
+  const DocumentedProject project;
+  std::vector<std::string> commands;
+  for (const PageCommand& command : commands_of(testing::source_path("docs/from-pytorch.md")))
+    if (command.text.starts_with("torchrun ") || command.text.starts_with("python3 -m torch."))
+      commands.push_back(command.text);
+  ASSERT_EQ(commands.size(), 4u);
+  if (project.run("torchrun --help && python3 -c 'import torch'").exit_code != 0)
+    GTEST_SKIP() << "needs PyTorch: torchrun on the PATH, and a python3 that imports torch";
+  for (const std::string& command : commands) project.expect_success(command);
+}
 
 TEST(AllPages, HaveATest) {
   for (const std::string& page : all_pages()) {
@@ -158,8 +169,7 @@ class PagesInPython : public ::testing::Test {
     return calls;
   }
   void train(const std::string& flags) {
-    const ProcessResult result = project.run("convoy-train --max-steps 2 --log-every 1 " + flags);
-    ASSERT_EQ(result.exit_code, 0) << result.err;
+    ASSERT_THAT(project.run("convoy-train --max-steps 2 --log-every 1 " + flags), Succeeds());
   }
   static std::size_t count(const std::vector<Json>& calls, const char* name) {
     return static_cast<std::size_t>(
