@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "bench/collectives/report.h"
-#include "convoy/apps/common/machine.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/apps/train/setup.h"
@@ -50,16 +49,11 @@ class Communicators {
 
 RunInfo describe(const Job& job, dist::Communicator& measured, const DeviceContext& device,
                  std::int64_t threads) {
-  const Machine machine = this_machine();
   return {.backend = measured.name(),
           .ranks = job.is_alone() ? fmt::format("one process, {}", measured.name()) : job.describe(),
-          .processor = machine.processor,
-          .system = machine.system,
-          .cores = static_cast<int>(machine.cores.size()),
-          .machine_cores = machine.online_cores,
+          .machine = this_machine(),
           .threads = static_cast<int>(threads),
           .hardware = device.hardware(),
-          .libraries = machine.libraries,
           .all = job.all(),
           .devices = job.devices()};
 }
@@ -77,10 +71,10 @@ int run_rank(CollectiveOptions& options, const CommandLine& line, const Collecti
   const DeviceContext device =
       open_device(options.compute, parse_precision("fp32"), job.info(), job.ranks_on_my_cores());
   job.connect(device);
-  std::unique_ptr<dist::MpiCollectives> mpi;
+  dist::MpiCollective mpi;
   if (options.beside_mpi) {
     check(device.kind() == DeviceKind::cpu, "--beside-mpi: found --device {}, expected cpu", device.name());
-    mpi = dist::make_mpi_collectives(job.rendezvous(), "--beside-mpi");
+    mpi = dist::mpi_collective(job.rendezvous(), "--beside-mpi");
   }
   Communicators comms(job, device, options.job);
   std::vector<std::vector<Case>> tables;
@@ -94,7 +88,7 @@ int run_rank(CollectiveOptions& options, const CommandLine& line, const Collecti
     if (const auto warning = oversubscription_warning(job, device))
       fmt::print(stderr, "{}: warning: {}\n", kProgram, *warning);
   }
-  CollectiveBench bench(plan, comms.measured(), comms.control(), mpi.get(),
+  CollectiveBench bench(plan, comms.measured(), comms.control(), std::move(mpi),
                         static_cast<int>(options.compute.threads));
   std::vector<RowResult> rows;
   for (const std::vector<Case>& cases : tables) {

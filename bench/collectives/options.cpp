@@ -8,13 +8,29 @@
 #include "convoy/apps/common/text.h"
 #include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/comm/core/library_versions.h"
-#include "convoy/comm/transport/mpi/mpi_collectives.h"
+#include "convoy/comm/transport/mpi/mpi_communicator.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/nearest_name.h"
 
 namespace convoy::bench {
 namespace {
 
 constexpr std::int64_t kMaxBytes = std::int64_t{1} << 40;
+
+constexpr std::array kCollectives = {Collective::all_reduce, Collective::reduce_scatter,
+                                     Collective::all_gather, Collective::broadcast};
+
+std::vector<std::string> collective_names() {
+  std::vector<std::string> names;
+  for (const Collective collective : kCollectives) names.push_back(to_string(collective));
+  return names;
+}
+
+Collective parse_collective(const std::string& name) {
+  for (const Collective collective : kCollectives)
+    if (to_string(collective) == name) return collective;
+  fail<UsageError>("--collective: {}", unknown_name("collective", name, collective_names()));
+}
 
 const std::vector<std::pair<std::string, DType>>& types() {
   static const std::vector<std::pair<std::string, DType>> all = {{"float", DType::f32},
@@ -63,7 +79,45 @@ void check_beside_mpi(const CollectivePlan& plan, const CollectiveOptions& optio
           nccl_type_name(dtype), options.datatype);
 }
 
+bool is_divided(Collective collective) {
+  return collective == Collective::reduce_scatter || collective == Collective::all_gather;
+}
+
 }  // namespace
+
+std::string to_string(Collective collective) {
+  switch (collective) {
+    case Collective::all_reduce: return "all_reduce";
+    case Collective::reduce_scatter: return "reduce_scatter";
+    case Collective::all_gather: return "all_gather";
+    case Collective::broadcast: return "broadcast";
+    default: return "?";
+  }
+}
+
+double bus_factor(Collective collective, int ranks) {
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  return has_root(collective) ? 1 : is_divided(collective) ? others : 2 * others;
+}
+
+std::int64_t Case::in_count() const {
+  return collective == Collective::reduce_scatter ? count * ranks : count;
+}
+
+std::int64_t Case::out_count() const { return collective == Collective::all_gather ? count * ranks : count; }
+
+std::int64_t Case::bytes() const {
+  return std::max(in_count(), out_count()) * static_cast<std::int64_t>(size_of(dtype));
+}
+
+Case make_case(Collective collective, DType dtype, int root, int ranks, std::int64_t bytes) {
+  const std::int64_t elements = bytes / static_cast<std::int64_t>(size_of(dtype));
+  return {.collective = collective,
+          .dtype = dtype,
+          .root = root,
+          .ranks = ranks,
+          .count = is_divided(collective) ? elements / ranks : elements};
+}
 
 CommandLine collective_command_line(CollectiveOptions& o) {
   CommandLine line(
@@ -87,18 +141,18 @@ CommandLine collective_command_line(CollectiveOptions& o) {
   line.add("root", &o.root, "Root rank of a broadcast, or all: each rank in turn",
            {.short_name = 'r', .value = "RANK"});
   line.group("Measurement");
-  line.add("iters", &o.iters, "Collectives per measurement",
+  line.add("iters", &o.plan.iters, "Collectives per measurement",
            {.short_name = 'n', .value = "N", .minimum = 1, .maximum = 1e6});
-  line.add("warmup_iters", &o.warmup_iters, "Warmup collectives per size",
+  line.add("warmup_iters", &o.plan.warmup_iters, "Warmup collectives per size",
            {.short_name = 'w', .value = "N", .minimum = 0, .maximum = 1e6});
-  line.add("check", &o.check, "Number of result checks per size; 0: none",
+  line.add("check", &o.plan.checks, "Number of result checks per size; 0: none",
            {.short_name = 'c', .value = "N", .minimum = 0, .maximum = 1000});
   line.add("average", &o.average, "Reported time; 0: of rank 0, 1: mean, 2: minimum, 3: maximum over ranks",
            {.short_name = 'a', .value = "0|1|2|3", .choices = {"0", "1", "2", "3"}});
   line.add("blocking", &o.blocking,
            "Wait after each collective; 0: none, 1: for completion on all ranks, 2: on this rank",
            {.short_name = 'z', .value = "0|1|2", .choices = {"0", "1", "2"}});
-  line.add("percentiles", &o.percentiles,
+  line.add("percentiles", &o.plan.percentiles,
            "Additional columns with the median and 99th percentile of single collectives");
   line.add("beside-mpi", &o.beside_mpi,
            "Comparison with MPI's collectives on the same data, alternating (requires mpirun)");
@@ -162,18 +216,15 @@ CollectivePlan make_plan(const CollectiveOptions& options, const CommandLine& li
       is_factor || (max_size - min_size) / step < kMaxSizes,
       "--stepbytes {}: found {} sizes from {} to {}, expected at most {}; use --stepfactor for larger steps",
       options.stepbytes, (max_size - min_size) / step + 1, options.minbytes, options.maxbytes, kMaxSizes);
-  CollectivePlan plan{.collectives = parse_collectives(options.collective),
-                      .sizes = sizes_between(min_size, max_size, step, options.stepfactor),
-                      .step = options.stepfactor.value_or(step),
-                      .is_factor = is_factor,
-                      .iters = static_cast<int>(options.iters),
-                      .warmup_iters = static_cast<int>(options.warmup_iters),
-                      .checks = static_cast<int>(options.check),
-                      .over_ranks = static_cast<OverRanks>(options.average.front() - '0'),
-                      .blocking = static_cast<Blocking>(options.blocking.front() - '0'),
-                      .root = parse_root(options.root),
-                      .percentiles = options.percentiles,
-                      .mpi_rounds = options.beside_mpi ? static_cast<int>(options.rounds) : 0};
+  CollectivePlan plan = options.plan;
+  plan.collectives = parse_collectives(options.collective);
+  plan.sizes = sizes_between(min_size, max_size, step, options.stepfactor);
+  plan.step = options.stepfactor.value_or(step);
+  plan.is_factor = is_factor;
+  plan.over_ranks = static_cast<OverRanks>(options.average.front() - '0');
+  plan.blocking = static_cast<Blocking>(options.blocking.front() - '0');
+  plan.root = parse_root(options.root);
+  if (options.beside_mpi) plan.mpi_rounds = options.rounds;
   check(!line.given("root") || std::any_of(plan.collectives.begin(), plan.collectives.end(), has_root),
         "--root {}: only broadcast has a root, found --collective {}", options.root, options.collective);
   for (const auto& [name, dtype] : types())

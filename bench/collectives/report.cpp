@@ -47,19 +47,10 @@ std::string format_mpi(Placement placement, const PlacementResult& result) {
                      mpi.wrong ? fmt::format("{}", *mpi.wrong) : "N/A");
 }
 
-/// Returns one of the header rows with the given column titles.
-std::string format_columns(const std::vector<std::string>& first,
-                           const std::vector<std::string>& per_placement,
-                           const std::vector<std::string>& singles, bool has_singles) {
-  std::string text =
-      fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", first[0], first[1], first[2], first[3], first[4]);
-  for (int placement = 0; placement < 2; ++placement)
-    text += fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", per_placement[0], per_placement[1], per_placement[2],
-                        per_placement[3]);
-  if (has_singles)
-    for (int placement = 0; placement < 2; ++placement)
-      text += fmt::format("  {:>7}  {:>7}", singles[0], singles[1]);
-  return text + "\n";
+/// Returns one of the header rows: the titles of the case, of each placement and of its percentiles.
+std::string format_columns(const std::string& of_case, const std::string& per_placement,
+                           const std::string& singles) {
+  return of_case + per_placement + per_placement + singles + singles + "\n";
 }
 
 Json json_of(const Case& one, const PlacementResult& result) {
@@ -85,8 +76,9 @@ Json json_of(const Case& one, const PlacementResult& result) {
 
 std::string format_run_info(const RunInfo& run_info, const CollectivePlan& plan) {
   std::string text = fmt::format("# convoy-bench-allreduce {}: {}\n", kVersion, run_info.ranks);
-  text += fmt::format("# {}, {} of {} cores, {}; {}\n", run_info.processor, run_info.cores,
-                      run_info.machine_cores, run_info.system, fmt::join(run_info.libraries, ", "));
+  text += fmt::format("# {}, {} of {} cores, {}; {}\n", run_info.machine.processor,
+                      run_info.machine.cores.size(), run_info.machine.online_cores, run_info.machine.system,
+                      fmt::join(run_info.machine.libraries, ", "));
   if (!run_info.hardware.empty()) text += fmt::format("# {}\n", run_info.hardware);
   text += fmt::format(
       "# minbytes {} maxbytes {} step: {}({}) warmup iters: {} iters: {} validation: {} blocking: {} "
@@ -112,10 +104,10 @@ std::string format_header(Collective collective, const CollectivePlan& plan) {
   text += fmt::format("# {:52}  {:^31}  {:^31}", "", "out-of-place", "in-place");
   if (singles) text += fmt::format("  {:^16}  {:^16}", "out-of-place", "in-place");
   text += "\n";
-  text += format_columns({"size", "count", "type", "redop", "root"}, {"time", "algbw", "busbw", "#wrong"},
-                         {"p50", "p99"}, singles);
-  text += format_columns({"(B)", "(elements)", "", "", ""}, {"(us)", "(GB/s)", "(GB/s)", ""},
-                         {"(us)", "(us)"}, singles);
+  text += format_columns("#       size         count      type   redop    root",
+                         "     time   algbw   busbw  #wrong", singles ? "      p50      p99" : "");
+  text += format_columns("#        (B)    (elements)                          ",
+                         "     (us)  (GB/s)  (GB/s)        ", singles ? "     (us)     (us)" : "");
   return text;
 }
 
@@ -157,12 +149,12 @@ nlohmann::ordered_json json_of(const RunInfo& run_info, const CollectivePlan& pl
   return Json{{"program", "convoy-bench-allreduce"},
               {"version", kVersion},
               {"machine",
-               {{"processor", run_info.processor},
-                {"cores", run_info.cores},
-                {"machine_cores", run_info.machine_cores},
-                {"system", run_info.system},
+               {{"processor", run_info.machine.processor},
+                {"cores", run_info.machine.cores.size()},
+                {"machine_cores", run_info.machine.online_cores},
+                {"system", run_info.machine.system},
                 {"gpu", run_info.hardware},
-                {"libraries", run_info.libraries}}},
+                {"libraries", run_info.machine.libraries}}},
               {"backend", run_info.backend},
               {"ranks", run_info.all.size()},
               {"met", run_info.ranks},

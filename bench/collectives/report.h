@@ -7,20 +7,18 @@
 #include <vector>
 
 #include "bench/collectives/measurement.h"
+#include "convoy/apps/common/machine.h"
 #include "convoy/comm/bootstrap/host.h"
 
 namespace convoy::bench {
 
 /// The ranks, hardware and software of a run.
 struct RunInfo {
-  std::string backend;               // "shm"
-  std::string ranks;                 // "2 on 1 host, shm; rendezvous: …"
-  std::string processor;             // of the host of rank 0
-  std::string system;                // "Linux 6.1.0, x86_64"
-  int cores = 0, machine_cores = 0;  // cores that rank 0 may use; cores of its host
-  int threads = 0;                   // of each rank, to fill and check data
-  std::string hardware;              // GPU; empty on the CPU
-  std::vector<std::string> libraries;
+  std::string backend;   // "shm"
+  std::string ranks;     // "2 on 1 host, shm; rendezvous: …"
+  Machine machine;       // of rank 0
+  int threads = 0;       // of each rank, to fill and check data
+  std::string hardware;  // GPU; empty on the CPU
   std::vector<dist::RankInfo> all;
   std::vector<std::string> devices;  // indexed by rank: "cuda:1"
 };

@@ -18,8 +18,8 @@ namespace {
 /// SLURM_MAX_NORMAL_STEP_ID).
 constexpr std::uint64_t kFirstReservedStep = 0xfffffff0;
 
-// The ports of Slurm steps are below the ephemeral range, and not those of kubelet, memcached or MongoDB (10250,
-// 11211, 27017).
+// The ports of Slurm steps are below the ephemeral range, and not those of kubelet, memcached or MongoDB
+// (10250, 11211, 27017).
 constexpr std::uint64_t kFirstPort = 12000, kPortRange = 14000;
 constexpr std::uint64_t kSlurmPorts = 4;  // that the ranks of a step try
 
@@ -76,7 +76,18 @@ struct Found {
   std::string missing;           // the error message if the source is incomplete
 };
 
-Found read_ranks(const Reader& reader, const Names& names) {
+/// A launcher and its variables.
+struct Source {
+  const char* name;
+  Names names;      // empty strings: the launcher has no such variables
+  const char* job;  // the variable with the name of the job
+  bool by_mpi;
+  Found (*read)(const Reader&, const Source&);
+};
+
+/// Reads a source whose variables contain the rank and the world size.
+Found read_ranks(const Reader& reader, const Source& source) {
+  const Names& names = source.names;
   Found found{.present = reader.has(names.rank) || reader.has(names.world_size)};
   if (!found.present) return found;
   if (!reader.has(names.rank) || !reader.has(names.world_size)) {
@@ -91,6 +102,8 @@ Found read_ranks(const Reader& reader, const Names& names) {
   launch.world_size = *reader.number(names.world_size, 1);
   launch.local_rank = reader.number(names.local_rank);
   launch.local_world_size = reader.number(names.local_world_size, 1);
+  launch.job = reader.text(source.job);
+  launch.by_mpi = source.by_mpi;
   const auto compare = [](const char* small, int value, bool fits, const char* large, int limit) {
     check(fits, "{}={} contradicts {}={}", small, value, large, limit);
   };
@@ -105,28 +118,13 @@ Found read_ranks(const Reader& reader, const Names& names) {
   return found;
 }
 
-Found read_rank(const Reader& reader) {
-  Found found = read_ranks(reader, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
-  if (found.launch) found.launch->job = reader.text("TORCHELASTIC_RUN_ID");
-  return found;
-}
-
-Found read_open_mpi(const Reader& reader) {
-  Found found = read_ranks(reader, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                                    "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
-  if (!found.launch) return found;
-  found.launch->job = reader.text("PMIX_NAMESPACE");
-  found.launch->by_mpi = true;
-  return found;
-}
-
-Found read_slurm(const Reader& reader) {
+Found read_slurm(const Reader& reader, const Source& source) {
   Found found{.present = reader.has("SLURM_JOB_ID") || reader.has("SLURM_PROCID")};
   // A batch script has rank 0 and the number of tasks of the job, but it is not a job step. The shell that
   // salloc starts is a step of Slurm's own, with a reserved number.
   const std::uint64_t step = reader.number<std::uint64_t>("SLURM_STEP_ID").value_or(0);
   if (!reader.has("SLURM_STEP_NUM_TASKS") || step >= kFirstReservedStep) return found;
-  found = read_ranks(reader, {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""});
+  found = read_ranks(reader, source);
   if (!found.launch) return found;
   const auto job = reader.number<std::uint64_t>("SLURM_JOB_ID").value_or(0);
   found.launch->job = fmt::format("{}.{}", job, step);
@@ -137,14 +135,8 @@ Found read_slurm(const Reader& reader) {
   return found;
 }
 
-Found read_pmi(const Reader& reader) {
-  Found found = read_ranks(reader, {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
-  if (found.launch) found.launch->by_mpi = true;
-  return found;
-}
-
 /// Reads the variables of a platform that describes nodes; each node starts its own processes.
-Found read_mlp(const Reader& reader) {
+Found read_mlp(const Reader& reader, const Source&) {
   Found found{.present = reader.has("MLP_WORKER_NUM")};
   if (!found.present) return found;
   const int nodes = *reader.number("MLP_WORKER_NUM", 1);
@@ -168,14 +160,21 @@ Found read_mlp(const Reader& reader) {
   return found;
 }
 
-struct Source {
-  const char* name;
-  Found (*read)(const Reader&);
-};
-
-constexpr std::array kSources = {Source{"RANK and WORLD_SIZE", read_rank},
-                                 Source{"OMPI_COMM_WORLD_*", read_open_mpi}, Source{"SLURM_*", read_slurm},
-                                 Source{"PMI_*", read_pmi}, Source{"MLP_*", read_mlp}};
+constexpr std::array kSources = {
+    Source{"RANK and WORLD_SIZE",
+           {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+           "TORCHELASTIC_RUN_ID",
+           false,
+           read_ranks},
+    Source{"OMPI_COMM_WORLD_*",
+           {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+            "OMPI_COMM_WORLD_LOCAL_SIZE"},
+           "PMIX_NAMESPACE",
+           true,
+           read_ranks},
+    Source{"SLURM_*", {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""}, "", false, read_slurm},
+    Source{"PMI_*", {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, "", true, read_ranks},
+    Source{"MLP_*", {"", "", "", ""}, "", false, read_mlp}};
 
 void add_rendezvous_location(const Reader& reader, Launch& launch) {
   if (reader.has("CONVOY_JOB")) launch.job = reader.text("CONVOY_JOB");
@@ -197,7 +196,7 @@ std::optional<Launch> first_complete(const Reader& reader, std::span<const Sourc
   for (const Source& source : sources) {
     Found found;
     try {
-      found = source.read(reader);
+      found = source.read(reader, source);
     } catch (const UsageError&) {
       if (!launch) throw;
       found.present = true;  // the variables of an outer launcher may be invalid here
@@ -225,13 +224,7 @@ std::optional<Launch> first_complete(const Reader& reader, std::span<const Sourc
 /// Returns a plan with the ranks of `launch`. The caller adds the endpoint or path.
 RendezvousPlan plan_for(const Launch& launch, RendezvousPlan::Method method, const std::string& source,
                         const std::string& place) {
-  RendezvousPlan plan{.method = method,
-                      .rank = launch.rank,
-                      .world_size = launch.world_size,
-                      .job = launch.job,
-                      .local_rank = launch.local_rank,
-                      .source = source};
-  plan.note = fmt::format("{}{}", launch.source, place);
+  RendezvousPlan plan{.method = method, .launch = launch, .source = source, .note = launch.source + place};
   if (!launch.others.empty()) plan.note += fmt::format("; {} too", fmt::join(launch.others, ", "));
   return plan;
 }
@@ -246,7 +239,6 @@ RendezvousPlan plan_at_address(const Launch& launch) {
   RendezvousPlan plan = plan_for(launch, RendezvousPlan::Method::tcp, "environment",
                                  fmt::format(", tcp://{}", endpoint.text()));
   plan.endpoint = endpoint;
-  plan.other_ports = launch.other_ports;
   return plan;
 }
 
@@ -282,14 +274,12 @@ std::optional<std::string> contradiction_with_mpirun(const Variables& variables)
   const Reader reader(variables);
   const std::optional<Launch> launch = launch_from(variables);
   if (!launch || launch->source != kSources[0].name || reader.has("TORCHELASTIC_RUN_ID")) return std::nullopt;
-  struct MpiNames {
-    const char *rank, *size;
-  };
-  for (const MpiNames& names :
-       {MpiNames{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, MpiNames{"PMI_RANK", "PMI_SIZE"}}) {
+  for (Source source : kSources) {
+    if (!source.by_mpi) continue;
+    source.names.local_rank = source.names.local_world_size = "";  // do not matter here
     Found mpi;
     try {
-      mpi = read_ranks(reader, {names.rank, names.size, "", ""});
+      mpi = read_ranks(reader, source);
     } catch (const UsageError&) {
       continue;  // such variables are not used
     }
@@ -301,7 +291,7 @@ std::optional<std::string> contradiction_with_mpirun(const Variables& variables)
         "RANK={} and WORLD_SIZE={} take precedence over {}={} and {}={} of mpirun; unset RANK WORLD_SIZE "
         "LOCAL_RANK LOCAL_WORLD_SIZE if they are left over from another job, or set "
         "the rendezvous to env if they are meant",
-        launch->rank, launch->world_size, names.rank, rank, names.size, size);
+        launch->rank, launch->world_size, source.names.rank, rank, source.names.world_size, size);
   }
   return std::nullopt;
 }
@@ -338,8 +328,10 @@ RendezvousPlan plan_rendezvous(const std::string& init_method, const Variables& 
   if (init_method == "mpi") {
     // Some launchers set no MPI variables; MPI then provides the world size.
     if (launch && launch->by_mpi) return plan_for(*launch, RendezvousPlan::Method::mpi, "mpi", ", MPI");
-    return {
-        .method = RendezvousPlan::Method::mpi, .world_size = 0, .source = "mpi", .note = "rendezvous by MPI"};
+    return {.method = RendezvousPlan::Method::mpi,
+            .launch = {.world_size = 0},
+            .source = "mpi",
+            .note = "rendezvous by MPI"};
   }
   const bool tcp = init_method.starts_with("tcp://"), file = init_method.starts_with("file://");
   check_option(tcp || file, "RendezvousOptions::init_method",

@@ -72,17 +72,10 @@ std::string first_host_of(const std::string& node_list);
 struct RendezvousPlan {
   enum class Method { single_process, mpi, tcp, file };
   Method method = Method::single_process;
-  /// The rank from the environment. With MPI, MPI's own rank is used instead.
-  int rank = 0;
-  /// 0 if the environment does not contain it; MPI then provides it.
-  int world_size = 1;
+  /// The rank from the environment; MPI's own rank is used instead. If MPI provides the world size, it is 0.
+  Launch launch;
   Endpoint endpoint;
-  /// The ports that rank 0 tries after that of the endpoint.
-  std::vector<int> other_ports;
   std::string path;
-  std::string job;
-  /// The local rank from the launcher, if it sets one.
-  std::optional<int> local_rank;
   /// The value of RankInfo::source.
   std::string source;
   /// The value of Rendezvous::note().

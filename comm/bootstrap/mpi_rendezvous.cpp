@@ -18,18 +18,18 @@ constexpr double kShutdownSecondsAfterError = 1;
 }  // namespace
 
 MpiRendezvous::MpiRendezvous(const RendezvousPlan& plan, const RendezvousOptions& options)
-    : timeout_(options.timeout_seconds), note_(plan.note), session_(std::make_shared<MpiSession>()) {
+    : Rendezvous(plan.note), timeout_(options.timeout_seconds), session_(std::make_shared<MpiSession>()) {
   // If the program was started by the mpirun of another MPI, each process is an MPI job of one rank.
-  check(plan.world_size == 0 || plan.world_size == session_->size(),
+  check(plan.launch.world_size == 0 || plan.launch.world_size == session_->size(),
         "{}: found rank {} of {}, but {} reports a world size of {}; use the mpirun of that MPI, or "
         "a rendezvous at tcp://HOST:PORT",
-        plan.note, plan.rank, plan.world_size, MpiSession::library(), session_->size());
+        plan.note, plan.launch.rank, plan.launch.world_size, MpiSession::library(), session_->size());
   std::vector<int> all_ranks(static_cast<std::size_t>(session_->size()));
   std::iota(all_ranks.begin(), all_ranks.end(), 0);
   links_ = std::make_unique<MpiLinks>(session_, all_ranks, MpiSession::kRendezvousTag);
   std::vector<HostId> hosts;
   for (const std::string& text : all_gather(to_string(this_host()))) hosts.push_back(parse_host(text));
-  all_ = make_rank_infos(hosts, plan.source);
+  set_positions(session_->rank(), make_rank_infos(hosts, plan.source));
 }
 
 MpiRendezvous::~MpiRendezvous() {
@@ -49,8 +49,6 @@ MpiRendezvous::~MpiRendezvous() {
     shutdown_links.abort(error.what());  // ends the wait of ranks that wait for this one
   }
 }
-
-const RankInfo& MpiRendezvous::info() const { return all_[static_cast<std::size_t>(session_->rank())]; }
 
 std::vector<std::string> MpiRendezvous::all_gather(const std::string& local) {
   return exchange_texts(*links_, local, Deadline(timeout_));

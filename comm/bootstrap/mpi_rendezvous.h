@@ -21,11 +21,7 @@ class MpiRendezvous final : public Rendezvous {
   /// unwinding.
   ~MpiRendezvous() override;
 
-  const RankInfo& info() const override;
-  const std::vector<RankInfo>& all() const override { return all_; }
   std::vector<std::string> all_gather(const std::string& local) override;
-  void barrier() override { all_gather(""); }
-  std::string note() const override { return note_; }
 
   /// Returns new message links between all ranks, separate from all others. Collective call.
   std::unique_ptr<MessageLinks> new_links();
@@ -33,11 +29,9 @@ class MpiRendezvous final : public Rendezvous {
 
  private:
   const double timeout_;
-  const std::string note_;
   const int exceptions_ = std::uncaught_exceptions();
   std::shared_ptr<MpiSession> session_;
   std::unique_ptr<MpiLinks> links_;
-  std::vector<RankInfo> all_;
 };
 
 /// Initializes this process through MPI. Throws UsageError if the build has no MPI, or if MPI's world size

@@ -18,20 +18,12 @@ constexpr rlim_t kMaxDescriptors = rlim_t{1} << 20;  // where the hard limit is 
 /// The rendezvous of a job of one process.
 class SingleProcess final : public Rendezvous {
  public:
-  explicit SingleProcess(const RendezvousPlan& plan) : note_(plan.note) {
+  explicit SingleProcess(const RendezvousPlan& plan) : Rendezvous(plan.note) {
     const HostId host = this_host();
-    all_ = make_rank_infos({&host, 1}, plan.source);
+    set_positions(0, make_rank_infos({&host, 1}, plan.source));
   }
 
-  const RankInfo& info() const override { return all_.front(); }
-  const std::vector<RankInfo>& all() const override { return all_; }
   std::vector<std::string> all_gather(const std::string& local) override { return {local}; }
-  void barrier() override {}
-  std::string note() const override { return note_; }
-
- private:
-  const std::string note_;
-  std::vector<RankInfo> all_;
 };
 
 /// Raises the number of file descriptors that this process may open as far as it may. The usual soft limit of

@@ -41,22 +41,34 @@ class Rendezvous {
   static std::unique_ptr<Rendezvous> init(const RendezvousOptions& options = {});
 
   virtual ~Rendezvous() = default;
-  Rendezvous() = default;
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
   /// Returns the position of this rank.
-  virtual const RankInfo& info() const = 0;
+  const RankInfo& info() const { return all_[static_cast<std::size_t>(rank_)]; }
   /// Returns the positions of all ranks, in rank order.
-  virtual const std::vector<RankInfo>& all() const = 0;
+  const std::vector<RankInfo>& all() const { return all_; }
   /// Returns the strings of all ranks, in rank order. Collective call: blocks until all ranks have called it.
   /// Throws PeerError if a rank is missing after the timeout.
   virtual std::vector<std::string> all_gather(const std::string& local) = 0;
   /// Blocks until all ranks have called it. Throws PeerError if a rank is missing after the timeout.
-  virtual void barrier() = 0;
+  void barrier() { all_gather(""); }
   /// Returns a description of the source that was used and of the other sources found:
   /// "OMPI_COMM_WORLD_*, MPI; SLURM_* too".
-  virtual std::string note() const = 0;
+  const std::string& note() const { return note_; }
+
+ protected:
+  explicit Rendezvous(std::string note) : note_(std::move(note)) {}
+  /// Sets the positions of all ranks, and which of them is this one. Called once, by the constructors.
+  void set_positions(int rank, std::vector<RankInfo> all) {
+    rank_ = rank;
+    all_ = std::move(all);
+  }
+
+ private:
+  std::string note_;
+  int rank_ = 0;
+  std::vector<RankInfo> all_;
 };
 
 /// Throws UsageError on all ranks if two ranks of a host use the same GPU, unless `allow_shared_gpu` is true.

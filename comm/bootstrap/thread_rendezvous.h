@@ -6,33 +6,31 @@
 #include <vector>
 
 #include "convoy/comm/bootstrap/rendezvous.h"
+#include "convoy/comm/bootstrap/thread_rounds.h"
 
 namespace convoy::dist {
-
-class ThreadRendezvousState;
 
 /// A Rendezvous between threads of one process, through its memory.
 class ThreadRendezvous final : public Rendezvous {
  public:
-  ThreadRendezvous(std::shared_ptr<ThreadRendezvousState> state, std::vector<RankInfo> all, int rank,
+  /// What a rank tells the others: a text, or an object of rank 0.
+  struct Contribution {
+    std::string text;
+    std::shared_ptr<void> shared;
+  };
+  ThreadRendezvous(std::shared_ptr<ThreadRounds<Contribution>> rounds, std::vector<RankInfo> all, int rank,
                    double timeout_seconds);
   /// Makes current and later waits of the other ranks throw PeerError.
   ~ThreadRendezvous() override;
 
-  const RankInfo& info() const override { return all_[static_cast<std::size_t>(rank_)]; }
-  const std::vector<RankInfo>& all() const override { return all_; }
   std::vector<std::string> all_gather(const std::string& local) override;
-  void barrier() override { all_gather(""); }
-  std::string note() const override;
 
   /// Returns rank 0's `local` on every rank. Collective call. Has no timeout: blocks until all ranks have
   /// called it or one of them has exited, which throws PeerError.
   std::shared_ptr<void> share(std::shared_ptr<void> local);
 
  private:
-  std::shared_ptr<ThreadRendezvousState> state_;
-  std::vector<RankInfo> all_;
-  int rank_;
+  std::shared_ptr<ThreadRounds<Contribution>> rounds_;
   double timeout_;
 };
 

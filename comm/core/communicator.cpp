@@ -41,23 +41,23 @@ CollectiveSignature Communicator::next(CollectiveOp op, DType dtype, std::int64_
 
 void Communicator::all_reduce(View data) {
   check_summable("all-reduce", data.dtype);
-  launch_all_reduce(next(CollectiveOp::all_reduce, data.dtype, data.numel()), data);
+  launch(next(CollectiveOp::all_reduce, data.dtype, data.numel()), data, data);
 }
 
 void Communicator::reduce_scatter(ConstView in, View out) {
   check_summable("reduce-scatter", in.dtype);
   check_parts("reduce-scatter", in, out, size_);
-  launch_reduce_scatter(next(CollectiveOp::reduce_scatter, in.dtype, in.numel()), in, out);
+  launch(next(CollectiveOp::reduce_scatter, in.dtype, in.numel()), in, out);
 }
 
 void Communicator::broadcast(View data, int root) {
   check(root >= 0 && root < size_, "broadcast: found root {}, expected a rank below {}", root, size_);
-  launch_broadcast(next(CollectiveOp::broadcast, data.dtype, data.numel(), root), data);
+  launch(next(CollectiveOp::broadcast, data.dtype, data.numel(), root), data, data);
 }
 
 void Communicator::all_gather(ConstView in, View out) {
   check_parts("all-gather", out, in, size_);
-  launch_all_gather(next(CollectiveOp::all_gather, in.dtype, in.numel()), in, out);
+  launch(next(CollectiveOp::all_gather, in.dtype, in.numel()), in, out);
 }
 
 void Communicator::barrier() { run_barrier(next(CollectiveOp::barrier)); }

@@ -129,14 +129,8 @@ class Communicator {
 
   // The backend's implementation. Arguments have been validated. A group of one rank and empty views are
   // valid and launch a collective like any other.
-  /// Implements all_reduce().
-  virtual void launch_all_reduce(const CollectiveSignature& collective, View data) = 0;
-  /// Implements reduce_scatter().
-  virtual void launch_reduce_scatter(const CollectiveSignature& collective, ConstView in, View out) = 0;
-  /// Implements broadcast().
-  virtual void launch_broadcast(const CollectiveSignature& collective, View data) = 0;
-  /// Implements all_gather().
-  virtual void launch_all_gather(const CollectiveSignature& collective, ConstView in, View out) = 0;
+  /// Enqueues the function on views that `collective` names. In all_reduce and broadcast, `in` is `out`.
+  virtual void launch(const CollectiveSignature& collective, ConstView in, View out) = 0;
   /// Implements barrier().
   virtual void run_barrier(const CollectiveSignature& collective) = 0;
   /// Implements gather_object().

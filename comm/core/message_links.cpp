@@ -63,4 +63,15 @@ std::vector<std::string> gather_texts(MessageLinks& links, const std::string& lo
   return {};
 }
 
+std::unique_ptr<MessageLinks> split_links(MessageLinks& links, int color, const Deadline& deadline,
+                                          std::vector<int>& members) {
+  const std::string prefix = std::to_string(color) + " ";
+  const std::vector<std::string> all = exchange_texts(links, prefix + links.new_group_name(), deadline);
+  members.clear();
+  for (int other = 0; other < links.size(); ++other)
+    if (all[static_cast<std::size_t>(other)].starts_with(prefix)) members.push_back(other);
+  const std::string& of_first = all[static_cast<std::size_t>(members.front())];
+  return links.make_group(members, of_first.substr(prefix.size()), deadline);
+}
+
 }  // namespace convoy::dist

@@ -84,4 +84,9 @@ std::vector<std::string> exchange_texts(MessageLinks& links, const std::string& 
 std::vector<std::string> gather_texts(MessageLinks& links, const std::string& local,
                                       const Deadline& deadline);
 
+/// Splits `links` into one group for each `color`, and returns the group of this rank. Sets `members` to its
+/// ranks in `links`. Collective call.
+std::unique_ptr<MessageLinks> split_links(MessageLinks& links, int color, const Deadline& deadline,
+                                          std::vector<int>& members);
+
 }  // namespace convoy::dist

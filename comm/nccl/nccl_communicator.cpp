@@ -89,44 +89,38 @@ class NcclCommunicator final : public Communicator {
     control_->synchronize();
     watchdog_ = std::make_unique<NcclWatchdog>(
         control_->split(0),
-        NcclWatchdog::Watched{.handle = handle_,
-                              .progress = progress_,
-                              .timeout_seconds = options_.timeout_seconds,
-                              .deadline_floor = options_.deadline_floor,
-                              .monitor = options_.monitor},
+        NcclWatchdog::Watched{.handle = handle_, .progress = progress_, .options = options_},
         [this](std::exception_ptr found) { give_up(std::move(found), Finder::watchdog); });
     handle_.init(id, rank(), size(), deadline());
   }
 
   bool is_capturing() const override { return stream_.is_capturing(); }
 
-  // Collectives on views. NCCL launches nothing for a collective without elements, so neither does this.
-
-  void launch_all_reduce(const CollectiveSignature& collective, View data) override {
-    launch(collective, data.numel() > 0, [&](ncclComm_t comm) {
-      return ncclAllReduce(data.data, data.data, count_of(data), nccl_type(data.dtype), ncclSum, comm,
-                           stream_.handle());
+  void launch(const CollectiveSignature& collective, ConstView in, View out) override {
+    if (failed_) return;
+    guarded(collective, [&] {
+      // A capture must not wait for other ranks.
+      if (!is_capturing()) compare(collective);
+      if (in.numel() == 0)
+        return;  // NCCL launches nothing for a collective without elements, so neither does this
+      progress_.note_start(stream_, collective);
+      handle_.call([&](ncclComm_t comm) { return enqueue(comm, collective, in, out); }, deadline());
+      progress_.note_completion(stream_, collective);
     });
   }
 
-  void launch_reduce_scatter(const CollectiveSignature& collective, ConstView in, View out) override {
-    launch(collective, out.numel() > 0, [&](ncclComm_t comm) {
-      return ncclReduceScatter(in.data, out.data, count_of(out), nccl_type(out.dtype), ncclSum, comm,
-                               stream_.handle());
-    });
-  }
-
-  void launch_broadcast(const CollectiveSignature& collective, View data) override {
-    launch(collective, data.numel() > 0, [&](ncclComm_t comm) {
-      return ncclBroadcast(data.data, data.data, count_of(data), nccl_type(data.dtype), collective.root, comm,
-                           stream_.handle());
-    });
-  }
-
-  void launch_all_gather(const CollectiveSignature& collective, ConstView in, View out) override {
-    launch(collective, in.numel() > 0, [&](ncclComm_t comm) {
-      return ncclAllGather(in.data, out.data, count_of(in), nccl_type(in.dtype), comm, stream_.handle());
-    });
+  ncclResult_t enqueue(ncclComm_t comm, const CollectiveSignature& collective, ConstView in, View out) {
+    const ncclDataType_t type = nccl_type(in.dtype);
+    const auto sent = static_cast<std::size_t>(in.numel()), received = static_cast<std::size_t>(out.numel());
+    cudaStream_t const stream = stream_.handle();
+    switch (collective.op) {
+      case CollectiveOp::reduce_scatter:
+        return ncclReduceScatter(in.data, out.data, received, type, ncclSum, comm, stream);
+      case CollectiveOp::all_gather: return ncclAllGather(in.data, out.data, sent, type, comm, stream);
+      case CollectiveOp::broadcast:
+        return ncclBroadcast(in.data, out.data, sent, type, collective.root, comm, stream);
+      default: return ncclAllReduce(in.data, out.data, sent, type, ncclSum, comm, stream);
+    }
   }
 
   // Collectives for which the host waits.
@@ -167,19 +161,6 @@ class NcclCommunicator final : public Communicator {
       handle_.destroy(deadline());
     });
     finished_ = true;
-  }
-
-  template <class F>
-  void launch(const CollectiveSignature& collective, bool has_elements, const F& enqueue) {
-    if (failed_) return;
-    guarded(collective, [&] {
-      // A capture must not wait for other ranks.
-      if (!is_capturing()) compare(collective);
-      if (!has_elements) return;
-      progress_.note_start(stream_, collective);
-      handle_.call(enqueue, deadline());
-      progress_.note_completion(stream_, collective);
-    });
   }
 
   template <class F>
@@ -261,7 +242,6 @@ class NcclCommunicator final : public Communicator {
 
   std::string who() const { return fmt::format("rank {} of {} (nccl)", rank(), size()); }
   Deadline deadline() const { return Deadline(options_.timeout_seconds); }
-  static std::size_t count_of(const ConstView& view) { return static_cast<std::size_t>(view.numel()); }
 
   CommOptions options_;
   std::unique_ptr<Communicator> control_;

@@ -88,7 +88,7 @@ void NcclWatchdog::poll() {
   Progress now{.started = watched_.progress.started(), .completed = watched_.progress.completed()};
   const bool is_idle = now.started == now.completed;
   const bool has_moved = now.started != last_.started || now.completed != last_.completed;
-  if (has_moved && watched_.monitor) report_progress(now);
+  if (has_moved && watched_.options.monitor) report_progress(now);
   if (is_idle || has_moved) progress_deadline_ = deadline();
   last_ = now;
   bool is_asked = false;
@@ -110,12 +110,12 @@ void NcclWatchdog::poll() {
 void NcclWatchdog::report_progress(const Progress& now) const {
   CollectiveSignature last = watched_.progress.current();
   last.number = now.started - 1;
-  if (now.started > last_.started) watched_.monitor->started(last);
-  if (now.completed >= now.started) watched_.monitor->completed(last);
+  if (now.started > last_.started) watched_.options.monitor->started(last);
+  if (now.completed >= now.started) watched_.options.monitor->completed(last);
 }
 
 void NcclWatchdog::name_missing_ranks(const Progress& local) {
-  const double seconds = watched_.timeout_seconds;
+  const double seconds = watched_.options.timeout_seconds;
   const std::string name = format_name(peers_->rank(), peers_->size());
   std::vector<Progress> by_rank(static_cast<std::size_t>(peers_->size()));
   const auto bytes = static_cast<std::int64_t>(sizeof(Progress));

@@ -59,12 +59,9 @@ class NcclWatchdog {
   struct Watched {
     NcclHandle& handle;
     const GpuProgress& progress;
-    double timeout_seconds;
-    /// A time before which the timeout does not pass. May be null.
-    std::shared_ptr<const DeadlineFloor> deadline_floor;
-    /// Learns which collectives the GPU has started and completed. They are numbered in the order in which
-    /// the GPU runs them, which includes replays of CUDA graphs. May be null.
-    std::shared_ptr<CollectiveMonitor> monitor;
+    /// The monitor learns which collectives the GPU has started and completed. They are numbered in the order
+    /// in which the GPU runs them, which includes replays of CUDA graphs.
+    CommOptions options;
   };
 
   /// Starts the thread. `peers` is a CPU communicator among the same ranks that nothing else uses. The
@@ -98,7 +95,9 @@ class NcclWatchdog {
   /// Exchanges the progress of all ranks, and throws PeerError that names those that are missing.
   [[noreturn]] void name_missing_ranks(const Progress& local);
   bool sleep();
-  Deadline deadline() const { return Deadline(watched_.timeout_seconds, watched_.deadline_floor.get()); }
+  Deadline deadline() const {
+    return Deadline(watched_.options.timeout_seconds, watched_.options.deadline_floor.get());
+  }
 
   const std::unique_ptr<Communicator> peers_;
   Watched watched_;

@@ -1,7 +1,5 @@
 #include "convoy/comm/parallel/consistency.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <map>
 #include <sstream>
@@ -84,18 +82,6 @@ std::string judge_together(Communicator& comm, const std::string& local, Judge&&
   return broadcast_text(comm, comm.rank() == 0 ? judge(by_rank) : "");
 }
 
-std::string hashes_of(const std::vector<nn::NamedParameter>& parameters) {
-  std::string hashes;
-  for (const nn::NamedParameter& parameter : parameters) {
-    parameter.variable.wait_ready();
-    const Tensor& value = parameter.variable.value();
-    const Tensor host = value.to(value.context().host());
-    const View bytes = host.view();
-    hashes += fmt::format("{:016x}\n", XXH64(bytes.data, bytes.bytes(), 0));
-  }
-  return hashes;
-}
-
 constexpr std::size_t kChecksumDigits = 16;
 
 /// Returns the checksum of each tensor, in kChecksumDigits digits. Waits for the device once.
@@ -127,6 +113,27 @@ std::string describe_groups(const std::map<std::string, std::vector<int>>& ranks
                                       : fmt::format("{}, the other ranks have {}", text, majority->first);
 }
 
+/// Compares a checksum of each tensor between ranks. Throws CorruptionError with the name of the first one
+/// that differs.
+template <class NameOf>
+void compare_bits(Communicator& comm, const std::vector<Tensor>& tensors, std::string_view when,
+                  NameOf&& name_of) {
+  const auto judge = [&](const std::vector<std::string>& by_rank) -> std::string {
+    for (std::size_t number = 0; number < tensors.size(); ++number) {
+      std::map<std::string, std::vector<int>> ranks_with;
+      for (std::size_t rank = 0; rank < by_rank.size(); ++rank)
+        ranks_with[by_rank[rank].substr(number * kChecksumDigits, kChecksumDigits)].push_back(
+            static_cast<int>(rank));
+      if (ranks_with.size() > 1)
+        return fmt::format("{} differs {}: {}", name_of(number), when,
+                           describe_groups(ranks_with, by_rank.size()));
+    }
+    return "";
+  };
+  const std::string difference = judge_together(comm, checksums_of(tensors), judge);
+  if (!difference.empty()) fail<CorruptionError>("{}", difference);
+}
+
 }  // namespace
 
 std::vector<ConsistencyEntry> consistency_entries_of(const nn::Module& model) {
@@ -148,36 +155,18 @@ void verify_consistency_entries(Communicator& comm, const std::vector<Consistenc
 
 void verify_equal(Communicator& comm, const std::vector<Tensor>& tensors, std::string_view what,
                   std::string_view when) {
-  const auto judge = [&](const std::vector<std::string>& by_rank) -> std::string {
-    for (std::size_t number = 0; number < tensors.size(); ++number) {
-      std::map<std::string, std::vector<int>> ranks_with;
-      for (std::size_t rank = 0; rank < by_rank.size(); ++rank)
-        ranks_with[by_rank[rank].substr(number * kChecksumDigits, kChecksumDigits)].push_back(
-            static_cast<int>(rank));
-      if (ranks_with.size() == 1) continue;
-      return fmt::format("{} {} differs {}: {}", what, number, when,
-                         describe_groups(ranks_with, by_rank.size()));
-    }
-    return "";
-  };
-  const std::string difference = judge_together(comm, checksums_of(tensors), judge);
-  if (!difference.empty()) fail<CorruptionError>("{}", difference);
+  compare_bits(comm, tensors, when, [&](std::size_t number) { return fmt::format("{} {}", what, number); });
 }
 
 void check_replicas(Communicator& comm, const std::vector<nn::NamedParameter>& parameters,
                     std::string_view when) {
-  const auto judge = [&](const std::vector<std::string>& by_rank) -> std::string {
-    for (std::size_t rank = 1; rank < by_rank.size(); ++rank) {
-      if (by_rank[rank] == by_rank.front()) continue;
-      const auto [expected, found] = std::ranges::mismatch(by_rank.front(), by_rank[rank]);
-      const auto line = std::count(by_rank.front().begin(), expected, '\n');
-      return fmt::format("{} of rank {} is the first parameter that differs from rank 0",
-                         parameters[static_cast<std::size_t>(line)].name, rank);
-    }
-    return "";
-  };
-  const std::string difference = judge_together(comm, hashes_of(parameters), judge);
-  if (!difference.empty()) fail<PeerError>("replicas differ {}: {}", when, difference);
+  std::vector<Tensor> values;
+  for (const nn::NamedParameter& parameter : parameters) {
+    parameter.variable.wait_ready();
+    values.push_back(parameter.variable.value());
+  }
+  compare_bits(comm, values, when,
+               [&](std::size_t number) { return fmt::format("parameter {}", parameters[number].name); });
 }
 
 }  // namespace convoy::dist

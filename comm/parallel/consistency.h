@@ -33,9 +33,7 @@ void verify_consistency_entries(Communicator& comm, const std::vector<Consistenc
 void verify_equal(Communicator& comm, const std::vector<Tensor>& tensors, std::string_view what,
                   std::string_view when);
 
-/// Compares a hash of each parameter between ranks. Throws the same PeerError on every rank if they differ.
-/// The message contains `when`, for example "after step 12", and names the first rank and parameter that
-/// differ from rank 0. Collective; blocks until all ranks have sent their hashes.
+/// Does the same with the values of parameters: the message names the first one that differs, and `when`.
 void check_replicas(Communicator& comm, const std::vector<nn::NamedParameter>& parameters,
                     std::string_view when);
 

@@ -82,7 +82,8 @@ void CpuCommunicator::submit(const CollectiveSignature& collective,
       [this, collective, work = std::move(work), monitor = monitor(), seconds = options_.timeout_seconds] {
         if (failed_) return;
         if (monitor) monitor->started(collective);
-        // Notifies the other ranks first: the views of the collective stay allocated until the failure is known.
+        // Notifies the other ranks first: the views of the collective stay allocated until the failure is
+        // known.
         const auto give_up = [&](std::exception_ptr failure, const char* reason) {
           transport_->abort(reason);
           fail_with(std::move(failure));
@@ -114,21 +115,15 @@ void CpuCommunicator::run(const CollectiveSignature& collective,
   check_errors();
 }
 
-void CpuCommunicator::launch_all_reduce(const CollectiveSignature& collective, View data) {
-  submit(collective, [this, data](const Transport::Call& call) { transport_->all_reduce(call, data); });
-}
-
-void CpuCommunicator::launch_reduce_scatter(const CollectiveSignature& collective, ConstView in, View out) {
-  submit(collective,
-         [this, in, out](const Transport::Call& call) { transport_->reduce_scatter(call, in, out); });
-}
-
-void CpuCommunicator::launch_broadcast(const CollectiveSignature& collective, View data) {
-  submit(collective, [this, data](const Transport::Call& call) { transport_->broadcast(call, data); });
-}
-
-void CpuCommunicator::launch_all_gather(const CollectiveSignature& collective, ConstView in, View out) {
-  submit(collective, [this, in, out](const Transport::Call& call) { transport_->all_gather(call, in, out); });
+void CpuCommunicator::launch(const CollectiveSignature& collective, ConstView in, View out) {
+  submit(collective, [this, in, out](const Transport::Call& call) {
+    switch (call.collective.op) {
+      case CollectiveOp::reduce_scatter: return transport_->reduce_scatter(call, in, out);
+      case CollectiveOp::all_gather: return transport_->all_gather(call, in, out);
+      case CollectiveOp::broadcast: return transport_->broadcast(call, out);
+      default: return transport_->all_reduce(call, out);
+    }
+  });
 }
 
 void CpuCommunicator::run_barrier(const CollectiveSignature& collective) {

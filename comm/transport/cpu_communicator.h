@@ -28,10 +28,7 @@ class CpuCommunicator final : public Communicator {
   void abort(const std::string& reason) noexcept override;
 
  private:
-  void launch_all_reduce(const CollectiveSignature& collective, View data) override;
-  void launch_reduce_scatter(const CollectiveSignature& collective, ConstView in, View out) override;
-  void launch_broadcast(const CollectiveSignature& collective, View data) override;
-  void launch_all_gather(const CollectiveSignature& collective, ConstView in, View out) override;
+  void launch(const CollectiveSignature& collective, ConstView in, View out) override;
   void run_barrier(const CollectiveSignature& collective) override;
   std::vector<std::string> run_gather_object(const CollectiveSignature& collective,
                                              const std::string& local) override;

@@ -11,17 +11,6 @@ namespace {
 // Message size in bytes: large compared with the cost of a message, and small enough for a cache.
 constexpr std::size_t kMessageBytes = std::size_t{1} << 20;
 
-std::int64_t elements_of_message(DType dtype) {
-  return static_cast<std::int64_t>(kMessageBytes / size_of(dtype));
-}
-
-/// Returns the shard of `piece` that `rank` sums.
-template <class AnyView>
-AnyView shard_range(const AnyView& piece, int rank, int ranks) {
-  const std::int64_t begin = piece.numel() * rank / ranks, end = piece.numel() * (rank + 1) / ranks;
-  return subview(piece, begin, end - begin);
-}
-
 }  // namespace
 
 template <class F>
@@ -54,16 +43,14 @@ std::vector<SumPart> MessageTransport::receive_parts(const ConstView& local) {
   return parts;
 }
 
-/// Pipelined: the reduce-scatter of one piece overlaps the all-gather of the previous piece. No rank sends the
-/// sum of a piece before it has verified all contributions to it, so no rank completes a wrong sum.
+/// Pipelined: the reduce-scatter of one piece overlaps the all-gather of the previous piece. No rank sends
+/// the sum of a piece before it has verified all contributions to it, so no rank completes a wrong sum.
 void MessageTransport::all_reduce(const Call& call, View data) {
   enter(call);
-  const std::int64_t piece_size = elements_of_message(data.dtype) * size();
+  const std::int64_t piece_size = elements_in(kMessageBytes, data.dtype) * size();
   const std::int64_t pieces = (data.numel() + piece_size - 1) / piece_size;
   const auto shard = [&](std::int64_t number, int of) {
-    const std::int64_t begin = number * piece_size;
-    const View piece = subview(data, begin, std::min(piece_size, data.numel() - begin));
-    return shard_range(piece, of, size());
+    return shard_of(piece_at(data, number * piece_size, piece_size), of, size());
   };
   std::uint64_t checksum_of_sum = 0;  // of this rank's shard of the previous piece
   for (std::int64_t number = 0; number <= pieces; ++number) {
@@ -88,9 +75,9 @@ void MessageTransport::all_reduce(const Call& call, View data) {
 
 void MessageTransport::reduce_scatter(const Call& call, ConstView in, View out) {
   enter(call);
-  const std::int64_t piece_size = elements_of_message(in.dtype);
+  const std::int64_t piece_size = elements_in(kMessageBytes, in.dtype);
   for (std::int64_t begin = 0; begin < out.numel(); begin += piece_size) {
-    const View sum = subview(out, begin, std::min(piece_size, out.numel() - begin));
+    const View sum = piece_at(out, begin, piece_size);
     const auto part_for = [&](int other) { return subview(in, out.numel() * other + begin, sum.numel()); };
     for_each_peer([&](int other) { links_.send(other, part_for(other)); });
     const std::vector<SumPart> parts = receive_parts(part_for(rank()));
@@ -102,9 +89,9 @@ void MessageTransport::reduce_scatter(const Call& call, ConstView in, View out) 
 void MessageTransport::broadcast(const Call& call, View data) {
   enter(call);
   const int root = call.collective.root;
-  const std::int64_t piece_size = elements_of_message(data.dtype);
+  const std::int64_t piece_size = elements_in(kMessageBytes, data.dtype);
   for (std::int64_t begin = 0; begin < data.numel(); begin += piece_size) {
-    const View piece = subview(data, begin, std::min(piece_size, data.numel() - begin));
+    const View piece = piece_at(data, begin, piece_size);
     if (rank() == root) {
       const std::uint64_t checksum = checksum_of(piece);
       for_each_peer([&](int other) { links_.send(other, piece, checksum); });
@@ -118,9 +105,9 @@ void MessageTransport::broadcast(const Call& call, View data) {
 void MessageTransport::all_gather(const Call& call, ConstView in, View out) {
   enter(call);
   copy_view(in, subview(out, in.numel() * rank(), in.numel()));
-  const std::int64_t piece_size = elements_of_message(in.dtype);
+  const std::int64_t piece_size = elements_in(kMessageBytes, in.dtype);
   for (std::int64_t begin = 0; begin < in.numel(); begin += piece_size) {
-    const ConstView piece = subview(in, begin, std::min(piece_size, in.numel() - begin));
+    const ConstView piece = piece_at(in, begin, piece_size);
     const std::uint64_t checksum = checksum_of(piece);
     for_each_peer([&](int other) {
       links_.send(other, piece, checksum);
@@ -137,15 +124,8 @@ std::vector<std::string> MessageTransport::gather_object(const Call& call, const
 
 std::unique_ptr<Transport> MessageTransport::split(const Call& call, int color) {
   enter(call);
-  const std::string local = std::to_string(color) + " " + links_->new_group_name();
-  const std::vector<std::string> all = exchange_texts(*links_, local, call.deadline);
-  const std::string prefix = std::to_string(color) + " ";
   std::vector<int> members;
-  for (int other = 0; other < size(); ++other)
-    if (all[static_cast<std::size_t>(other)].starts_with(prefix)) members.push_back(other);
-  const std::string& of_first = all[static_cast<std::size_t>(members.front())];
-  return std::make_unique<MessageTransport>(
-      links_->make_group(members, of_first.substr(prefix.size()), call.deadline));
+  return std::make_unique<MessageTransport>(split_links(*links_, color, call.deadline, members));
 }
 
 void MessageTransport::finish(const Call& call) {

@@ -14,7 +14,7 @@
 namespace convoy::testing {
 
 /// Runs `body` on every rank, each in its own thread. An exception fails the test.
-inline void run_rank_threads(int ranks, const std::function<void(dist::Rendezvous&)>& body) {
+inline void run_rank_threads(int ranks, const std::function<void(dist::ThreadRendezvous&)>& body) {
   std::vector<std::jthread> threads;
   for (auto& own : dist::rendezvous_in_threads(ranks, 60))
     threads.emplace_back([&body, rendezvous = std::move(own)] {

@@ -10,10 +10,6 @@ namespace {
 // arrives first.
 constexpr double kExtraLocalSeconds = 2;
 
-std::int64_t elements(std::size_t bytes, DType dtype) {
-  return static_cast<std::int64_t>(bytes / size_of(dtype));
-}
-
 View place_in(std::vector<char>& scratch, std::size_t offset, const Shape& shape, DType dtype) {
   return {scratch.data() + offset, shape, dtype};
 }
@@ -91,15 +87,9 @@ std::size_t HierarchicalTransport::slice_bytes(std::size_t chunk_bytes) const {
 }
 
 View HierarchicalTransport::slice_of(const View& chunk, int leader) const {
-  const std::int64_t slice_size = elements(slice_bytes(chunk.bytes()), chunk.dtype);
+  const std::int64_t slice_size = elements_in(slice_bytes(chunk.bytes()), chunk.dtype);
   const std::int64_t begin = std::min(slice_size * leader, chunk.numel());
-  return subview(chunk, begin, std::min(slice_size, chunk.numel() - begin));
-}
-
-template <class AnyView>
-AnyView HierarchicalTransport::shard_range(const AnyView& slice, int host) const {
-  const std::int64_t begin = slice.numel() * host / layout_.hosts();
-  return subview(slice, begin, slice.numel() * (host + 1) / layout_.hosts() - begin);
+  return piece_at(chunk, begin, slice_size);
 }
 
 View HierarchicalTransport::partial_of(const View& slice, std::int64_t number) {
@@ -122,12 +112,9 @@ View HierarchicalTransport::incoming(const ConstView& shard, int host) {
 /// buffer, so the node leader stores the complete sum of that slice there.
 void HierarchicalTransport::all_reduce(const Call& call, View data) {
   const Deadline local_deadline = enter(call);
-  const std::int64_t chunk_size = elements(chunk_bytes_, data.dtype);
+  const std::int64_t chunk_size = elements_in(chunk_bytes_, data.dtype);
   const std::int64_t chunks = (data.numel() + chunk_size - 1) / chunk_size;
-  const auto chunk_of = [&](std::int64_t number) {
-    const std::int64_t begin = number * chunk_size;
-    return subview(data, begin, std::min(chunk_size, data.numel() - begin));
-  };
+  const auto chunk_of = [&](std::int64_t number) { return piece_at(data, number * chunk_size, chunk_size); };
   if (chunks == 0) return;
   for (std::int64_t number = 0; number < chunks + 2; ++number) {
     if (number < chunks) reduce_within_host(chunk_of(number), number, local_deadline);
@@ -162,20 +149,20 @@ void HierarchicalTransport::start_exchange_of_partial_sums(const View& chunk, st
   const View partial = partial_of(slice, number);
   for_each_other_host([&](int host) {
     const int peer = layout_.peer_of(rank(), host);
-    links_.send(peer, shard_range(partial, host));
-    links_.receive(peer, incoming(shard_range(slice, layout_.host()), host), kPartialSum);
+    links_.send(peer, shard_of(partial, host, layout_.hosts()));
+    links_.receive(peer, incoming(shard_of(slice, layout_.host(), layout_.hosts()), host), kPartialSum);
   });
 }
 
 void HierarchicalTransport::reduce_across_hosts(const View& chunk, std::int64_t number) {
   if (!layout_.is_leader()) return;
   const View slice = slice_of(chunk, layout_.local_rank());
-  const View sum = shard_range(slice, layout_.host());
+  const View sum = shard_of(slice, layout_.host(), layout_.hosts());
   if (sum.numel() == 0) return;
   std::vector<SumPart> parts;
   for (int host = 0; host < layout_.hosts(); ++host)
-    parts.push_back(
-        {host == layout_.host() ? shard_range(partial_of(slice, number), host) : incoming(sum, host)});
+    parts.push_back({host == layout_.host() ? shard_of(partial_of(slice, number), host, layout_.hosts())
+                                            : incoming(sum, host)});
   Checksum of_sum;
   sum_in_order(parts, sum, &of_sum);
   checksum_of_sum_ = of_sum.value();
@@ -186,8 +173,8 @@ void HierarchicalTransport::start_exchange_of_sums(const View& chunk) {
   const View slice = slice_of(chunk, layout_.local_rank());
   for_each_other_host([&](int host) {
     const int peer = layout_.peer_of(rank(), host);
-    links_.send(peer, shard_range(slice, layout_.host()), checksum_of_sum_);
-    links_.receive(peer, shard_range(slice, host), kSum);
+    links_.send(peer, shard_of(slice, layout_.host(), layout_.hosts()), checksum_of_sum_);
+    links_.receive(peer, shard_of(slice, host, layout_.hosts()), kSum);
   });
 }
 
@@ -210,7 +197,7 @@ void HierarchicalTransport::broadcast_within_host(const View& chunk, std::int64_
 /// the sum to that rank.
 void HierarchicalTransport::reduce_scatter(const Call& call, ConstView in, View out) {
   const Deadline local_deadline = enter(call);
-  const std::int64_t piece_size = elements(chunk_bytes_ / static_cast<std::size_t>(size()), in.dtype);
+  const std::int64_t piece_size = elements_in(chunk_bytes_ / static_cast<std::size_t>(size()), in.dtype);
   // The ranks whose chunks this rank sums over its host: itself, and ranks of other hosts.
   std::vector<int> sums;
   for (int of = 0; of < size(); ++of)
@@ -220,7 +207,7 @@ void HierarchicalTransport::reduce_scatter(const Call& call, ConstView in, View 
   std::vector<char>& scratch = partials_.front();
   for (std::int64_t number = 0; number * piece_size < out.numel(); ++number) {
     const std::int64_t begin = number * piece_size;
-    const View sum = subview(out, begin, std::min(piece_size, out.numel() - begin));
+    const View sum = piece_at(out, begin, piece_size);
     const auto part_for = [&](int of) { return subview(in, out.numel() * of + begin, sum.numel()); };
     for (int of = 0; of < size(); ++of)
       if (std::find(sums.begin(), sums.end(), of) == sums.end())
@@ -258,10 +245,9 @@ void HierarchicalTransport::broadcast(const Call& call, View data) {
   const Deadline local_deadline = enter(call);
   const int root = call.collective.root;
   const int source = layout_.host_of(root) == layout_.host() ? root : layout_.peer_of(root, layout_.host());
-  const std::int64_t chunk_size = elements(chunk_bytes_, data.dtype);
+  const std::int64_t chunk_size = elements_in(chunk_bytes_, data.dtype);
   for (std::int64_t number = 0; number * chunk_size < data.numel(); ++number) {
-    const std::int64_t begin = number * chunk_size;
-    const View chunk = subview(data, begin, std::min(chunk_size, data.numel() - begin));
+    const View chunk = piece_at(data, number * chunk_size, chunk_size);
     if (rank() == root)
       for_each_other_host([&](int host) { links_.send(layout_.peer_of(root, host), chunk); });
     if (rank() == source) {
@@ -290,14 +276,14 @@ void HierarchicalTransport::broadcast(const Call& call, View data) {
 void HierarchicalTransport::all_gather(const Call& call, ConstView in, View out) {
   const Deadline local_deadline = enter(call);
   copy_view(in, subview(out, in.numel() * rank(), in.numel()));
-  const std::int64_t piece_size = elements(chunk_bytes_ / static_cast<std::size_t>(size()), in.dtype);
+  const std::int64_t piece_size = elements_in(chunk_bytes_ / static_cast<std::size_t>(size()), in.dtype);
   // Returns the rank of this host that provides the chunk of rank `of`.
   const auto provider = [&](int of) {
     return layout_.host_of(of) == layout_.host() ? of : layout_.peer_of(of, layout_.host());
   };
   for (std::int64_t number = 0; number * piece_size < in.numel(); ++number) {
     const std::int64_t begin = number * piece_size;
-    const ConstView piece = subview(in, begin, std::min(piece_size, in.numel() - begin));
+    const ConstView piece = piece_at(in, begin, piece_size);
     const auto piece_of = [&](int of) { return subview(out, in.numel() * of + begin, piece.numel()); };
     const std::uint64_t checksum = checksum_of(piece);
     for_each_other_host([&](int host) { links_.send(layout_.peer_of(rank(), host), piece, checksum); });
@@ -322,17 +308,9 @@ std::vector<std::string> HierarchicalTransport::gather_object(const Call& call, 
 
 std::unique_ptr<Transport> HierarchicalTransport::split(const Call& call, int color) {
   enter(call);
-  const std::string prefix = std::to_string(color) + " ";
-  const std::vector<std::string> all =
-      exchange_texts(*links_, prefix + links_->new_group_name(), call.deadline);
   std::vector<int> members, host_of_member;
-  for (int other = 0; other < size(); ++other) {
-    if (!all[static_cast<std::size_t>(other)].starts_with(prefix)) continue;
-    members.push_back(other);
-    host_of_member.push_back(layout_.host_of(other));
-  }
-  const std::string& group_name = all[static_cast<std::size_t>(members.front())];
-  auto part = links_->make_group(members, group_name.substr(prefix.size()), call.deadline);
+  auto part = split_links(*links_, color, call.deadline, members);
+  for (const int other : members) host_of_member.push_back(layout_.host_of(other));
   MessageLinks& links = *part;
   return make_hierarchical_transport(
       std::move(part), host_of_member,

@@ -72,9 +72,6 @@ class HierarchicalTransport final : public Transport {
   std::size_t slice_bytes(std::size_t chunk_bytes) const;
   /// Returns the slice of `chunk` that the node leaders with local rank `leader` reduce.
   View slice_of(const View& chunk, int leader) const;
-  /// Returns the shard of `slice` that the node leader on `host` sums over all hosts.
-  template <class AnyView>
-  AnyView shard_range(const AnyView& slice, int host) const;
   /// Returns the view for the sum of `slice` over this host. It has the accumulator type: for half precision
   /// it is scratch memory, otherwise `slice` itself.
   View partial_of(const View& slice, std::int64_t number);

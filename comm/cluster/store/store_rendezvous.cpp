@@ -51,7 +51,7 @@ class StoreRendezvous final : public Rendezvous {
  public:
   StoreRendezvous(std::unique_ptr<Store> store, const RendezvousPlan& plan, const JoinMessage& local,
                   const RendezvousOptions& options, const Deadline& deadline)
-      : store_(std::move(store)), plan_(plan), timeout_(options.timeout_seconds) {
+      : Rendezvous(plan.note), store_(std::move(store)), plan_(plan), timeout_(options.timeout_seconds) {
     const std::vector<std::string> texts = exchange("rank", to_string(local), deadline);
     std::vector<JoinMessage> joined;
     std::vector<HostId> hosts;
@@ -59,35 +59,32 @@ class StoreRendezvous final : public Rendezvous {
       joined.push_back(parse_join_message(text));
       hosts.push_back(joined.back().host);
     }
-    all_ = make_rank_infos(hosts, plan.source);
-    add_addresses(joined, all_);
+    std::vector<RankInfo> all = make_rank_infos(hosts, plan.source);
+    add_addresses(joined, all);
+    set_positions(plan.launch.rank, std::move(all));
   }
 
   ~StoreRendezvous() override {
     if (std::uncaught_exceptions() == exceptions_) return;
     // Notifies the ranks that wait for this one.
     try {
-      store_->set(kFailureKey, fmt::format("rank {} exited before finishing", plan_.rank), kNoticeSeconds);
+      store_->set(kFailureKey, fmt::format("rank {} exited before finishing", plan_.launch.rank),
+                  kNoticeSeconds);
     } catch (const std::exception&) {  // the other ranks then time out
     }
   }
 
-  const RankInfo& info() const override { return all_[static_cast<std::size_t>(plan_.rank)]; }
-  const std::vector<RankInfo>& all() const override { return all_; }
-  std::string note() const override { return plan_.note; }
-
   std::vector<std::string> all_gather(const std::string& local) override {
     return exchange(fmt::format("gather {}", exchanges_++), local, Deadline(timeout_));
   }
-  void barrier() override { all_gather(""); }
 
  private:
   std::vector<std::string> exchange(const std::string& what, const std::string& local,
                                     const Deadline& deadline) {
     const auto key_of = [&](int rank) { return fmt::format("{}/{}", what, rank); };
-    store_->set(key_of(plan_.rank), local, deadline.seconds());
+    store_->set(key_of(plan_.launch.rank), local, deadline.seconds());
     std::vector<std::string> all;
-    for (int rank = 0; rank < plan_.world_size; ++rank) {
+    for (int rank = 0; rank < plan_.launch.world_size; ++rank) {
       std::optional<std::string> text = wait_for(key_of(rank), deadline);
       if (!text) fail_exchange(key_of, deadline);
       all.push_back(std::move(*text));
@@ -110,7 +107,7 @@ class StoreRendezvous final : public Rendezvous {
   template <class F>
   [[noreturn]] void fail_exchange(const F& key_of, const Deadline& deadline) {
     std::vector<int> joined, missing;
-    for (int rank = 0; rank < plan_.world_size; ++rank)
+    for (int rank = 0; rank < plan_.launch.world_size; ++rank)
       (store_->get(key_of(rank), Deadline(0)) ? joined : missing).push_back(rank);
     const std::string reason =
         fmt::format("{}: after {} s {} {} joined, {} {} missing", store_->name(), deadline.seconds(),
@@ -125,7 +122,6 @@ class StoreRendezvous final : public Rendezvous {
   const double timeout_;
   const int exceptions_ = std::uncaught_exceptions();
   std::uint64_t exchanges_ = 0;
-  std::vector<RankInfo> all_;
 };
 
 }  // namespace
@@ -133,11 +129,12 @@ class StoreRendezvous final : public Rendezvous {
 std::unique_ptr<Rendezvous> rendezvous_by_store(const RendezvousPlan& plan,
                                                 const RendezvousOptions& options) {
   const Deadline deadline(options.timeout_seconds);
-  const StoreMember member{.rank = plan.rank, .world_size = plan.world_size, .job = plan.job};
+  const StoreMember member{
+      .rank = plan.launch.rank, .world_size = plan.launch.world_size, .job = plan.launch.job};
   if (plan.method == RendezvousPlan::Method::file)
     return std::make_unique<StoreRendezvous>(std::make_unique<FileStore>(plan.path, member, deadline), plan,
                                              JoinMessage{.host = this_host()}, options, deadline);
-  auto store = std::make_unique<TcpStore>(plan.endpoint, member, deadline, plan.other_ports);
+  auto store = std::make_unique<TcpStore>(plan.endpoint, member, deadline, plan.launch.other_ports);
   const JoinMessage local{this_host(), store->local_address(), store->address_of_rank_0()};
   RendezvousPlan used = plan;
   if (const int port = store->endpoint().port; port != plan.endpoint.port)

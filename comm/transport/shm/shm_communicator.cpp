@@ -26,11 +26,10 @@ class ShmTransport final : public Transport {
   /// it waits for those sums.
   void all_reduce(const Call& call, View data) override {
     enter(call);
-    const std::int64_t chunk_size = elements(segment_->slice_bytes(), data.dtype) * size();
+    const std::int64_t chunk_size = elements_in(segment_->slice_bytes(), data.dtype) * size();
     const std::int64_t chunks = (data.numel() + chunk_size - 1) / chunk_size;
     const auto chunk_of = [&](std::int64_t number) {
-      const std::int64_t begin = number * chunk_size;
-      return subview(data, begin, std::min(chunk_size, data.numel() - begin));
+      return piece_at(data, number * chunk_size, chunk_size);
     };
     for (std::int64_t number = 0; number <= chunks; ++number) {
       if (number < chunks) {
@@ -65,10 +64,10 @@ class ShmTransport final : public Transport {
 
   void reduce_scatter(const Call& call, ConstView in, View out) override {
     enter(call);
-    const std::int64_t slice_size = elements(segment_->slice_bytes(), in.dtype);
+    const std::int64_t slice_size = elements_in(segment_->slice_bytes(), in.dtype);
     for (std::int64_t number = 0; number * slice_size < out.numel(); ++number) {
       const std::int64_t begin = number * slice_size;
-      const View sum = subview(out, begin, std::min(slice_size, out.numel() - begin));
+      const View sum = piece_at(out, begin, slice_size);
       const auto part_for = [&](int other) { return subview(in, out.numel() * other + begin, sum.numel()); };
       const auto place_for = [&](int from, int to) {
         return View{segment_->chunk(from, number) + static_cast<std::size_t>(to) * segment_->slice_bytes(),
@@ -86,10 +85,9 @@ class ShmTransport final : public Transport {
   void broadcast(const Call& call, View data) override {
     enter(call);
     const int root = call.collective.root;
-    const std::int64_t chunk_size = elements(segment_->chunk_bytes(), data.dtype);
+    const std::int64_t chunk_size = elements_in(segment_->chunk_bytes(), data.dtype);
     for (std::int64_t number = 0; number * chunk_size < data.numel(); ++number) {
-      const std::int64_t begin = number * chunk_size;
-      const View chunk = subview(data, begin, std::min(chunk_size, data.numel() - begin));
+      const View chunk = piece_at(data, number * chunk_size, chunk_size);
       if (rank() == root) {
         // A rank that has reached the previous chunk has read the one before it.
         segment_->wait(call.deadline);
@@ -150,11 +148,11 @@ class ShmTransport final : public Transport {
   /// All-gathers `in` [n] into `out` [n * size()]. Chunk numbers continue across calls: a buffer is free once
   /// all ranks have reached the next chunk.
   void exchange(const Call& call, ConstView in, View out) {
-    const std::int64_t chunk_size = elements(segment_->chunk_bytes(), in.dtype);
+    const std::int64_t chunk_size = elements_in(segment_->chunk_bytes(), in.dtype);
     copy_view(in, subview(out, in.numel() * rank(), in.numel()));
     for (std::int64_t begin = 0; begin < in.numel(); begin += chunk_size) {
       const std::int64_t number = exchanged_++;
-      const ConstView chunk = subview(in, begin, std::min(chunk_size, in.numel() - begin));
+      const ConstView chunk = piece_at(in, begin, chunk_size);
       segment_->store(chunk, in_segment(chunk, rank(), number), number, rank());
       segment_->step();
       segment_->wait(call.deadline);
@@ -182,17 +180,13 @@ class ShmTransport final : public Transport {
     return texts;
   }
 
-  static std::int64_t elements(std::size_t bytes, DType dtype) {
-    return static_cast<std::int64_t>(bytes / size_of(dtype));
-  }
-
   /// Returns the slice of `chunk` that `rank` sums, in whole cache lines.
   View slice_of(const View& chunk, int rank) const {
-    const std::int64_t line = elements(64, chunk.dtype);
+    const std::int64_t line = elements_in(64, chunk.dtype);
     const std::int64_t even = (chunk.numel() + size() - 1) / size();
     const std::int64_t slice = (even + line - 1) / line * line;
     const std::int64_t begin = std::min(slice * rank, chunk.numel());
-    return subview(chunk, begin, std::min(slice, chunk.numel() - begin));
+    return piece_at(chunk, begin, slice);
   }
 
   View in_segment(const ConstView& chunk, int of, std::int64_t number) const {

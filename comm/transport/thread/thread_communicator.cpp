@@ -1,12 +1,10 @@
 #include "convoy/comm/transport/thread/thread_communicator.h"
 
 #include <algorithm>
-#include <array>
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
 #include "convoy/comm/bootstrap/thread_rendezvous.h"
+#include "convoy/comm/bootstrap/thread_rounds.h"
 #include "convoy/comm/core/collective.h"
 #include "convoy/comm/transport/cpu_communicator.h"
 #include "convoy/comm/transport/transfer.h"
@@ -15,7 +13,10 @@
 namespace convoy::dist {
 namespace {
 
-class ThreadGroup;
+struct Arguments;
+/// In each collective a rank enters with its arguments, accesses the memory of the other ranks directly, and
+/// leaves. So all ranks are done with each other's memory before one returns, even if one of them has failed.
+using ThreadGroup = ThreadRounds<Arguments>;
 
 /// The arguments of a collective that a rank makes visible to the other ranks.
 struct Arguments {
@@ -32,93 +33,6 @@ struct Arguments {
   std::string failure = {};  // why there is no sum; empty: there is one
 };
 
-/// Synchronizes the ranks of a group. In each collective a rank enters with its arguments, accesses the
-/// memory of the other ranks directly, and leaves. leave() blocks until all ranks are done with each other's
-/// memory, even if one of them has failed. Arguments remain readable until the next collective.
-class ThreadGroup {
- public:
-  explicit ThreadGroup(int size) : entered_(static_cast<std::size_t>(size), false) {
-    for (std::vector<Arguments>& of_round : arguments_) of_round.resize(entered_.size());
-  }
-
-  int size() const { return static_cast<int>(entered_.size()); }
-  /// Returns the arguments of any rank. Valid between enter() and the calling rank's next enter().
-  Arguments& of(int rank) { return in_round(round_ - 1, rank); }
-
-  /// Blocks until all ranks have entered. Throws PeerError if the group has failed or the deadline passes.
-  void enter(int rank, const Deadline& deadline, Arguments local) {
-    std::unique_lock lock(mutex_);
-    throw_failure();
-    in_round(round_, rank) = std::move(local);
-    entered_[static_cast<std::size_t>(rank)] = true;
-    const std::uint64_t round = round_;
-    if (std::all_of(entered_.begin(), entered_.end(), [](bool entered) { return entered; })) {
-      entered_.assign(entered_.size(), false);
-      inside_ = size();
-      ++round_;
-      changed_.notify_all();
-      return;
-    }
-    const auto is_over = [&] { return round_ != round || !failure_.empty(); };
-    while (!is_over() && !deadline.passed()) changed_.wait_until(lock, deadline.at(), is_over);
-    const bool happened = is_over();
-    // All ranks have entered, even if one has failed since.
-    if (round_ != round) return;
-    // Set under the same lock as the timeout check, so no later rank can enter with this one, which leaves.
-    if (!happened)
-      failure_ = fmt::format("rank {} waited {} s for {}", rank, deadline.seconds(), format_ranks(missing()));
-    throw_failure();
-  }
-
-  /// Blocks until all ranks have left. Needs no deadline: between enter() and leave() ranks only compute.
-  void leave() noexcept {
-    std::unique_lock lock(mutex_);
-    const std::uint64_t round = round_;
-    if (--inside_ == 0) {
-      ++rounds_left_;
-      changed_.notify_all();
-      return;
-    }
-    changed_.wait(lock, [&] { return rounds_left_ == round; });
-  }
-
-  /// Returns whether a rank has entered the next round. Throws PeerError if the group has failed.
-  bool has_entered_rank() {
-    const std::lock_guard lock(mutex_);
-    throw_failure();
-    return std::find(entered_.begin(), entered_.end(), true) != entered_.end();
-  }
-
-  void abort(const std::string& reason) noexcept {
-    const std::lock_guard lock(mutex_);
-    if (failure_.empty()) failure_ = reason;
-    changed_.notify_all();
-  }
-
- private:
-  Arguments& in_round(std::uint64_t round, int rank) {
-    return arguments_[round % arguments_.size()][static_cast<std::size_t>(rank)];
-  }
-  void throw_failure() const {
-    if (!failure_.empty()) throw PeerError(failure_);
-  }
-  std::vector<int> missing() const {
-    std::vector<int> ranks;
-    for (int rank = 0; rank < size(); ++rank)
-      if (!entered_[static_cast<std::size_t>(rank)]) ranks.push_back(rank);
-    return ranks;
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::string failure_;                              // the first one; later calls of enter() throw it
-  std::array<std::vector<Arguments>, 2> arguments_;  // of one round are read while those of the next are set
-  std::vector<bool> entered_;                        // by rank, for the next round
-  int inside_ = 0;                                   // number of ranks that have not left the current round
-  std::uint64_t round_ = 0;                          // number of rounds that all ranks have entered
-  std::uint64_t rounds_left_ = 0;                    // number of rounds that all ranks have left
-};
-
 class ThreadTransport final : public Transport {
  public:
   ThreadTransport(int rank, std::shared_ptr<ThreadGroup> group) : rank_(rank), group_(std::move(group)) {}
@@ -128,19 +42,15 @@ class ThreadTransport final : public Transport {
   int size() const override { return group_->size(); }
 
   void all_reduce(const Call& call, View data) override {
-    const auto shard_of = [&](const View& whole, int rank) {
-      const std::int64_t begin = whole.numel() * rank / size(), end = whole.numel() * (rank + 1) / size();
-      return subview(whole, begin, end - begin);
-    };
-    const auto shard_for = [&](int rank) { return shard_of(data, rank); };
+    const auto shard_for = [&](int rank) { return shard_of(data, rank, size()); };
     run_collective(call, {.in = data, .out = data, .sent = checksums_of(shard_for)}, [&] {
       // Each rank sums one shard over all ranks and writes the sum to all ranks. No other rank accesses that
       // shard.
       const View sum = shard_for(rank_);
       group_->of(rank_).sum =
-          sum_verified(sum, [&](int rank) { return shard_of(group_->of(rank).out, rank_); });
+          sum_verified(sum, [&](int rank) { return shard_of(group_->of(rank).out, rank_, size()); });
       for (int rank = 0; rank < size(); ++rank)
-        if (rank != rank_) copy_view(sum, shard_of(group_->of(rank).out, rank_));
+        if (rank != rank_) copy_view(sum, shard_of(group_->of(rank).out, rank_, size()));
     });
     for (int rank = 0; rank < size(); ++rank)
       if (rank != rank_)
@@ -207,8 +117,8 @@ class ThreadTransport final : public Transport {
 
  private:
   /// Publishes `local`, verifies that all ranks launched the same collective, and calls `inside`, which may
-  /// access the arguments and memory of all ranks. If `inside` throws a PeerError on one rank, all ranks throw
-  /// it.
+  /// access the arguments and memory of all ranks. If `inside` throws a PeerError on one rank, all ranks
+  /// throw it.
   template <class F>
   void run_collective(const Call& call, Arguments local, F&& inside) {
     local.collective = call.collective;
@@ -243,8 +153,8 @@ class ThreadTransport final : public Transport {
     return checksums;
   }
 
-  /// Sets `sum` to the sum of the parts of all ranks, and returns its checksum. Throws CorruptionError if a part
-  /// is not what its rank has sent.
+  /// Sets `sum` to the sum of the parts of all ranks, and returns its checksum. Throws CorruptionError if a
+  /// part is not what its rank has sent.
   template <class PartOf>
   std::uint64_t sum_verified(const View& sum, PartOf&& part_of) {
     std::vector<SentPart> parts;

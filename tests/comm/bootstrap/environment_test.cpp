@@ -1,6 +1,7 @@
 // Tests of launcher detection and rendezvous plans, as tables.
 #include "convoy/comm/bootstrap/environment.h"
 
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,180 +43,56 @@ dist::Variables operator+(dist::Variables a, const dist::Variables& b) {
   return a;
 }
 
+/// Returns a description, for comparison: "5 of 8, local 1, at 10.0.0.1:29500, job run7; RANK and
+/// WORLD_SIZE".
+std::string description_of(const dist::Launch& launch) {
+  std::string text = fmt::format("{} of {}", launch.rank, launch.world_size);
+  if (launch.local_rank) text += fmt::format(", local {}", *launch.local_rank);
+  if (!launch.address.empty() || launch.port != 0)
+    text += fmt::format(", at {}:{}", launch.address, launch.port);
+  if (!launch.job.empty()) text += fmt::format(", job {}", launch.job);
+  if (launch.by_mpi) text += ", MPI";
+  text += "; " + launch.source;
+  return launch.others.empty() ? text : fmt::format("{} ({} too)", text, fmt::join(launch.others, ", "));
+}
+
 struct Row {
   const char* name;
   dist::Variables variables;
-  int rank, world_size;
-  std::optional<int> local_rank;
-  const char* address;
-  int port;
-  const char* job;
-  bool by_mpi;
-  const char* source;
-  std::vector<std::string> others;
+  const char* description;
 };
 
-const std::optional<int> kUnknown;
-
+// The ports of Slurm's steps are 12000 + (16 * job + step) % 14000.
 const Row kRows[] = {
-    {"Torchrun", kTorchrun, 5, 8, 1, "10.0.0.1", 29500, "run7", false, "RANK and WORLD_SIZE", {}},
-    {"TorchrunWithAgentStore",
-     kTorchrun + dist::Variables{{"TORCHELASTIC_USE_AGENT_STORE", "True"}},
-     5,
-     8,
-     1,
-     "10.0.0.1",
-     29501,
-     "run7",
-     false,
-     "RANK and WORLD_SIZE",
-     {}},
-    {"RankAndWorldSizeOnly",
-     {{"RANK", "0"}, {"WORLD_SIZE", "2"}},
-     0,
-     2,
-     kUnknown,
-     "",
-     0,
-     "",
-     false,
-     "RANK and WORLD_SIZE",
-     {}},
-    {"OpenMpi", kOpenMpi, 3, 4, 1, "", 0, "123", true, "OMPI_COMM_WORLD_*", {}},
-    {"SlurmStep",
-     kSlurmStep,
-     2,
-     3,
-     0,
-     "gpu07",
-     12000 + (4711 * 16 + 2) % 14000,
-     "4711.2",
-     false,
-     "SLURM_*",
-     {}},
-    {"SlurmStepWithMasterAddress",
-     kSlurmStep + dist::Variables{{"MASTER_ADDR", "ib0"}, {"MASTER_PORT", "5"}},
-     2,
-     3,
-     0,
-     "ib0",
-     5,
-     "4711.2",
-     false,
-     "SLURM_*",
-     {}},
-    {"Pmi", kPmi, 1, 2, kUnknown, "", 0, "", true, "PMI_*", {}},
-    {"Mlp", kMlp, 11, 16, 3, "w0.cluster", 2222, "", false, "MLP_*", {}},
-    {"MlpOneProcessPerNode",
-     {{"MLP_WORKER_NUM", "3"}, {"MLP_ROLE_INDEX", "2"}},
-     2,
-     3,
-     0,
-     "",
-     0,
-     "",
-     false,
-     "MLP_*",
-     {}},
-    {"MpirunInSlurmBatch",
-     kOpenMpi + kSlurmBatch,
-     3,
-     4,
-     1,
-     "",
-     0,
-     "123",
-     true,
-     "OMPI_COMM_WORLD_*",
-     {"SLURM_*"}},
-    {"MpirunInSlurmStep",
-     kOpenMpi + kSlurmStep,
-     3,
-     4,
-     1,
-     "",
-     0,
-     "123",
-     true,
-     "OMPI_COMM_WORLD_*",
-     {"SLURM_*"}},
-    {"SlurmWithPmi",
-     kSlurmStep + kPmi,
-     2,
-     3,
-     0,
-     "gpu07",
-     12000 + (4711 * 16 + 2) % 14000,
-     "4711.2",
-     false,
-     "SLURM_*",
-     {"PMI_*"}},
-    {"MpirunOnMlp",
-     kOpenMpi + dist::Variables{{"MLP_WORKER_NUM", "2"}, {"MLP_WORKER_GPU", "8"}},
-     3,
-     4,
-     1,
-     "",
-     0,
-     "123",
-     true,
-     "OMPI_COMM_WORLD_*",
-     {"MLP_*"}},
-    {"AllLaunchersAtOnce",
-     kTorchrun + kOpenMpi + kSlurmStep + kPmi,
-     5,
-     8,
-     1,
-     "10.0.0.1",
-     29500,
-     "run7",
-     false,
-     "RANK and WORLD_SIZE",
-     {"OMPI_COMM_WORLD_*", "SLURM_*", "PMI_*"}},
-    {"SkipsIncompleteSource",
-     kOpenMpi + dist::Variables{{"WORLD_SIZE", "9"}},
-     3,
-     4,
-     1,
-     "",
-     0,
-     "123",
-     true,
-     "OMPI_COMM_WORLD_*",
-     {"RANK and WORLD_SIZE"}},
-    {"IgnoresInvalidOuterSource",
-     kTorchrun + dist::Variables{{"PMI_RANK", "7"}, {"PMI_SIZE", "2"}},
-     5,
-     8,
-     1,
-     "10.0.0.1",
-     29500,
-     "run7",
-     false,
-     "RANK and WORLD_SIZE",
-     {"PMI_*"}},
-    {"MpiexecInSlurmStepOfOneTask",  // Hydra's proxy is such a step, and its children inherit the variables
+    {"Torchrun", kTorchrun, "5 of 8, local 1, at 10.0.0.1:29500, job run7; RANK and WORLD_SIZE"},
+    {"TorchrunWithAgentStore", kTorchrun + dist::Variables{{"TORCHELASTIC_USE_AGENT_STORE", "True"}},
+     "5 of 8, local 1, at 10.0.0.1:29501, job run7; RANK and WORLD_SIZE"},
+    {"RankAndWorldSizeOnly", {{"RANK", "0"}, {"WORLD_SIZE", "2"}}, "0 of 2; RANK and WORLD_SIZE"},
+    {"OpenMpi", kOpenMpi, "3 of 4, local 1, job 123, MPI; OMPI_COMM_WORLD_*"},
+    {"SlurmStep", kSlurmStep, "2 of 3, local 0, at gpu07:17378, job 4711.2; SLURM_*"},
+    {"SlurmStepWithMasterAddress", kSlurmStep + dist::Variables{{"MASTER_ADDR", "ib0"}, {"MASTER_PORT", "5"}},
+     "2 of 3, local 0, at ib0:5, job 4711.2; SLURM_*"},
+    {"Pmi", kPmi, "1 of 2, MPI; PMI_*"},
+    {"Mlp", kMlp, "11 of 16, local 3, at w0.cluster:2222; MLP_*"},
+    {"MlpOneProcessPerNode", {{"MLP_WORKER_NUM", "3"}, {"MLP_ROLE_INDEX", "2"}}, "2 of 3, local 0; MLP_*"},
+    {"MpirunInSlurmBatch", kOpenMpi + kSlurmBatch,
+     "3 of 4, local 1, job 123, MPI; OMPI_COMM_WORLD_* (SLURM_* too)"},
+    {"MpirunInSlurmStep", kOpenMpi + kSlurmStep,
+     "3 of 4, local 1, job 123, MPI; OMPI_COMM_WORLD_* (SLURM_* too)"},
+    {"SlurmWithPmi", kSlurmStep + kPmi, "2 of 3, local 0, at gpu07:17378, job 4711.2; SLURM_* (PMI_* too)"},
+    {"MpirunOnMlp", kOpenMpi + dist::Variables{{"MLP_WORKER_NUM", "2"}, {"MLP_WORKER_GPU", "8"}},
+     "3 of 4, local 1, job 123, MPI; OMPI_COMM_WORLD_* (MLP_* too)"},
+    {"AllLaunchersAtOnce", kTorchrun + kOpenMpi + kSlurmStep + kPmi,
+     "5 of 8, local 1, at 10.0.0.1:29500, job run7; RANK and WORLD_SIZE (OMPI_COMM_WORLD_*, SLURM_*, PMI_* too)"},
+    {"SkipsIncompleteSource", kOpenMpi + dist::Variables{{"WORLD_SIZE", "9"}},
+     "3 of 4, local 1, job 123, MPI; OMPI_COMM_WORLD_* (RANK and WORLD_SIZE too)"},
+    {"IgnoresInvalidOuterSource", kTorchrun + dist::Variables{{"PMI_RANK", "7"}, {"PMI_SIZE", "2"}},
+     "5 of 8, local 1, at 10.0.0.1:29500, job run7; RANK and WORLD_SIZE (PMI_* too)"},
+    {"MpiexecInSlurmStepOfOneTask",
      kPmi + kSlurmStep + dist::Variables{{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}},
-     1,
-     2,
-     kUnknown,
-     "",
-     0,
-     "",
-     true,
-     "PMI_*",
-     {"SLURM_*"}},
-    {"MpirunInPodOfOneRank",
-     kOpenMpi + dist::Variables{{"RANK", "0"}, {"WORLD_SIZE", "1"}},
-     3,
-     4,
-     1,
-     "",
-     0,
-     "123",
-     true,
-     "OMPI_COMM_WORLD_*",
-     {"RANK and WORLD_SIZE"}},
+     "1 of 2, MPI; PMI_* (SLURM_* too)"},  // Hydra's proxy is such a step, and its children inherit the variables
+    {"MpirunInPodOfOneRank", kOpenMpi + dist::Variables{{"RANK", "0"}, {"WORLD_SIZE", "1"}},
+     "3 of 4, local 1, job 123, MPI; OMPI_COMM_WORLD_* (RANK and WORLD_SIZE too)"},
     {"OneRankInside",
      kOpenMpi + dist::Variables{{"OMPI_COMM_WORLD_RANK", "0"},
                                 {"OMPI_COMM_WORLD_SIZE", "1"},
@@ -223,65 +100,20 @@ const Row kRows[] = {
                                 {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
                                 {"RANK", "0"},
                                 {"WORLD_SIZE", "1"}},
-     0,
-     1,
-     kUnknown,
-     "",
-     0,
-     "",
-     false,
-     "RANK and WORLD_SIZE",
-     {"OMPI_COMM_WORLD_*"}},
-    {"LargeSlurmJob",
-     kSlurmStep + dist::Variables{{"SLURM_JOB_ID", "4294000000"}},
-     2,
-     3,
-     0,
-     "gpu07",
-     12000 + static_cast<int>((4294000000 * 16 + 2) % 14000),
-     "4294000000.2",
-     false,
-     "SLURM_*",
-     {}},
-    {"ConvoyJobOverridesJob",
-     kTorchrun + dist::Variables{{"CONVOY_JOB", "mine"}},
-     5,
-     8,
-     1,
-     "10.0.0.1",
-     29500,
-     "mine",
-     false,
-     "RANK and WORLD_SIZE",
-     {}},
-    {"TreatsEmptyAsUnset",
-     kPmi + dist::Variables{{"RANK", ""}, {"WORLD_SIZE", ""}},
-     1,
-     2,
-     kUnknown,
-     "",
-     0,
-     "",
-     true,
-     "PMI_*",
-     {}},
+     "0 of 1; RANK and WORLD_SIZE (OMPI_COMM_WORLD_* too)"},
+    {"LargeSlurmJob", kSlurmStep + dist::Variables{{"SLURM_JOB_ID", "4294000000"}},
+     "2 of 3, local 0, at gpu07:20002, job 4294000000.2; SLURM_*"},
+    {"ConvoyJobOverridesJob", kTorchrun + dist::Variables{{"CONVOY_JOB", "mine"}},
+     "5 of 8, local 1, at 10.0.0.1:29500, job mine; RANK and WORLD_SIZE"},
+    {"TreatsEmptyAsUnset", kPmi + dist::Variables{{"RANK", ""}, {"WORLD_SIZE", ""}}, "1 of 2, MPI; PMI_*"},
 };
 
 class Launches : public ::testing::TestWithParam<Row> {};
 
 TEST_P(Launches, AreDetected) {
-  const Row& row = GetParam();
-  const std::optional<dist::Launch> launch = dist::launch_from(row.variables);
+  const std::optional<dist::Launch> launch = dist::launch_from(GetParam().variables);
   ASSERT_TRUE(launch.has_value());
-  EXPECT_EQ(launch->rank, row.rank);
-  EXPECT_EQ(launch->world_size, row.world_size);
-  EXPECT_EQ(launch->local_rank, row.local_rank);
-  EXPECT_EQ(launch->address, row.address);
-  EXPECT_EQ(launch->port, row.port);
-  EXPECT_EQ(launch->job, row.job);
-  EXPECT_EQ(launch->by_mpi, row.by_mpi);
-  EXPECT_EQ(launch->source, row.source);
-  EXPECT_EQ(launch->others, row.others);
+  EXPECT_EQ(description_of(*launch), GetParam().description);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Launches, ::testing::ValuesIn(kRows),
@@ -328,8 +160,6 @@ const Refusal kRefusals[] = {
     {"MlpLocalRankTooLarge", kMlp + dist::Variables{{"LOCAL_RANK", "8"}}, "LOCAL_RANK=8 contradicts"},
 };
 
-class RefusedLaunches : public ::testing::TestWithParam<Refusal> {};
-
 TEST(SlurmPorts, OfStepsWithTheSameFirstPortDifferAfterIt) {
   const auto launch_of = [](const char* job) {
     return *dist::launch_from(kSlurmStep + dist::Variables{{"SLURM_JOB_ID", job}});
@@ -343,11 +173,13 @@ TEST(SlurmPorts, OfStepsWithTheSameFirstPortDifferAfterIt) {
     EXPECT_LT(one.other_ports[i], 26000);
   }
   EXPECT_EQ(launch_of("1000").other_ports, one.other_ports);
-  EXPECT_EQ(dist::plan_rendezvous("auto", kSlurmStep).other_ports,
+  EXPECT_EQ(dist::plan_rendezvous("auto", kSlurmStep).launch.other_ports,
             dist::launch_from(kSlurmStep)->other_ports);
   const auto with_port = dist::launch_from(kSlurmStep + dist::Variables{{"MASTER_PORT", "5"}});
   EXPECT_TRUE(with_port->other_ports.empty());
 }
+
+class RefusedLaunches : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(RefusedLaunches, ReportTheReason) {
   const std::string error = message_of<UsageError>([] { dist::launch_from(GetParam().variables); });
@@ -379,47 +211,36 @@ TEST(Endpoint, ParsesHostAndPort) {
         << wrong;
 }
 
+/// Returns "tcp 10.0.0.1:29500, 5 of 8, job run7, environment; NOTE".
+std::string plan_text(const char* init_method, const dist::Variables& variables) {
+  const dist::RendezvousPlan plan = dist::plan_rendezvous(init_method, variables);
+  constexpr const char* kMethods[] = {"single_process", "mpi", "tcp", "file"};
+  std::string text = kMethods[static_cast<std::size_t>(plan.method)] + (" " + plan.path);
+  if (plan.endpoint.port != 0) text += plan.endpoint.text();
+  return fmt::format("{}, {} of {}, job {}, {}; {}", text, plan.launch.rank, plan.launch.world_size,
+                     plan.launch.job, plan.source, plan.note);
+}
+
 TEST(RendezvousPlan, FollowsTheLauncher) {
-  dist::RendezvousPlan plan = dist::plan_rendezvous("auto", kTorchrun);
-  EXPECT_EQ(plan.method, dist::RendezvousPlan::Method::tcp);
-  EXPECT_EQ(plan.endpoint, (dist::Endpoint{"10.0.0.1", 29500}));
-  EXPECT_EQ(plan.rank, 5);
-  EXPECT_EQ(plan.world_size, 8);
-  EXPECT_EQ(plan.job, "run7");
-  EXPECT_EQ(plan.source, "environment");
-  EXPECT_EQ(plan.note, "RANK and WORLD_SIZE, tcp://10.0.0.1:29500");
-
-  plan = dist::plan_rendezvous("auto", kOpenMpi + kSlurmBatch);
-  EXPECT_EQ(plan.method, dist::RendezvousPlan::Method::mpi);
-  EXPECT_EQ(plan.world_size, 4);
-  EXPECT_EQ(plan.source, "mpi");
-  EXPECT_EQ(plan.note, "OMPI_COMM_WORLD_*, MPI; SLURM_* too");
-
-  plan = dist::plan_rendezvous("auto", {});
-  EXPECT_EQ(plan.method, dist::RendezvousPlan::Method::single_process);
-  EXPECT_EQ(plan.source, "one process");
-  plan = dist::plan_rendezvous("auto", {{"RANK", "0"}, {"WORLD_SIZE", "1"}});
-  EXPECT_EQ(plan.method, dist::RendezvousPlan::Method::single_process);
-  EXPECT_EQ(plan.source, "environment");
+  EXPECT_EQ(plan_text("auto", kTorchrun),
+            "tcp 10.0.0.1:29500, 5 of 8, job run7, environment; RANK and WORLD_SIZE, tcp://10.0.0.1:29500");
+  EXPECT_EQ(plan_text("auto", kOpenMpi + kSlurmBatch),
+            "mpi , 3 of 4, job 123, mpi; OMPI_COMM_WORLD_*, MPI; SLURM_* too");
+  EXPECT_EQ(plan_text("auto", {}), "single_process , 0 of 1, job , one process; one process");
+  EXPECT_EQ(plan_text("auto", {{"RANK", "0"}, {"WORLD_SIZE", "1"}}),
+            "single_process , 0 of 1, job , environment; RANK and WORLD_SIZE");
 }
 
 TEST(RendezvousPlan, FlagOverridesLauncher) {
-  dist::RendezvousPlan plan = dist::plan_rendezvous("tcp://node7:1234", kOpenMpi);
-  EXPECT_EQ(plan.method, dist::RendezvousPlan::Method::tcp);
-  EXPECT_EQ(plan.endpoint, (dist::Endpoint{"node7", 1234}));
-  EXPECT_EQ(plan.rank, 3);
-  EXPECT_EQ(plan.job, "123");
-  EXPECT_EQ(plan.source, "tcp");
-  EXPECT_EQ(plan.note, "OMPI_COMM_WORLD_*, tcp://node7:1234");
-  plan = dist::plan_rendezvous("file:///shared/rendezvous", kTorchrun);
-  EXPECT_EQ(plan.method, dist::RendezvousPlan::Method::file);
-  EXPECT_EQ(plan.path, "/shared/rendezvous");
-  EXPECT_EQ(plan.source, "file");
-  plan = dist::plan_rendezvous("mpi", kTorchrun);
-  EXPECT_EQ(plan.method, dist::RendezvousPlan::Method::mpi);
-  EXPECT_EQ(plan.world_size, 0);  // MPI provides it
-  EXPECT_EQ(dist::plan_rendezvous("mpi", kOpenMpi).world_size, 4);
-  EXPECT_EQ(dist::plan_rendezvous("env", kTorchrun + kOpenMpi).method, dist::RendezvousPlan::Method::tcp);
+  EXPECT_EQ(plan_text("tcp://node7:1234", kOpenMpi),
+            "tcp node7:1234, 3 of 4, job 123, tcp; OMPI_COMM_WORLD_*, tcp://node7:1234");
+  EXPECT_EQ(
+      plan_text("file:///shared/rendezvous", kTorchrun),
+      "file /shared/rendezvous, 5 of 8, job run7, file; RANK and WORLD_SIZE, file:///shared/rendezvous");
+  EXPECT_EQ(plan_text("mpi", kTorchrun),
+            "mpi , 0 of 0, job , mpi; rendezvous by MPI");  // MPI provides the size
+  EXPECT_EQ(plan_text("mpi", kOpenMpi), "mpi , 3 of 4, job 123, mpi; OMPI_COMM_WORLD_*, MPI");
+  EXPECT_THAT(plan_text("env", kTorchrun + kOpenMpi), ::testing::StartsWith("tcp "));
 }
 
 TEST(RendezvousPlan, RejectsIncompleteOrInvalidSettings) {

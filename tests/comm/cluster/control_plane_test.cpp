@@ -32,9 +32,10 @@ using testing::TempDirectory;
 class HostsInThreads final : public Rendezvous {
  public:
   HostsInThreads(std::unique_ptr<ThreadRendezvous> threads, int ranks_per_host)
-      : threads_(std::move(threads)), all_(threads_->all()) {
-    const int world = static_cast<int>(all_.size());
-    for (RankInfo& info : all_) {
+      : Rendezvous(threads->note()), threads_(std::move(threads)) {
+    std::vector<RankInfo> all = threads_->all();
+    const int world = static_cast<int>(all.size());
+    for (RankInfo& info : all) {
       info.node = info.rank / ranks_per_host;
       info.nodes = (world + ranks_per_host - 1) / ranks_per_host;
       info.local_rank = info.rank % ranks_per_host;
@@ -42,18 +43,14 @@ class HostsInThreads final : public Rendezvous {
       info.host = fmt::format("host-{}", info.node);
       info.address = "127.0.0.1";
     }
+    set_positions(threads_->info().rank, std::move(all));
   }
-  const RankInfo& info() const override { return all_[static_cast<std::size_t>(threads_->info().rank)]; }
-  const std::vector<RankInfo>& all() const override { return all_; }
   std::vector<std::string> all_gather(const std::string& local) override {
     return threads_->all_gather(local);
   }
-  void barrier() override { threads_->barrier(); }
-  std::string note() const override { return threads_->note(); }
 
  private:
   std::unique_ptr<ThreadRendezvous> threads_;
-  std::vector<RankInfo> all_;
 };
 
 struct Layout {

@@ -28,15 +28,13 @@ class CountingCommunicator final : public dist::Communicator {
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
 
  private:
-  void launch_all_reduce(const dist::CollectiveSignature&, View data) override { counted().all_reduce(data); }
-  void launch_reduce_scatter(const dist::CollectiveSignature&, ConstView in, View out) override {
-    counted().reduce_scatter(in, out);
-  }
-  void launch_broadcast(const dist::CollectiveSignature& collective, View data) override {
-    counted().broadcast(data, collective.root);
-  }
-  void launch_all_gather(const dist::CollectiveSignature&, ConstView in, View out) override {
-    counted().all_gather(in, out);
+  void launch(const dist::CollectiveSignature& collective, ConstView in, View out) override {
+    switch (collective.op) {
+      case dist::CollectiveOp::reduce_scatter: return counted().reduce_scatter(in, out);
+      case dist::CollectiveOp::all_gather: return counted().all_gather(in, out);
+      case dist::CollectiveOp::broadcast: return counted().broadcast(out, collective.root);
+      default: return counted().all_reduce(out);
+    }
   }
   void run_barrier(const dist::CollectiveSignature&) override { counted().barrier(); }
   std::vector<std::string> run_gather_object(const dist::CollectiveSignature&,

@@ -102,6 +102,54 @@ void sums_gradients_eagerly_and_in_a_graph(std::unique_ptr<dist::Communicator> c
   comm->finish();
 }
 
+void sends_bf16_and_sums_missing_gradients_as_zeros(std::unique_ptr<dist::Communicator> comm) {
+  const nn::NamedParameter a = parameter("a", 1000, comm->context()),
+                           b = parameter("b", 3000, comm->context());
+  {
+    dist::GradientSynchronizer gradients({a, b}, *comm, {.bucket_mb = 0.001, .grad_dtype = DType::bf16});
+    for (int step = 1; step <= 4; ++step) {  // the plan changes after the second
+      backward(sum(a.variable * step) + sum(b.variable * (2 * step)));
+      gradients.finish();
+      EXPECT_THAT(a.variable.grad().to_vector<float>(), Each(step * comm->size()));
+      EXPECT_THAT(b.variable.grad().to_vector<float>(), Each(2 * step * comm->size()));
+    }
+    gradients.finish();  // without a gradient on any rank
+    EXPECT_THAT(a.variable.grad().to_vector<float>(), Each(0));
+    EXPECT_FALSE(a.variable.has_new_grad());
+  }
+  comm->finish();
+}
+
+void times_buckets_in_each_replay(std::unique_ptr<dist::Communicator> comm) {
+  const DeviceContext gpu = comm->context();
+  const nn::NamedParameter a = parameter("a", 1000, gpu), b = parameter("b", 3000, gpu);
+  {
+    dist::GradientSynchronizer gradients({a, b}, *comm,
+                                         {.bucket_mb = 0.001, .deterministic = true, .time_buckets = true});
+    const auto step = [&] {
+      backward(sum(a.variable * 1.0) + sum(b.variable * 2.0));
+      gradients.finish();
+    };
+    step();  // allocates what the capture uses
+    CudaGraph graph(gpu, step);
+    Event begin = Event::timed(gpu.stream()), end = Event::timed(gpu.stream());
+    for (const bool replayed : {false, true, true}) {
+      SCOPED_TRACE(replayed);
+      begin.record();
+      replayed ? graph.replay() : step();
+      end.record();
+      const std::vector<dist::BucketTime> times = gradients.bucket_times(begin);
+      ASSERT_EQ(times.size(), 2U);
+      EXPECT_GE(times[0].begin_ms, 0) << "a time of an earlier step";
+      EXPECT_GT(times[0].end_ms, times[0].begin_ms);
+      EXPECT_GE(times[1].begin_ms, times[0].end_ms);
+      EXPECT_GT(times[1].end_ms, times[1].begin_ms);
+      EXPECT_LE(times[1].end_ms, elapsed_ms(begin, end));
+    }
+  }
+  comm->finish();
+}
+
 /// In a replayed step, too, where no rank has launched the sums.
 void names_rank_whose_sum_differs_in_one_bit(std::unique_ptr<dist::Communicator> comm) {
   const DeviceContext gpu = comm->context();
@@ -201,6 +249,8 @@ void names_rank_that_does_not_finish(std::unique_ptr<dist::Communicator> comm) {
 std::span<const ConformanceCase> nccl_cases() {
   static const ConformanceCase cases[] = {
       {"SumsGradientsEagerlyAndInAGraph", 1, kLong, sums_gradients_eagerly_and_in_a_graph},
+      {"SendsBf16AndSumsMissingGradientsAsZeros", 1, kLong, sends_bf16_and_sums_missing_gradients_as_zeros},
+      {"TimesBucketsInEachReplay", 1, kLong, times_buckets_in_each_replay},
       {"NamesRankWhoseSumDiffersInOneBit", 2, kLong, names_rank_whose_sum_differs_in_one_bit},
       {"NamesRankThatDoesNotReplay", 2, short_timeout(), names_rank_that_does_not_replay},
       {"EndsReplayWhenPeerExits", 2, kLong, ends_replay_when_peer_exits},

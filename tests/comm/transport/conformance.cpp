@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 #include <deque>
 #include <optional>
 #include <sstream>
@@ -411,6 +412,13 @@ void expect_sums_by_host(dist::Communicator& comm, const std::vector<int>& host_
   expect_summed_by_host<double, double>(comm, host_of_rank);
   expect_summed_by_host<float16, float>(comm, host_of_rank);
   expect_summed_by_host<bfloat16, float>(comm, host_of_rank);
+}
+
+double cpu_seconds_of_late_barrier(dist::Communicator& comm, int late_ms) {
+  const std::clock_t before = std::clock();
+  if (comm.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(late_ms));
+  comm.barrier();
+  return static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
 }
 
 void run_cases(std::span<const ConformanceCase> cases, int size, const MakeCommunicator& make,

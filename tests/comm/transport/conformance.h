@@ -40,12 +40,16 @@ std::span<const ConformanceCase> disagreement_cases();
 /// notify them.
 std::span<const ConformanceCase> departure_cases();
 
+/// Returns the processor time that this process uses in a barrier to which rank 0 comes late. Collective
+/// call.
+double cpu_seconds_of_late_barrier(dist::Communicator& comm, int late_ms);
+
 /// Makes a communicator of the calling rank. Collective call.
 using MakeCommunicator = std::function<std::unique_ptr<dist::Communicator>(const dist::CommOptions&)>;
 
-/// Runs cases on the calling rank, one after the other, each with a communicator of its own, except those that need
-/// more than `size` ranks. `barrier` uses no communicator; it keeps the ranks together, because one may be done with a
-/// case while the others wait for a deadline. Collective call.
+/// Runs cases on the calling rank, one after the other, each with a communicator of its own, except those
+/// that need more than `size` ranks. `barrier` uses no communicator; it keeps the ranks together, because one
+/// may be done with a case while the others wait for a deadline. Collective call.
 void run_cases(std::span<const ConformanceCase> cases, int size, const MakeCommunicator& make,
                const std::function<void()>& barrier);
 

@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <array>
@@ -50,7 +49,8 @@ INSTANTIATE_TEST_SUITE_P(Thread, LocalCommunicator,
                              {1, 2, 3, 4, 8}, {result_cases(), disagreement_cases(), departure_cases()})),
                          run_name);
 
-/// Flips bits of elements that equal `value`, unnoticed by the thread sanitizer, to which it would be a data race.
+/// Flips bits of elements that equal `value`, unnoticed by the thread sanitizer, to which it would be a data
+/// race.
 class MemoryDamage {
  public:
   MemoryDamage(std::span<float> place, float value)
@@ -74,8 +74,8 @@ class MemoryDamage {
 };
 
 /// Repeats collectives with groups of two threads until the errors of both ranks say that a bit of rank 0's
-/// memory has changed while `what`, whose elements equal `value`, was on its way. A bit that changes before the
-/// collective is no corruption.
+/// memory has changed while `what`, whose elements equal `value`, was on its way. A bit that changes before
+/// the collective is no corruption.
 void expect_reported_between_threads(const std::string& what, float value,
                                      const std::function<void(dist::Communicator&, View)>& collective) {
   constexpr std::size_t kCount = 1 << 20;
@@ -124,34 +124,9 @@ TEST(ThreadCorruption, OfABroadcastIsReported) {
 
 TEST(ThreadCommunicator, WaitingRanksUseNoCpuTime) {
   on_ranks(3, [](dist::Communicator& comm) {
-    timespec before{}, after{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
-    if (comm.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(400));
-    comm.barrier();
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
-    const double seconds = static_cast<double>(after.tv_sec - before.tv_sec) +
-                           1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
-    EXPECT_LT(seconds, 0.2);  // two spinning ranks would use 0.8 s
+    EXPECT_LT(cpu_seconds_of_late_barrier(comm, 400), 0.2);  // two spinning ranks would use 0.8 s
     comm.finish();
   });
-}
-
-/// Runs `body` in one thread per rank, each with its rendezvous. An exception fails the test.
-void run_rendezvous(int ranks, double timeout_seconds,
-                    const std::function<void(std::unique_ptr<dist::ThreadRendezvous>)>& body) {
-  std::vector<std::thread> threads;
-  for (auto& rendezvous : dist::rendezvous_in_threads(ranks, timeout_seconds))
-    threads.emplace_back(
-        [&body](std::unique_ptr<dist::ThreadRendezvous> own) {
-          const int rank = own->info().rank;
-          try {
-            body(std::move(own));
-          } catch (const std::exception& error) {
-            ADD_FAILURE() << "rank " << rank << ": " << error.what();
-          }
-        },
-        std::move(rendezvous));
-  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(ThreadRendezvous, RanksShareOneHost) {
@@ -170,15 +145,15 @@ TEST(ThreadRendezvous, RanksShareOneHost) {
 }
 
 TEST(ThreadRendezvous, GathersStringsAndSharesObjectOfRank0) {
-  run_rendezvous(4, 60, [](std::unique_ptr<dist::ThreadRendezvous> rendezvous) {
-    const int rank = rendezvous->info().rank;
+  run_rank_threads(4, [](dist::ThreadRendezvous& rendezvous) {
+    const int rank = rendezvous.info().rank;
     for (int round = 0; round < 50; ++round) {
       const std::string suffix = " of round " + std::to_string(round);
       std::vector<std::string> expected;
       for (int other = 0; other < 4; ++other) expected.push_back(std::to_string(other) + suffix);
-      EXPECT_EQ(rendezvous->all_gather(std::to_string(rank) + suffix), expected);
+      EXPECT_EQ(rendezvous.all_gather(std::to_string(rank) + suffix), expected);
       const auto local = std::make_shared<int>(100 * rank + round);
-      EXPECT_EQ(*std::static_pointer_cast<int>(rendezvous->share(local)), round);
+      EXPECT_EQ(*std::static_pointer_cast<int>(rendezvous.share(local)), round);
     }
   });
 }
@@ -192,20 +167,20 @@ TEST(ThreadRendezvous, ReportsMissingRanksAtTheDeadline) {
 }
 
 TEST(ThreadRendezvous, ExitOfOneRankEndsWaits) {
-  run_rendezvous(3, 300, [](std::unique_ptr<dist::ThreadRendezvous> rendezvous) {
-    if (rendezvous->info().rank == 1) return;
-    EXPECT_EQ(message_of<PeerError>([&] { rendezvous->share(nullptr); }), "rank 1 exited before finishing");
-    EXPECT_EQ(message_of<PeerError>([&] { rendezvous->all_gather(""); }), "rank 1 exited before finishing");
+  run_rank_threads(3, [](dist::ThreadRendezvous& rendezvous) {
+    if (rendezvous.info().rank == 1) return;
+    EXPECT_EQ(message_of<PeerError>([&] { rendezvous.share(nullptr); }), "rank 1 exited before finishing");
+    EXPECT_EQ(message_of<PeerError>([&] { rendezvous.all_gather(""); }), "rank 1 exited before finishing");
   });
 }
 
 TEST(ThreadRendezvous, ProvidesCommunicators) {
-  run_rendezvous(3, 60, [](std::unique_ptr<dist::ThreadRendezvous> rendezvous) {
+  run_rank_threads(3, [](dist::ThreadRendezvous& rendezvous) {
     const std::unique_ptr<dist::Communicator> comm =
-        dist::make_thread_communicator(*rendezvous, {.timeout_seconds = 60});
+        dist::make_thread_communicator(rendezvous, {.timeout_seconds = 60});
     const std::unique_ptr<dist::Communicator> other =
-        dist::make_thread_communicator(*rendezvous, {.timeout_seconds = 60});
-    EXPECT_EQ(comm->rank(), rendezvous->info().rank);
+        dist::make_thread_communicator(rendezvous, {.timeout_seconds = 60});
+    EXPECT_EQ(comm->rank(), rendezvous.info().rank);
     for (dist::Communicator* one : {comm.get(), other.get()}) {
       std::int32_t sum = 1 << one->rank();
       one->all_reduce({&sum, {1}, DType::i32});

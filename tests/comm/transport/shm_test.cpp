@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -218,14 +217,7 @@ TEST(ShmFaults, WaitingRanksUseNoCpuTime) {
   run_forked_ranks(3, [](const ForkedRank& rank) {
     const auto comm = make(rank, {});
     comm->barrier();
-    timespec before{}, after{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
-    if (rank.rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    comm->barrier();
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
-    const double seconds = static_cast<double>(after.tv_sec - before.tv_sec) +
-                           1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
-    EXPECT_LT(seconds, 0.25);  // a spinning rank would use 0.5 s
+    EXPECT_LT(cpu_seconds_of_late_barrier(*comm, 500), 0.25);  // a spinning rank would use 0.5 s
     comm->finish();
   });
 }
@@ -250,7 +242,8 @@ TEST(ShmFaults, LastRankWakesWaitingRanks) {
 
 class ShmCorruption : public ::testing::TestWithParam<Corruption> {};
 
-/// The last rank flips bits of the values that are in the segment, between their copies into it and out of it.
+/// The last rank flips bits of the values that are in the segment, between their copies into it and out of
+/// it.
 TEST_P(ShmCorruption, IsReportedBeforeTheResultIsUsed) {
   run_forked_ranks(2, [](const ForkedRank& rank) {
     const auto comm = make(rank, {});

@@ -42,35 +42,28 @@ class FakeCommunicator final : public dist::Communicator {
   void abort(const std::string& reason) noexcept override { abort_reason_ = reason; }
 
  private:
-  void launch_all_reduce(const dist::CollectiveSignature& collective, View data) override {
-    launch(collective, data, data);
+  void launch(const dist::CollectiveSignature& collective, ConstView in, View out) override {
+    if (collective.op == dist::CollectiveOp::reduce_scatter)
+      dist::copy_view(dist::subview(in, rank() * out.numel(), out.numel()), out);
+    if (collective.op == dist::CollectiveOp::all_gather)
+      dist::copy_view(in, dist::subview(out, rank() * in.numel(), in.numel()));
+    record(collective, in, out);
   }
-  void launch_broadcast(const dist::CollectiveSignature& collective, View data) override {
-    launch(collective, data, data);
-  }
-  void launch_reduce_scatter(const dist::CollectiveSignature& collective, ConstView in, View out) override {
-    dist::copy_view(dist::subview(in, rank() * out.numel(), out.numel()), out);
-    launch(collective, in, out);
-  }
-  void launch_all_gather(const dist::CollectiveSignature& collective, ConstView in, View out) override {
-    dist::copy_view(in, dist::subview(out, rank() * in.numel(), in.numel()));
-    launch(collective, in, out);
-  }
-  void run_barrier(const dist::CollectiveSignature& collective) override { launch(collective, {}, {}); }
+  void run_barrier(const dist::CollectiveSignature& collective) override { record(collective, {}, {}); }
   std::vector<std::string> run_gather_object(const dist::CollectiveSignature& collective,
                                              const std::string& local) override {
-    launch(collective, {}, {});
+    record(collective, {}, {});
     std::vector<std::string> texts(rank() == 0 ? static_cast<std::size_t>(size()) : 0);
     if (rank() == 0) texts.front() = local;
     return texts;
   }
   std::unique_ptr<dist::Communicator> run_split(const dist::CollectiveSignature& collective, int) override {
-    launch(collective, {}, {});
+    record(collective, {}, {});
     return std::make_unique<FakeCommunicator>();
   }
-  void run_finish(const dist::CollectiveSignature& collective) override { launch(collective, {}, {}); }
+  void run_finish(const dist::CollectiveSignature& collective) override { record(collective, {}, {}); }
 
-  void launch(const dist::CollectiveSignature& collective, ConstView sent, View data) {
+  void record(const dist::CollectiveSignature& collective, ConstView sent, View data) {
     check_errors();
     launches_.push_back({.collective = collective,
                          .data = sent.data,
