@@ -115,9 +115,9 @@ std::string describe_groups(const std::map<std::string, std::vector<int>>& ranks
 
 /// Compares a checksum of each tensor between ranks. Throws CorruptionError with the name of the first one
 /// that differs.
-template <class NameOf>
+template <class FormatName>
 void compare_bits(Communicator& comm, const std::vector<Tensor>& tensors, std::string_view when,
-                  NameOf&& name_of) {
+                  FormatName&& format_name) {
   const auto judge = [&](const std::vector<std::string>& by_rank) -> std::string {
     for (std::size_t number = 0; number < tensors.size(); ++number) {
       std::map<std::string, std::vector<int>> ranks_with;
@@ -125,7 +125,7 @@ void compare_bits(Communicator& comm, const std::vector<Tensor>& tensors, std::s
         ranks_with[by_rank[rank].substr(number * kChecksumDigits, kChecksumDigits)].push_back(
             static_cast<int>(rank));
       if (ranks_with.size() > 1)
-        return fmt::format("{} differs {}: {}", name_of(number), when,
+        return fmt::format("{} differs {}: {}", format_name(number), when,
                            describe_groups(ranks_with, by_rank.size()));
     }
     return "";

@@ -17,7 +17,7 @@ using ::testing::IsEmpty;
 
 constexpr double kTinyBuckets = 256.0 / (1 << 20);  // MiB: one slice each
 
-nn::NamedParameter parameter(const std::string& name, std::int64_t count) {
+nn::NamedParameter ones(const std::string& name, std::int64_t count) {
   return {name,
           Variable(Tensor::full({count}, 1, DType::f64, DeviceContext::create_cpu({.threads = 1})), true)};
 }
@@ -35,7 +35,7 @@ void expect_in_order(const std::vector<dist::BucketTime>& times, double from_ms,
 
 TEST(BucketTimes, AreMeasuredOnCommunicatorStream) {
   on_ranks(2, [](dist::Communicator& comm) {
-    const nn::NamedParameter a = parameter("a", 1), b = parameter("b", 2);
+    const nn::NamedParameter a = ones("a", 1), b = ones("b", 2);
     dist::GradientSynchronizer gradients(
         {a, b}, comm, {.bucket_mb = kTinyBuckets, .deterministic = true, .time_buckets = true});
     Event begin = Event::timed(comm.context().stream()), between = Event::timed(comm.context().stream()),
@@ -69,8 +69,7 @@ TEST(BucketTimes, BelongToLatestStepAfterPlanChange) {
   FakeCommunicator comm(0, 2);
   // The first plan has one bucket per parameter, in reverse order of registration. The gradients of the small
   // parameters are ready first, so the second plan puts both into one bucket.
-  const nn::NamedParameter one = parameter("one", 32), large = parameter("large", 64),
-                           two = parameter("two", 32);
+  const nn::NamedParameter one = ones("one", 32), large = ones("large", 64), two = ones("two", 32);
   dist::GradientSynchronizer gradients({one, large, two}, comm,
                                        {.bucket_mb = 2 * kTinyBuckets, .time_buckets = true});
   Event begin = Event::timed(comm.context().stream());
@@ -93,7 +92,7 @@ TEST(BucketTimes, BelongToLatestStepAfterPlanChange) {
 TEST(BucketTimes, CountBytesInSendType) {
   for (const bool low_precision : {false, true}) {
     FakeCommunicator comm(0, 2);
-    const nn::NamedParameter a = parameter("a", 100);
+    const nn::NamedParameter a = ones("a", 100);
     dist::GradientSynchronizer gradients(
         {a}, comm,
         {.grad_dtype = low_precision ? std::optional(DType::bf16) : std::nullopt, .time_buckets = true});
@@ -109,7 +108,7 @@ TEST(BucketTimes, CountBytesInSendType) {
 
 TEST(BucketTimes, ThrowWithoutOption) {
   FakeCommunicator comm(0, 2);
-  const nn::NamedParameter a = parameter("a", 1);
+  const nn::NamedParameter a = ones("a", 1);
   dist::GradientSynchronizer gradients({a}, comm);
   gradients.finish();
   Event now = Event::timed(comm.context().stream());

@@ -36,7 +36,7 @@ std::int64_t sum_of(const ShardSizes& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
 }
 
-struct Plan {
+struct ShardingPlan {
   bool has_norms = false;
   std::vector<ShardSizes> micro_batches;  // of each step
   double bucket_mb = 0.05;                // a few buckets for the half MiB of lenet
@@ -127,7 +127,7 @@ class Net {
 };
 
 /// Trains on the shards of `rank`; without `gradients`, on whole batches.
-State train(int rank, const Plan& plan, Net& net, dist::GradientSynchronizer* gradients) {
+State train_shards(int rank, const ShardingPlan& plan, Net& net, dist::GradientSynchronizer* gradients) {
   for (int step = 0; step < plan.steps(); ++step) {
     std::int64_t first = 0;
     bool accumulate = false;
@@ -149,7 +149,7 @@ State train(int rank, const Plan& plan, Net& net, dist::GradientSynchronizer* gr
   return net.state();
 }
 
-std::vector<State> train_together(const Plan& plan) {
+std::vector<State> train_together(const ShardingPlan& plan) {
   std::vector<State> results(plan.micro_batches.front().size());
   on_ranks(static_cast<int>(results.size()), [&](dist::Communicator& comm) {
     const std::unique_ptr<dist::Communicator> norm_comm = comm.split(0);
@@ -158,7 +158,7 @@ std::vector<State> train_together(const Plan& plan) {
     EXPECT_EQ(dist::synchronize_batch_norms(net.root(), *norm_comm), plan.has_norms ? 3 : 0);
     {
       dist::GradientSynchronizer gradients(net.root().parameters(), comm, {.bucket_mb = plan.bucket_mb});
-      results[static_cast<std::size_t>(comm.rank())] = train(comm.rank(), plan, net, &gradients);
+      results[static_cast<std::size_t>(comm.rank())] = train_shards(comm.rank(), plan, net, &gradients);
     }
     norm_comm->finish();
     comm.finish();
@@ -180,11 +180,11 @@ double distance(const State& a, const State& b) {
   return maximum;
 }
 
-class DataParallel : public ::testing::TestWithParam<Plan> {};
+class DataParallel : public ::testing::TestWithParam<ShardingPlan> {};
 
 TEST_P(DataParallel, EqualsOneRank) {
   Net net(GetParam().has_norms, 1);
-  const State alone = train(0, GetParam(), net, nullptr);
+  const State alone = train_shards(0, GetParam(), net, nullptr);
   const std::vector<State> together = train_together(GetParam());
   ASSERT_EQ(alone.size(),
             GetParam().has_norms ? 3 + 2 + 4 * 3U : 10U);  // three filters, two of fc, four of each norm
@@ -195,22 +195,24 @@ TEST_P(DataParallel, EqualsOneRank) {
 
 const auto plan_name = [](const auto& plan) { return "Plan" + std::to_string(plan.index); };
 // Some ranks, among them rank 0, have no samples.
-INSTANTIATE_TEST_SUITE_P(Ranks, DataParallel,
-                         ::testing::Values(Plan{.micro_batches = {{7}}}, Plan{.micro_batches = {{3, 4}}},
-                                           Plan{.micro_batches = {{1, 1}, {1, 1}, {1, 2}}},
-                                           Plan{.micro_batches = {{2, 2, 2}, {2, 2, 3}}},
-                                           Plan{.micro_batches = {{2, 2, 3}}, .bucket_mb = 10},
-                                           Plan{.micro_batches = {{0, 1, 1, 1}}},
-                                           Plan{.micro_batches = {{1, 2, 2, 2}}, .bucket_mb = 0.0005},
-                                           Plan{.micro_batches = {{0, 0, 1, 0, 1, 0, 1, 1},
-                                                                  {1, 1, 1, 1, 1, 1, 1, 2}}},
-                                           Plan{.micro_batches = {{0, 0, 1, 0, 0, 1, 0, 1}}}),
-                         plan_name);
+INSTANTIATE_TEST_SUITE_P(
+    Ranks, DataParallel,
+    ::testing::Values(ShardingPlan{.micro_batches = {{7}}}, ShardingPlan{.micro_batches = {{3, 4}}},
+                      ShardingPlan{.micro_batches = {{1, 1}, {1, 1}, {1, 2}}},
+                      ShardingPlan{.micro_batches = {{2, 2, 2}, {2, 2, 3}}},
+                      ShardingPlan{.micro_batches = {{2, 2, 3}}, .bucket_mb = 10},
+                      ShardingPlan{.micro_batches = {{0, 1, 1, 1}}},
+                      ShardingPlan{.micro_batches = {{1, 2, 2, 2}}, .bucket_mb = 0.0005},
+                      ShardingPlan{.micro_batches = {{0, 0, 1, 0, 1, 0, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 2}}},
+                      ShardingPlan{.micro_batches = {{0, 0, 1, 0, 0, 1, 0, 1}}}),
+    plan_name);
 INSTANTIATE_TEST_SUITE_P(SynchronizedBatchNorms, DataParallel,
-                         ::testing::Values(Plan{true, {{9}}, 0.001}, Plan{true, {{5, 4}}, 0.001},
-                                           Plan{true, {{4, 0, 3}}, 0.001}, Plan{true, {{0, 1, 1, 5}}, 0.001},
-                                           Plan{true, {{3, 2}, {2, 0}}, 0.001},
-                                           Plan{true, {{3, 3}, {0, 0}, {1, 2}}, 0.001}),
+                         ::testing::Values(ShardingPlan{true, {{9}}, 0.001},
+                                           ShardingPlan{true, {{5, 4}}, 0.001},
+                                           ShardingPlan{true, {{4, 0, 3}}, 0.001},
+                                           ShardingPlan{true, {{0, 1, 1, 5}}, 0.001},
+                                           ShardingPlan{true, {{3, 2}, {2, 0}}, 0.001},
+                                           ShardingPlan{true, {{3, 3}, {0, 0}, {1, 2}}, 0.001}),
                          plan_name);
 
 /// Averages statistics of two channels and returns the resulting means and variances of each rank.

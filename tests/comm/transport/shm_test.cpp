@@ -65,21 +65,28 @@ INSTANTIATE_TEST_SUITE_P(
 
 constexpr std::chrono::seconds kAtOnce(20);  // far more than necessary, far less than the default timeout
 
-TEST(ShmFaults, ReportsKilledRankAtOnce) {
-  const auto body = [](const ForkedRank& rank) {
+/// Rank `dying` calls `die`, after the first collective or before it. The other ranks wait in a collective.
+void expect_death_reported_at_once(int ranks, int dying, bool is_before_first, void (*die)()) {
+  run_forked_ranks(ranks, [&](const ForkedRank& rank) {
     const auto comm = make(rank, {});  // default timeout of minutes
-    comm->barrier();
-    if (rank.rank == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the other ranks are waiting
-      kill(getpid(), SIGKILL);
-    }
+    if (!is_before_first) comm->barrier();
+    if (rank.rank == dying) die();
     const auto begin = std::chrono::steady_clock::now();
-    const std::string error = message_of<PeerError>([&] { comm->barrier(); });
-    EXPECT_THAT(error, HasSubstr("rank 1 has died"));
+    EXPECT_THAT(message_of<PeerError>([&] { comm->barrier(); }),
+                HasSubstr("rank " + std::to_string(dying) + " has died"));
     EXPECT_LT(std::chrono::steady_clock::now() - begin, kAtOnce);
+  });
+}
+
+TEST(ShmFaults, ReportsDeadRankAtOnce) {
+  const auto be_killed = [] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the other ranks are waiting
+    kill(getpid(), SIGKILL);
   };
-  run_forked_ranks(2, body);
-  run_forked_ranks(4, body);
+  expect_death_reported_at_once(2, 1, false, be_killed);
+  expect_death_reported_at_once(4, 1, false, be_killed);
+  expect_death_reported_at_once(2, 0, false, [] { _exit(0); });
+  expect_death_reported_at_once(3, 1, true, [] { raise(SIGKILL); });
 }
 
 TEST(ShmFaults, ReportsRankKilledDuringTransfer) {
@@ -100,23 +107,6 @@ TEST(ShmFaults, ReportsRankKilledDuringTransfer) {
     });
     EXPECT_THAT(error, HasSubstr("rank 2 has died"));
     if (killer.joinable()) killer.join();
-  });
-}
-
-TEST(ShmFaults, ReportsRankThatExitsWithoutFinish) {
-  run_forked_ranks(2, [](const ForkedRank& rank) {
-    const auto comm = make(rank, {});
-    comm->barrier();
-    if (rank.rank == 0) _exit(0);
-    EXPECT_THAT(message_of<PeerError>([&] { comm->barrier(); }), HasSubstr("rank 0 has died"));
-  });
-}
-
-TEST(ShmFaults, ReportsRankKilledBeforeFirstCollective) {
-  run_forked_ranks(3, [](const ForkedRank& rank) {
-    const auto comm = make(rank, {});
-    if (rank.rank == 1) raise(SIGKILL);
-    EXPECT_THAT(message_of<PeerError>([&] { comm->barrier(); }), HasSubstr("rank 1 has died"));
   });
 }
 
