@@ -71,6 +71,7 @@ class ImageCache {
 
   /// Returns the first file that this rank decodes, and the one after the last, of `count`.
   std::int64_t begin(std::int64_t count) const { return count * host_.rank / host_.size; }
+  /// Returns the file behind the last one of this rank.
   std::int64_t end(std::int64_t count) const { return count * (host_.rank + 1) / host_.size; }
   /// Creates the file for images of `shape`, [files, H, W, C], and returns their memory, which is valid until
   /// the next call of create() or finish(). Reserves the disk space: throws OutputError if there is not

@@ -111,10 +111,12 @@ class FileDescriptor {
       : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {
     if (fd_ < 0) fail<OutputError>("{}: cannot be opened: {}", path.string(), std::strerror(errno));
   }
+  /// Closes it.
   ~FileDescriptor() { ::close(fd_); }
   FileDescriptor(const FileDescriptor&) = delete;
   FileDescriptor& operator=(const FileDescriptor&) = delete;
 
+  /// Returns the descriptor.
   int get() const { return fd_; }
 
  private:

@@ -2,12 +2,18 @@
 #include <gtest/gtest.h>
 #include <atomic>
 #include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "convoy/engine/io/checkpoint.h"
+#include "convoy/engine/io/manifest.h"
 #include "convoy/engine/optim/weight_average.h"
 #include "convoy/kernels/base/check.h"
-#include "tests/engine/checkpoint_files.h"
+#include "convoy/kernels/base/error.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/temp_directory.h"
 #include "tests/testing/support/tiny_training.h"
@@ -24,6 +30,35 @@ using testing::message_of;
 using testing::TempDirectory;
 using testing::TinyTraining;
 using ::testing::UnorderedElementsAre;
+
+std::vector<std::string> names_in(const std::filesystem::path& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory))
+    names.push_back(entry.path().filename().string());
+  return names;
+}
+
+io::Manifest at_step(std::int64_t step) {
+  io::Manifest manifest;
+  manifest.step = step;
+  return manifest;
+}
+
+template <class F>
+std::string checkpoint_error(F&& f) {
+  try {
+    f();
+    return "";
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+}
+
+void flip_byte(const std::filesystem::path& path, std::size_t position) {
+  std::string bytes = testing::contents_of(path);
+  bytes.at(position) = static_cast<char>(~bytes[position]);
+  std::ofstream(path, std::ios::binary) << bytes;
+}
 
 struct ResumeCase {
   const char* optimizer;
