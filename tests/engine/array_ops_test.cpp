@@ -15,6 +15,7 @@ namespace convoy {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using testing::message_of;
 using testing::values_of;
 using Values = std::vector<float>;
 
@@ -102,7 +103,6 @@ TEST(ArrayOps, TopKRefusesWhatItCannotChoose) {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
-using testing::message_of;
 
 Tensor indices_of(const std::vector<std::int32_t>& values, const Shape& shape) {
   return Tensor::from(values, shape, Device::cpu());
