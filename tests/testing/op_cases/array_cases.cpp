@@ -38,8 +38,7 @@ std::vector<OpCase> arithmetic_cases() {
                        .op = op,
                        .domain = binary.domain,
                        .terms = terms,
-                       .batched = std::move(batched),
-                       .roundings = 16});
+                       .batched = std::move(batched)});
       return &cases.back();
     };
     OpCase* const equal = add_case("", {{3, 5, 7}, {3, 5, 7}}, 1, {0, 1});
@@ -57,7 +56,6 @@ std::vector<OpCase> arithmetic_cases() {
        .inputs = {{3, 4, 5}, {3, 4, 5}},
        .op = [](auto x) { return where(condition_for(x[0].shape(), x[0].context()), x[0], x[1]); },
        .batched = {0, 1},
-       .roundings = 16,
        .tails = {{{257}, {257}}, {{255}, {255}}},
        .benchmark = {{128, 32, 32, 64}, {128, 32, 32, 64}}});
   cases.push_back({.name = "where_broadcast",
@@ -66,21 +64,18 @@ std::vector<OpCase> arithmetic_cases() {
                        [](auto x) {
                          return where(condition_for({3, 4, 5}, x[0].context()), x[0], x[1]);
                        },
-                   .terms = 15,
-                   .roundings = 16});
+                   .terms = 15});
   cases.push_back({.name = "add_scalar",
                    .inputs = {{3, 5, 7}},
                    .op = [](auto x) { return 0.5 - x[0] + 2; },
                    .batched = {0},
-                   .roundings = 16,
                    .tails = {{{257}}},
                    .benchmark = {{128, 32, 32, 64}}});
   cases.push_back({.name = "divide_scalar",
                    .inputs = {{3, 5}},
                    .op = [](auto x) { return 3 / x[0] - x[0] / 2; },
                    .domain = {.center = 2},
-                   .batched = {0},
-                   .roundings = 16});
+                   .batched = {0}});
   return cases;
 }
 
@@ -98,7 +93,6 @@ std::vector<OpCase> movement_cases() {
        .inputs = {{2, 3, 5, 4}},
        .op = [](auto x) { return flatten(x[0]); },
        .batched = {0},
-       .roundings = 16,
        .tails = {{{5, 3, 11, 65}}, {{40, 1, 2, 2}}, {{1, 1, 257, 5}}, {{1, 3, 1, 33}}, {{3, 8, 8, 16}}}},
       {.name = "flatten_one_channel",
        .inputs = {{2, 3, 5, 1}},
@@ -118,27 +112,23 @@ std::vector<OpCase> movement_cases() {
        .inputs = {{2, 3, 4, 5}},
        .op = permuted,
        .batched = {0},
-       .roundings = 16,
        .tails = {{{1, 33, 2, 31}}, {{2, 16, 16, 1}}},
        .benchmark = {{128, 64, 12, 64}}},
       {.name = "transpose",
        .inputs = {{3, 4, 5}},
        .op = [](auto x) { return transpose(x[0], 1, -1); },
        .batched = {0},
-       .roundings = 16,
        .tails = {{{1, 33, 257}}},
        .benchmark = {{128, 1024, 64}}},
       {.name = "squeeze",
        .inputs = {{3, 1, 5}},
        .op = [](auto x) { return squeeze(x[0], 1); },
        .batched = {0},
-       .roundings = 16,
        .benchmark = {{128, 1, 1024}}},
       {.name = "unsqueeze",
        .inputs = {{3, 5}},
        .op = [](auto x) { return unsqueeze(x[0], -1); },
        .batched = {0},
-       .roundings = 16,
        .benchmark = {{128, 1024}}},
       {.name = "broadcast_to",
        .inputs = {{3, 1, 5}},
@@ -147,7 +137,6 @@ std::vector<OpCase> movement_cases() {
              return broadcast_to(x[0], {2, 3, 4, 5});
            },
        .terms = 8,
-       .roundings = 16,
        .benchmark = {{3, 1, 5}}},
       {.name = "sum_to",
        .inputs = {{2, 3, 4, 5}},
@@ -157,31 +146,24 @@ std::vector<OpCase> movement_cases() {
              return sum_to(x[0], {shape[1], 1, shape[3]});
            },
        .terms = 8,
-       .roundings = 16,
        .benchmark = {{128, 16, 4, 1024}}},
       {.name = "slice",
        .inputs = {{3, 7, 2}},
        .op = [](auto x) { return slice(x[0], 1, 1, -1, 2); },
        .batched = {0},
-       .roundings = 16,
        .tails = {{{2, 257, 3}}},
        .benchmark = {{128, 1024, 64}}},
-      {.name = "slice_rows",
-       .inputs = {{5, 3}},
-       .op = [](auto x) { return slice(x[0], 0, 2, 4); },
-       .roundings = 16},
+      {.name = "slice_rows", .inputs = {{5, 3}}, .op = [](auto x) { return slice(x[0], 0, 2, 4); }},
       {.name = "chunk",
        .inputs = {{3, 6}},
        .op = [](auto x) { return chunk(x[0], 3, 1)[1]; },
        .batched = {0},
-       .roundings = 16,
        .benchmark = {{128, 768}}},
       {.name = "concat",
        .inputs = {{2, 3, 4}, {2, 1, 4}},
        .op = joined,
        .terms = 2,
        .batched = {0, 1},
-       .roundings = 16,
        .tails = {{{1, 31, 3}, {1, 257, 3}}},
        .benchmark = {{128, 512, 64}, {128, 512, 64}}},
       {.name = "stack",
@@ -191,7 +173,6 @@ std::vector<OpCase> movement_cases() {
              return stack({x[0], x[1]}, -1);
            },
        .batched = {0, 1},
-       .roundings = 16,
        .benchmark = {{128, 1024}, {128, 1024}}},
       {.name = "pad",
        .inputs = {{2, 3, 4}},
@@ -199,7 +180,6 @@ std::vector<OpCase> movement_cases() {
            [](auto x) {
              return pad(x[0], {{0, 0}, {1, 2}, {3, 0}}, 0.5);
            },
-       .roundings = 16,
        .tails = {{{2, 33, 31}}},
        .benchmark = {{128, 1024, 64}}},
   };
@@ -212,7 +192,6 @@ std::vector<OpCase> reductions_cases() {
        .op = [](auto x) { return sum(x[0], {-1}); },
        .terms = 5,
        .batched = {0},
-       .roundings = 16,
        .tails = {{{3, 1, 31}}, {{1, 5, 257}}, {{2, 1, 1025}}},
        .benchmark = {{128, 1024, 64}}},
       {.name = "sum_middle",
@@ -220,7 +199,6 @@ std::vector<OpCase> reductions_cases() {
        .op = [](auto x) { return sum(x[0], {1}, true); },
        .terms = 4,
        .batched = {0},
-       .roundings = 16,
        .tails = {{{2, 31, 33}}, {{1, 257, 3}}, {{2, 3, 600}}},
        .benchmark = {{128, 1024, 64}}},
       {.name = "sum_several",
@@ -229,16 +207,14 @@ std::vector<OpCase> reductions_cases() {
            [](auto x) {
              return sum(x[0], {0, 2});
            },
-       .terms = 8,
-       .roundings = 16},
+       .terms = 8},
       {.name = "sum_all",
        .inputs = {{2, 3, 4}},
        .op =
            [](auto x) {
              return sum(x[0], {0, 1, 2});
            },
-       .terms = 24,
-       .roundings = 16},
+       .terms = 24},
       {.name = "mean_axes",
        .inputs = {{2, 3, 4, 5}},
        .op =
@@ -247,7 +223,6 @@ std::vector<OpCase> reductions_cases() {
            },
        .terms = 12,
        .batched = {0},
-       .roundings = 16,
        .benchmark = {{128, 32, 32, 64}}},
       {.name = "variance",
        .inputs = {{3, 4, 5}},
@@ -256,23 +231,21 @@ std::vector<OpCase> reductions_cases() {
              return variance(x[0], {0, 2});
            },
        .terms = 60,
+       .roundings = 0,
        .benchmark = {{128, 8, 1024}}},
       {.name = "max",
        .inputs = {{3, 4, 5}},
        .op = [](auto x) { return max(x[0], 1); },
        .batched = {0},
-       .roundings = 16,
        .tails = {{{1, 33, 31}}, {{2, 257, 1}}},
        .benchmark = {{128, 1024, 64}}},
       {.name = "max_last",
        .inputs = {{3, 5}},
        .op = [](auto x) { return max(x[0], -1, true); },
-       .batched = {0},
-       .roundings = 16},
+       .batched = {0}},
       {.name = "min",
        .inputs = {{3, 4, 5}},
        .op = [](auto x) { return min(x[0], 0); },
-       .roundings = 16,
        .benchmark = {{128, 1024, 64}}},
       {.name = "softmax",
        .inputs = {{3, 2, 5}},
@@ -284,11 +257,7 @@ std::vector<OpCase> reductions_cases() {
        .tails = {{{5, 1, 33}}, {{1, 2, 1025}}, {{2, 1, 1}}},
        .benchmark = {{128, 32, 1024}}},
       // Longer than the rows that one warp processes.
-      {.name = "sum_long",
-       .inputs = {{2, 1030}},
-       .op = [](auto x) { return sum(x[0], {1}); },
-       .terms = 1030,
-       .roundings = 16},
+      {.name = "sum_long", .inputs = {{2, 1030}}, .op = [](auto x) { return sum(x[0], {1}); }, .terms = 1030},
       {.name = "softmax_long",
        .inputs = {{2, 1030}},
        .op = [](auto x) { return softmax(x[0]); },
@@ -345,8 +314,7 @@ OpCase embedding_of(std::string name, std::int64_t columns) {
                 return embedding(x[0],
                                  rows == kVocabulary ? tokens(device) : drawn_indices({2, 20}, rows, device));
               },
-          .terms = 40,
-          .roundings = 16};
+          .terms = 40};
 }
 
 }  // namespace
@@ -364,7 +332,6 @@ std::vector<OpCase> indexing_cases() {
            [](auto x) { return index_select(x[0], 1, drawn_indices({40}, x[0].shape()[1], x[0].context())); },
        .terms = 40,
        .batched = {0},
-       .roundings = 16,
        .tails = {{{2, 33, 5}}, {{3, 2, 257}}},
        .benchmark = {{128, 256, 64}}},
       {.name = "index_select_last",
@@ -372,12 +339,10 @@ std::vector<OpCase> indexing_cases() {
        .op =
            [](auto x) { return index_select(x[0], -1, drawn_indices({7}, x[0].shape()[2], x[0].context())); },
        .terms = 7,
-       .batched = {0},
-       .roundings = 16},
+       .batched = {0}},
       {.name = "index_select_none",
        .inputs = {{4, 3}},
-       .op = [](auto x) { return index_select(x[0], 0, drawn_indices({0}, 4, x[0].context())); },
-       .roundings = 16},
+       .op = [](auto x) { return index_select(x[0], 0, drawn_indices({0}, 4, x[0].context())); }},
       {.name = "gather",
        .inputs = {{4, 6, 3}},
        .op =
@@ -387,7 +352,6 @@ std::vector<OpCase> indexing_cases() {
            },
        .terms = 20,
        .batched = {0},
-       .roundings = 16,
        .tails = {{{1, 2, 33}}, {{2, 257, 4}}, {{33, 1, 32}}}},
       {.name = "gather_first",
        .inputs = {{4, 5}},
@@ -395,8 +359,7 @@ std::vector<OpCase> indexing_cases() {
            [](auto x) {
              return gather(x[0], drawn_indices({9, 5}, x[0].shape()[0], x[0].context()), 0);
            },
-       .terms = 9,
-       .roundings = 16},
+       .terms = 9},
       {.name = "gather_labels",
        .inputs = {{6, 10}},
        .op =
@@ -405,7 +368,6 @@ std::vector<OpCase> indexing_cases() {
              return gather(x[0], drawn_indices({shape[0], 1}, shape[1], x[0].context()), -1);
            },
        .batched = {0},
-       .roundings = 16,
        .benchmark = {{128, 50304}}},
   };
 }

@@ -52,8 +52,7 @@ std::vector<OpCase> elementwise_cases() {
                      .inputs = {kOdd},
                      .op = [op = unary.op](std::span<const Variable> x) { return op(x[0]); },
                      .domain = unary.domain,
-                     .batched = {0},
-                     .roundings = 16});
+                     .batched = {0}});
   return cases;
 }
 

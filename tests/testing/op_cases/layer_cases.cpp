@@ -8,8 +8,13 @@ namespace convoy::testing {
 std::vector<OpCase> matmul_cases() {
   const auto op = [](auto x) { return matmul(x[0], x[1]); };
   return {
-      {.name = "matmul", .inputs = {{5, 7}, {7, 3}}, .op = op, .terms = 7, .batched = {0}},
-      {.name = "matmul_vector", .inputs = {{1, 33}, {33, 1}}, .op = op, .terms = 33, .batched = {0}},
+      {.name = "matmul", .inputs = {{5, 7}, {7, 3}}, .op = op, .terms = 7, .batched = {0}, .roundings = 0},
+      {.name = "matmul_vector",
+       .inputs = {{1, 33}, {33, 1}},
+       .op = op,
+       .terms = 33,
+       .batched = {0},
+       .roundings = 0},
       {.name = "matmul_batch",
        .inputs = {{2, 3, 4, 5}, {2, 3, 5, 2}},
        .op = op,
@@ -35,27 +40,32 @@ std::vector<OpCase> matmul_cases() {
        .inputs = {{5, 7}, {3, 7}, {3}},
        .op = [](auto x) { return linear(x[0], x[1], x[2]); },
        .terms = 7,
-       .batched = {0}},
+       .batched = {0},
+       .roundings = 0},
       {.name = "linear_sequence",
        .inputs = {{2, 4, 5}, {3, 5}, {3}},
        .op = [](auto x) { return linear(x[0], x[1], x[2]); },
        .terms = 8,
-       .batched = {0}},
+       .batched = {0},
+       .roundings = 0},
       {.name = "linear_relu",
        .inputs = {{5, 7}, {3, 7}, {3}},
        .op = [](auto x) { return linear(x[0], x[1], x[2], true); },
        .terms = 7,
-       .batched = {0}},
+       .batched = {0},
+       .roundings = 0},
       {.name = "linear_relu_without_bias",
        .inputs = {{5, 7}, {3, 7}},
        .op = [](auto x) { return linear(x[0], x[1], Variable(), true); },
        .terms = 7,
-       .batched = {0}},
+       .batched = {0},
+       .roundings = 0},
       {.name = "linear_without_bias",
        .inputs = {{5, 7}, {3, 7}},
        .op = [](auto x) { return linear(x[0], x[1], Variable()); },
        .terms = 7,
-       .batched = {0}},
+       .batched = {0},
+       .roundings = 0},
   };
 }
 
@@ -72,7 +82,8 @@ OpCase convolution(std::string name, const Shape& x, const Shape& filter, Conv2d
                  // A filter gradient sums over all pixels of the batch, an output over all elements of the
                  // window.
                  .terms = static_cast<double>(std::max(x.numel() / x[3], filter.numel() / filter[0])),
-                 .batched = {0}};
+                 .batched = {0},
+                 .roundings = 0};
   if (bias) op_case.inputs.push_back({filter[0]});
   return op_case;
 }
@@ -143,8 +154,7 @@ OpCase pooling(std::string name, const Shape& x, Variable (*op)(const Variable&,
           .inputs = {x},
           .op = [op, options](std::span<const Variable> in) { return op(in[0], options); },
           .terms = static_cast<double>(options.kernel * options.kernel),
-          .batched = {0},
-          .roundings = 16};
+          .batched = {0}};
 }
 
 /// A window over images of some shape.
@@ -176,7 +186,6 @@ std::vector<OpCase> pool2d_cases() {
                                 .op = [](auto x) { return global_avg_pool2d(x[0]); },
                                 .terms = 15,
                                 .batched = {0},
-                                .roundings = 16,
                                 .tails = {{{1, 1, 1, 1}},
                                           {{2, 7, 5, 130}},
                                           {{1, 43, 51, 1}},
@@ -216,7 +225,8 @@ OpCase normalization(std::string name, const Shape& x, bool training, FusedActiv
                                   {.activation = activation});
               },
           .terms = static_cast<double>(x.numel() / channels),
-          .batched = {0}};
+          .batched = {0},
+          .roundings = 0};
 }
 
 /// A scale of 1 that requires no gradient.
@@ -410,8 +420,7 @@ OpCase attention(std::string name, std::vector<Shape> inputs, AttentionOptions o
           .op = [options](auto x) { return scaled_dot_product_attention(x[0], x[1], x[2], options); },
           .domain = {.bound = 2},
           .terms = 16 * terms,  // errors of scores are amplified by scores of a magnitude of about 4
-          .batched = {0, 1, 2},
-          .roundings = 16};
+          .batched = {0, 1, 2}};
 }
 
 }  // namespace
@@ -435,8 +444,7 @@ std::vector<OpCase> attention_cases() {
        .inputs = {{2, 4, 3}},
        .op = [](auto x) { return scaled_dot_product_attention(x[0], x[0], x[0]); },
        .terms = 64,
-       .batched = {0},
-       .roundings = 16},
+       .batched = {0}},
   };
 }
 
@@ -454,7 +462,8 @@ OpCase cross_entropy_case(std::string name, std::int64_t samples, std::int64_t c
                                          smoothing);
               },
           .terms = static_cast<double>(samples * classes),
-          .batched = {0}};
+          .batched = {0},
+          .roundings = 0};
 }
 
 using Loss = Variable (*)(const Variable&, const Variable&, Reduction);
@@ -466,7 +475,6 @@ OpCase loss(std::string name, Loss op, Reduction reduction, const Domain& domain
            .op = [op, reduction](auto x) { return op(x[0], x[1], reduction); },
            .domain = domain,
            .terms = reduces ? 35.0 : 1.0,
-           .roundings = 16,
            .tails = {{{1}, {1}}, {{31}, {31}}, {{33}, {33}}, {{257}, {257}}, {{8193}, {8193}}},
            .benchmark = {{4096, 1024}, {4096, 1024}}};
   if (reduction != Reduction::mean) c.batched = {0, 1};

@@ -37,7 +37,7 @@ struct OpCase {
   std::vector<std::size_t> batched;
   /// The maximum error of results and gradients in every type, also accumulated, in roundings to that type
   /// (roundings_of()). 0: no such test, because tests in tests/kernels cover the types.
-  double roundings = 0;
+  double roundings = 16;
   /// Shapes of the arguments at which the devices are compared as well: one below, at and above the ends of
   /// vectors, warps, blocks and tiles.
   std::vector<std::vector<Shape>> tails;
