@@ -250,7 +250,11 @@ bool CommandLine::parse(int argc, const char* const* argv) {
     if (argument.starts_with('-')) refuse_unknown(argument);
   if (!rest.empty()) fail<UsageError>("'{}': unexpected argument, expected a flag", rest.front());
   for (std::size_t i = 0; i < flags_.size(); ++i)
-    if (is_given(i)) give(flags_[i], arguments.values[i].back(), "--" + flags_[i].name);
+    if (is_given(i))
+      give(flags_[i], arguments.values[i].back(), "--" + flags_[i].name);
+    else if (flags_[i].details.required)
+      fail<UsageError>("--{}: missing, expected --{} {}", flags_[i].name, flags_[i].name,
+                       flags_[i].details.value);
   return true;
 }
 

@@ -138,7 +138,7 @@ struct FlagDetails {
   bool fixed = false, reschedules = false;
   /// Shown by --help-all only.
   bool advanced = false;
-  /// Shown as required, in place of a default. The program itself checks for a value.
+  /// parse() refuses a command line without it. The help shows this in place of a default.
   bool required = false;
   /// False for an action, such as --dry-run, which is not a setting of the run.
   bool in_config = true;

@@ -29,13 +29,14 @@ class LineParser {
     skip_blanks();
     if (rest_.empty()) refuse(fmt::format("'{}' has no value", entry.key));
     const char first = rest_.front();
+    entry.is_text = first == '\'' || first == '"';
     if (first == '\'')
       entry.value = literal_string();
     else if (first == '"')
       entry.value = basic_string();
     else
       entry.value = bare_word();
-    if (entry.value.empty() && first != '\'' && first != '"')
+    if (entry.value.empty() && !entry.is_text)
       refuse(fmt::format("the value of '{}' is not a string, number or boolean", entry.key));
     if (!at_end())
       refuse(
@@ -106,6 +107,12 @@ std::vector<ConfigEntry> parse_config(std::string_view text, std::string_view na
     if (!parser.at_end()) entries.push_back(parser.entry());
   }
   return entries;
+}
+
+std::map<std::string, std::string> parse_values(std::string_view text, std::string_view name) {
+  std::map<std::string, std::string> values;
+  for (ConfigEntry& entry : parse_config(text, name)) values[entry.key] = std::move(entry.value);
+  return values;
 }
 
 std::vector<ConfigEntry> read_config_file(const std::filesystem::path& path) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,14 +11,18 @@ namespace convoy {
 
 struct ConfigEntry {
   std::string key;
-  std::string value;  // without quotes; numbers and booleans as they are written in the file
-  int line = 0;       // counted from 1
+  std::string value;     // without quotes; numbers and booleans as they are written in the file
+  int line = 0;          // counted from 1
+  bool is_text = false;  // in quotes
 };
 
 /// Parses `key = value` lines. Values are strings in either kind of TOML's one-line quotes, numbers and
 /// booleans; # begins a comment. Throws UsageError "NAME:LINE: …" for anything else, including tables and
 /// arrays, which no flag takes.
 std::vector<ConfigEntry> parse_config(std::string_view text, std::string_view name);
+/// Does the same, and returns the values by key.
+std::map<std::string, std::string> parse_values(std::string_view text,
+                                                std::string_view name = "configuration");
 /// Reads and parses the file. Throws UsageError if it cannot be read, and as parse_config() does.
 std::vector<ConfigEntry> read_config_file(const std::filesystem::path& path);
 

@@ -131,64 +131,50 @@ double probability_of(const float* row, std::size_t classes, std::size_t c) {
   return 1 / sum;
 }
 
-/// Selects the mistakes with the highest probabilities, at most `max_mistakes` of them.
+/// Selects the mistakes with the highest probabilities.
 class MistakeSelection {
  public:
-  explicit MistakeSelection(std::size_t max_mistakes) : max_mistakes_(max_mistakes) {}
-
   /// Adds the mistakes of a batch. `logits` is [N, C] on any device; labels, predictions and ids (indices in the
   /// set) have N elements. Blocks until the logits are computed if there is a mistake.
   void add(const Tensor& logits, const std::vector<std::int32_t>& labels,
-           const std::vector<std::int32_t>& predictions, const std::vector<std::int32_t>& ids);
+           const std::vector<std::int32_t>& predictions, const std::vector<std::int32_t>& ids) {
+    if (labels == predictions) return;
+    const std::vector<float> values = logits.to(DType::f32).to(Device::cpu()).to_vector<float>();
+    const auto classes = static_cast<std::size_t>(logits.size(1));
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      if (labels[i] == predictions[i]) continue;
+      const double probability =
+          probability_of(values.data() + i * classes, classes, static_cast<std::size_t>(predictions[i]));
+      if (std::isfinite(probability)) mistakes_.push_back({ids[i], labels[i], predictions[i], probability});
+    }
+    keep_most_confident();
+  }
   /// Adds the mistakes of the other ranks on rank 0, and removes them on the others. Collective; does nothing if
   /// `comm` is null.
-  void gather(dist::Communicator* comm);
+  void gather(dist::Communicator* comm) {
+    if (comm == nullptr) return;
+    nlohmann::json local = nlohmann::json::array();
+    for (const Mistake& mistake : mistakes_)
+      local.push_back({mistake.image, mistake.label, mistake.prediction, mistake.probability});
+    mistakes_.clear();
+    for (const std::string& text : comm->gather_object(local.dump()))
+      for (const nlohmann::json& each : nlohmann::json::parse(text))
+        mistakes_.push_back({each[0], each[1], each[2], each[3]});
+    keep_most_confident();
+  }
   /// Returns the mistakes in descending order of probability; equal ones in the order of the set.
   const std::vector<Mistake>& mistakes() const { return mistakes_; }
 
  private:
-  void add(std::vector<Mistake> more);
+  void keep_most_confident() {
+    std::sort(mistakes_.begin(), mistakes_.end(), [](const Mistake& a, const Mistake& b) {
+      return std::tuple(-a.probability, a.image) < std::tuple(-b.probability, b.image);
+    });
+    mistakes_.resize(std::min(mistakes_.size(), Evaluation::kMaxMistakes));
+  }
 
-  std::size_t max_mistakes_;
   std::vector<Mistake> mistakes_;
 };
-
-void MistakeSelection::add(const Tensor& logits, const std::vector<std::int32_t>& labels,
-                           const std::vector<std::int32_t>& predictions,
-                           const std::vector<std::int32_t>& ids) {
-  if (labels == predictions) return;
-  const std::vector<float> values = logits.to(DType::f32).to(Device::cpu()).to_vector<float>();
-  const auto classes = static_cast<std::size_t>(logits.size(1));
-  std::vector<Mistake> more;
-  for (std::size_t i = 0; i < labels.size(); ++i) {
-    if (labels[i] == predictions[i]) continue;
-    const double probability =
-        probability_of(values.data() + i * classes, classes, static_cast<std::size_t>(predictions[i]));
-    if (std::isfinite(probability)) more.push_back({ids[i], labels[i], predictions[i], probability});
-  }
-  add(std::move(more));
-}
-
-void MistakeSelection::gather(dist::Communicator* comm) {
-  if (comm == nullptr) return;
-  nlohmann::json local = nlohmann::json::array();
-  for (const Mistake& mistake : mistakes_)
-    local.push_back({mistake.image, mistake.label, mistake.prediction, mistake.probability});
-  std::vector<Mistake> all;
-  for (const std::string& text : comm->gather_object(local.dump()))
-    for (const nlohmann::json& each : nlohmann::json::parse(text))
-      all.push_back({each[0], each[1], each[2], each[3]});
-  mistakes_.clear();
-  add(std::move(all));
-}
-
-void MistakeSelection::add(std::vector<Mistake> more) {
-  mistakes_.insert(mistakes_.end(), more.begin(), more.end());
-  std::sort(mistakes_.begin(), mistakes_.end(), [](const Mistake& a, const Mistake& b) {
-    return std::tuple(-a.probability, a.image) < std::tuple(-b.probability, b.image);
-  });
-  if (mistakes_.size() > max_mistakes_) mistakes_.resize(max_mistakes_);
-}
 
 /// Returns the images of the mistakes, one per row.
 Tensor images_of(const std::vector<Mistake>& mistakes, const data::ImageSet& set) {
@@ -247,7 +233,7 @@ std::optional<Evaluation> evaluate(const models::Model& model, const DeviceConte
   if (options.keep_logits)  // zeros, so that the sum over ranks has the rows of all
     result.logits = Tensor::zeros({set.size(), result.classes},
                                   options.dtype == DType::f64 ? DType::f64 : DType::f32, Device::cpu());
-  MistakeSelection mistakes(Evaluation::kMaxMistakes);
+  MistakeSelection mistakes;
   double loss_sum = 0, top5_sum = 0;
   std::int64_t done = 0;
   while (true) {

@@ -148,11 +148,9 @@ std::string resolve_activation(const std::string& name, const std::string& activ
 }
 
 std::map<std::string, std::string> stored_flags(const io::Manifest& manifest) {
-  std::map<std::string, std::string> flags;
   const auto config = manifest.extra.find("config");
-  if (config == manifest.extra.end()) return flags;
-  for (ConfigEntry& entry : parse_config(config->second, "the checkpoint's configuration"))
-    flags[entry.key] = std::move(entry.value);
+  if (config == manifest.extra.end()) return {};
+  std::map<std::string, std::string> flags = parse_values(config->second, "the checkpoint's configuration");
   if (flags["stem"] == "auto") flags["stem"] = stem_of_auto(manifest);
   std::string& activation = flags["activation"];
   if (activation.empty()) activation = "auto";

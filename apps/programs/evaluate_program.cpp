@@ -9,7 +9,7 @@
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/common/text.h"
-#include "convoy/apps/programs/npy.h"
+#include "convoy/apps/programs/predictions.h"
 #include "convoy/apps/programs/programs.h"
 #include "convoy/apps/ranks/job.h"
 #include "convoy/apps/ranks/local_ranks.h"
@@ -258,7 +258,6 @@ int run_evaluate(const std::string& name, int argc, char** argv) {
   EvaluateOptions options;
   CommandLine line = evaluate_command_line(options, name);
   if (!line.parse(argc, argv)) return 0;
-  check(!options.checkpoint.empty(), "--checkpoint: missing, expected a checkpoint or run directory");
   LocalRanks ranks(options.job, options.compute);
   return ranks.run(name.c_str(), [&](Job& job) {
     EvaluateOptions rank_options = options;  // completed by the rank's device and data

@@ -49,8 +49,6 @@ int run_export(const std::string& name, int argc, char** argv) {
   line.add("onnx", &file, "ONNX file: pixels from 0 to 1, [N, C, H, W], to logits",
            {.value = "FILE", .required = true});
   if (!line.parse(argc, argv)) return 0;
-  check(!checkpoint.empty(), "--checkpoint: missing, expected a checkpoint or run directory");
-  check(!file.empty(), "--onnx: missing, expected the name of the file to write");
   const io::Checkpoint found = find_checkpoint(checkpoint);
   const LoadedModel loaded = load_model(found, Device::cpu());
   const std::string bytes = encode(loaded);

@@ -15,7 +15,6 @@
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/common/text.h"
-#include "convoy/apps/programs/npy.h"
 #include "convoy/apps/programs/predictions.h"
 #include "convoy/apps/programs/programs.h"
 #include "convoy/datasets/formats/readers.h"
@@ -179,7 +178,6 @@ int run_predict(const std::string& name, int argc, char** argv) {
   PredictOptions options;
   CommandLine line = predict_command_line(options, name);
   if (!line.parse(argc, argv)) return 0;
-  check(!options.checkpoint.empty(), "--checkpoint: missing, expected a checkpoint or run directory");
   check(!options.files.empty(), "no images: expected files, directories, or - for standard input");
   check(std::count(options.files.begin(), options.files.end(), "-") <= 1,
         "'-': found several times, expected at most once, since standard input can be read only once");

@@ -1,10 +1,12 @@
-// The predictions of convoy-predict as JSON and CSV.
+// Predictions as JSON and CSV, and logits in NumPy's format .npy.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "convoy/engine/tensor/tensor.h"
 
 namespace convoy {
 
@@ -31,5 +33,8 @@ std::string to_json(const std::vector<Prediction>& predictions, const Prediction
 /// columns class_1, probability_1, class_2, … Fields are quoted where necessary. All predictions must have
 /// the same number of classes.
 std::string to_csv(const std::vector<Prediction>& predictions, const PredictionSource& source);
+
+/// Returns the bytes of a .npy file, version 1.0, with this tensor. Throws UsageError unless it is f32 or f64.
+std::string encode_npy(const Tensor& tensor);
 
 }  // namespace convoy

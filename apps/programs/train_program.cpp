@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "convoy/apps/common/compute.h"
+#include "convoy/apps/common/config_file.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/run_main.h"
@@ -16,7 +17,6 @@
 #include "convoy/apps/ranks/job.h"
 #include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/apps/train/continuation/continuation.h"
-#include "convoy/apps/train/deepspeed_config.h"
 #include "convoy/apps/train/report/evaluation_file.h"
 #include "convoy/apps/train/report/reporter.h"
 #include "convoy/apps/train/report/run_directory.h"
@@ -47,7 +47,7 @@ std::vector<dist::ConsistencyEntry> consistency_entries_of(const TrainOptions& o
   constexpr const char* kMayDiffer[] = {"device",   "threads",    "workers", "data",
                                         "download", "plan-cache", "out"};
   std::vector<dist::ConsistencyEntry> entries;
-  for (const auto& [name, value] : flags_by_name(line.config()))
+  for (const auto& [name, value] : parse_values(line.config()))
     if (std::find(std::begin(kMayDiffer), std::end(kMayDiffer), name) == std::end(kMayDiffer))
       entries.push_back({"--" + name, value});
   entries.push_back({"--dry-run", options.dry_run ? "true" : "false"});
@@ -130,23 +130,165 @@ class Training {
   /// `directory` is null on ranks other than 0, `continuation` if the training cannot continue in another group.
   /// Appends the warnings of the setup. All references must outlive this object. Collective.
   Training(const std::string& program, const Setup& setup, const RunDirectory* directory, Job& job,
-           Continuation* continuation);
+           Continuation* continuation)
+      : program_(program),
+        setup_(setup),
+        options_(setup.options),
+        directory_(directory),
+        job_(job),
+        continuation_(continuation),
+        checkpoints_(std::filesystem::path(*options_.out) / "checkpoints"),
+        trainer_(make_context(continuation)),
+        plans_(options_.compute.deterministic ? "none" : options_.compute.plan_cache, setup.device),
+        warnings_(setup.warnings) {
+    const auto add = [&](std::optional<std::string> warning) {
+      if (warning) warnings_.push_back(std::move(*warning));
+    };
+    add(plans_.load());
+    for (std::string& warning : batch_warnings(setup, job.info().world_size)) add(std::move(warning));
+    add(oversubscription_warning(job, setup.device));
+  }
 
   /// Loads the checkpoint to resume from on rank 0, or the state of `continuation` if the training `continues`, and
   /// prints what begins. Returns an exit code if there is nothing to train. Collective.
-  std::optional<int> start(bool continues, const std::vector<training::Callback*>& callbacks);
+  std::optional<int> start(bool continues, const std::vector<training::Callback*>& callbacks) {
+    const bool first = job_.is_first(), prints = first && !options_.quiet;
+    if (prints && !continues) print_table(describe(setup_, trainer_.total_steps(), job_));
+    if (options_.dry_run) {
+      const double loss = trainer_.try_batch();
+      if (first) fmt::print("dry run: the loss of one batch is {:.4f}; nothing was written\n", loss);
+      return 0;
+    }
+    if (directory_ != nullptr)
+      warnings_.insert(warnings_.end(), directory_->warnings().begin(), directory_->warnings().end());
+    const StartMode mode = load(continues);
+    warnings_ = with_other_ranks(std::move(warnings_), job_);
+    if (mode == StartMode::complete) {
+      if (!first) return 0;
+      fmt::print("this training is complete, nothing to do\n");
+      print_result(*read_result(directory_->path("log.jsonl")), directory_->out().string(), program_);
+      return 0;
+    }
+    const std::int64_t step = trainer_.step();
+    if (prints && continues)
+      fmt::print("continuing after step {} with {} {}\n", step, job_.info().world_size,
+                 job_.is_alone() ? "rank" : "ranks");
+    else if (prints && mode == StartMode::resumed)
+      fmt::print("resuming from {}\n", directory_->checkpoint()->path.string());
+
+    // Before the training, to fail early if the file cannot be written.
+    write_trace(profiler_, job_.control(), options_.trace);
+    start_trace(profiler_, job_.control());
+    if (first) {
+      directory_->create();
+      reporter_.emplace(directory_->path("log.jsonl"),
+                        mode == StartMode::resumed ? std::optional(step) : std::nullopt, setup_, trainer_,
+                        job_);
+      if (!continues) write_start_files(setup_, *directory_);
+      reporter_->log().write("start", start_event(setup_, trainer_, job_));
+      if (!reporter_->log().is_locked())
+        reporter_->on_warning(
+            step,
+            "the file system of --out has no locks: nothing prevents a second training into this directory");
+      for (const std::string& warning : warnings_) reporter_->on_warning(step, warning);
+      trainer_.add(*reporter_);
+      for (training::Callback* callback : callbacks) trainer_.add(*callback);
+    }
+    job_.control_plane().set_dump_directory(std::filesystem::path(*options_.out) / "post-mortem");
+    return std::nullopt;
+  }
   Trainer& trainer() { return trainer_; }
   /// Makes the evaluations at the end, unless a signal has stopped the training. Returns the signal, also if it comes
   /// now; 0: none. Collective.
-  int evaluate(int signal);
+  int evaluate(int signal) {
+    if (signal == 0 && setup_.data.validation.size() > 0) {
+      of_test_ = trainer_.evaluate_test(/*views=*/false);
+      if (!of_test_) signal = trainer_.agree_on_stop();
+    }
+    if (signal == 0 && *options_.tta) {
+      const auto begin = std::chrono::steady_clock::now();
+      of_views_ = trainer_.evaluate_test(/*views=*/true);
+      views_time_ = std::chrono::steady_clock::now() - begin;
+      if (!of_views_) signal = trainer_.agree_on_stop();
+    }
+    job_.control_plane().enter(dist::Phase::finish);
+    return signal;
+  }
   /// Writes and prints the result. Returns the exit code: 0, or 128 + the number of the signal that stopped the training.
-  int finish(int signal);
+  int finish(int signal) {
+    write_trace(profiler_, job_.control(), options_.trace);
+    const int code = signal == 0 ? 0 : 128 + signal;
+    if (!job_.is_first()) return code;
+    if (const auto warning = plans_.store()) reporter_->on_warning(trainer_.step(), *warning);
+    if (signal != 0) {
+      reporter_->line(
+          fmt::format("stopped by signal {} after step {}; checkpoint saved, continue with --resume auto",
+                      signal, trainer_.step()));
+      return code;
+    }
+    nlohmann::ordered_json result = result_event(setup_, trainer_, job_);
+    if (of_test_) {
+      result["test_accuracy"] = of_test_->accuracy;
+      result["test_loss"] = of_test_->loss;
+    }
+    if (of_views_) {
+      result["tta_accuracy"] = of_views_->accuracy;
+      result["tta_loss"] = of_views_->loss;
+      result["tta_seconds"] = views_time_.count();
+    }
+    reporter_->log().write("result", result);
+    print_result(result, directory_->out().string(), program_);
+    return code;
+  }
 
  private:
   enum class StartMode { new_run, resumed, complete };
 
-  TrainContext make_context(Continuation* continuation);
-  StartMode load(bool continues);
+  TrainContext make_context(Continuation* continuation) {
+    profiler_.enable(!options_.trace.empty());
+    checkpoints_.set_keep_last(static_cast<int>(options_.keep_last));
+    checkpoints_.set_keep_best(options_.keep_best);
+    TrainContext context{
+        .options = options_,
+        .model = setup_.model,
+        .device = setup_.device,
+        .data = setup_.data,
+        .transform = setup_.transform,
+        .checkpoints = checkpoints_,
+        .extra = {{"config", setup_.config}, {"version", kVersion}, {"cpu_level", cpu_level()}},
+        .profiler = &profiler_,
+        .stop_signal = StopSignals::received,
+        .gradients = job_.gradients(),
+        .control = job_.control(),
+        .statistics = options_.sync_bn ? job_.statistics() : nullptr,
+        .observer = &job_.control_plane(),
+        .continuation = continuation};
+    write_input_spec(
+        {setup_.data.name, setup_.data.classes, setup_.data.image_shape(), setup_.transform.evaluation()},
+        context.extra);
+    return context;
+  }
+
+  StartMode load(bool continues) {
+    std::string mode = "new_run";
+    if (continues) {
+      continuation_->adopt(trainer_);
+      mode = "resumed";
+    } else if (directory_ != nullptr && directory_->checkpoint()) {
+      const auto add = [&](const std::vector<std::string>& more) {
+        warnings_.insert(warnings_.end(), more.begin(), more.end());
+      };
+      const io::Checkpoint& checkpoint = *directory_->checkpoint();
+      add(compare_flags(stored_flags_for(setup_, checkpoint), parse_values(setup_.config), checkpoint.path));
+      if (auto warning = trainer_.resume(checkpoint)) warnings_.push_back(std::move(*warning));
+      if (auto warning = cpu_level_warning(setup_, checkpoint)) warnings_.push_back(std::move(*warning));
+      mode = trainer_.finished() && read_result(directory_->path("log.jsonl")) ? "complete" : "resumed";
+    }
+    if (dist::Communicator* comm = job_.control()) mode = dist::broadcast_text(*comm, mode);
+    if (mode == "complete") return StartMode::complete;
+    trainer_.broadcast_state();
+    return mode == "resumed" ? StartMode::resumed : StartMode::new_run;
+  }
 
   const std::string& program_;
   const Setup& setup_;
@@ -163,161 +305,6 @@ class Training {
   std::optional<Evaluation> of_test_, of_views_;  // at the end, besides the evaluations of the training
   std::chrono::duration<double> views_time_{};
 };
-
-Training::Training(const std::string& program, const Setup& setup, const RunDirectory* directory, Job& job,
-                   Continuation* continuation)
-    : program_(program),
-      setup_(setup),
-      options_(setup.options),
-      directory_(directory),
-      job_(job),
-      continuation_(continuation),
-      checkpoints_(std::filesystem::path(*options_.out) / "checkpoints"),
-      trainer_(make_context(continuation)),
-      plans_(options_.compute.deterministic ? "none" : options_.compute.plan_cache, setup.device),
-      warnings_(setup.warnings) {
-  const auto add = [&](std::optional<std::string> warning) {
-    if (warning) warnings_.push_back(std::move(*warning));
-  };
-  add(plans_.load());
-  add(batch_size_warning(setup));
-  add(batch_norm_warning(setup, job.info().world_size));
-  add(oversubscription_warning(job, setup.device));
-}
-
-TrainContext Training::make_context(Continuation* continuation) {
-  profiler_.enable(!options_.trace.empty());
-  checkpoints_.set_keep_last(static_cast<int>(options_.keep_last));
-  checkpoints_.set_keep_best(options_.keep_best);
-  TrainContext context{
-      .options = options_,
-      .model = setup_.model,
-      .device = setup_.device,
-      .data = setup_.data,
-      .transform = setup_.transform,
-      .checkpoints = checkpoints_,
-      .extra = {{"config", setup_.config}, {"version", kVersion}, {"cpu_level", cpu_level()}},
-      .profiler = &profiler_,
-      .stop_signal = StopSignals::received,
-      .gradients = job_.gradients(),
-      .control = job_.control(),
-      .statistics = options_.sync_bn ? job_.statistics() : nullptr,
-      .observer = &job_.control_plane(),
-      .continuation = continuation};
-  write_input_spec(
-      {setup_.data.name, setup_.data.classes, setup_.data.image_shape(), setup_.transform.evaluation()},
-      context.extra);
-  return context;
-}
-
-Training::StartMode Training::load(bool continues) {
-  std::string mode = "new_run";
-  if (continues) {
-    continuation_->adopt(trainer_);
-    mode = "resumed";
-  } else if (directory_ != nullptr && directory_->checkpoint()) {
-    const auto add = [&](const std::vector<std::string>& more) {
-      warnings_.insert(warnings_.end(), more.begin(), more.end());
-    };
-    const io::Checkpoint& checkpoint = *directory_->checkpoint();
-    add(compare_flags(stored_flags_for(setup_, checkpoint), flags_by_name(setup_.config), checkpoint.path));
-    if (auto warning = trainer_.resume(checkpoint)) warnings_.push_back(std::move(*warning));
-    if (auto warning = cpu_level_warning(setup_, checkpoint)) warnings_.push_back(std::move(*warning));
-    mode = trainer_.finished() && read_result(directory_->path("log.jsonl")) ? "complete" : "resumed";
-  }
-  if (dist::Communicator* comm = job_.control()) mode = dist::broadcast_text(*comm, mode);
-  if (mode == "complete") return StartMode::complete;
-  trainer_.broadcast_state();
-  return mode == "resumed" ? StartMode::resumed : StartMode::new_run;
-}
-
-std::optional<int> Training::start(bool continues, const std::vector<training::Callback*>& callbacks) {
-  const bool first = job_.is_first(), prints = first && !options_.quiet;
-  if (prints && !continues) print_table(describe(setup_, trainer_.total_steps(), job_));
-  if (options_.dry_run) {
-    const double loss = trainer_.try_batch();
-    if (first) fmt::print("dry run: the loss of one batch is {:.4f}; nothing was written\n", loss);
-    return 0;
-  }
-  if (directory_ != nullptr)
-    warnings_.insert(warnings_.end(), directory_->warnings().begin(), directory_->warnings().end());
-  const StartMode mode = load(continues);
-  warnings_ = with_other_ranks(std::move(warnings_), job_);
-  if (mode == StartMode::complete) {
-    if (!first) return 0;
-    fmt::print("this training is complete, nothing to do\n");
-    print_result(*read_result(directory_->path("log.jsonl")), directory_->out().string(), program_);
-    return 0;
-  }
-  const std::int64_t step = trainer_.step();
-  if (prints && continues)
-    fmt::print("continuing after step {} with {} {}\n", step, job_.info().world_size,
-               job_.is_alone() ? "rank" : "ranks");
-  else if (prints && mode == StartMode::resumed)
-    fmt::print("resuming from {}\n", directory_->checkpoint()->path.string());
-
-  // Before the training, to fail early if the file cannot be written.
-  write_trace(profiler_, job_.control(), options_.trace);
-  start_trace(profiler_, job_.control());
-  if (first) {
-    directory_->create();
-    reporter_.emplace(directory_->path("log.jsonl"),
-                      mode == StartMode::resumed ? std::optional(step) : std::nullopt, setup_, trainer_,
-                      job_);
-    if (!continues) write_start_files(setup_, *directory_);
-    reporter_->log().write("start", start_event(setup_, trainer_, job_));
-    if (!reporter_->log().is_locked())
-      reporter_->on_warning(
-          step,
-          "the file system of --out has no locks: nothing prevents a second training into this directory");
-    for (const std::string& warning : warnings_) reporter_->on_warning(step, warning);
-    trainer_.add(*reporter_);
-    for (training::Callback* callback : callbacks) trainer_.add(*callback);
-  }
-  job_.control_plane().set_dump_directory(std::filesystem::path(*options_.out) / "post-mortem");
-  return std::nullopt;
-}
-
-int Training::evaluate(int signal) {
-  if (signal == 0 && setup_.data.validation.size() > 0) {
-    of_test_ = trainer_.evaluate_test(/*views=*/false);
-    if (!of_test_) signal = trainer_.agree_on_stop();
-  }
-  if (signal == 0 && *options_.tta) {
-    const auto begin = std::chrono::steady_clock::now();
-    of_views_ = trainer_.evaluate_test(/*views=*/true);
-    views_time_ = std::chrono::steady_clock::now() - begin;
-    if (!of_views_) signal = trainer_.agree_on_stop();
-  }
-  job_.control_plane().enter(dist::Phase::finish);
-  return signal;
-}
-
-int Training::finish(int signal) {
-  write_trace(profiler_, job_.control(), options_.trace);
-  const int code = signal == 0 ? 0 : 128 + signal;
-  if (!job_.is_first()) return code;
-  if (const auto warning = plans_.store()) reporter_->on_warning(trainer_.step(), *warning);
-  if (signal != 0) {
-    reporter_->line(
-        fmt::format("stopped by signal {} after step {}; checkpoint saved, continue with --resume auto",
-                    signal, trainer_.step()));
-    return code;
-  }
-  nlohmann::ordered_json result = result_event(setup_, trainer_, job_);
-  if (of_test_) {
-    result["test_accuracy"] = of_test_->accuracy;
-    result["test_loss"] = of_test_->loss;
-  }
-  if (of_views_) {
-    result["tta_accuracy"] = of_views_->accuracy;
-    result["tta_loss"] = of_views_->loss;
-    result["tta_seconds"] = views_time_.count();
-  }
-  reporter_->log().write("result", result);
-  print_result(result, directory_->out().string(), program_);
-  return code;
-}
 
 /// Runs one training of a rank on the data at `location`. If a peer fails and the training can continue on the other
 /// ranks, goes on in their group. Returns the exit code. `options` must be resolved, and the job connected.

@@ -1,7 +1,7 @@
+// --deepspeed-config: the keys of a DeepSpeed configuration as flags (https://www.deepspeed.ai/docs/config-json;
+// docs/from-pytorch.md has the table).
 // Each key of a file ends in one of three ways: it sets a flag, it is named in a warning, or it is an error, if it
 // changes the result in a way that no flag has. Keys without a conversion are rows of tables.
-#include "convoy/apps/train/deepspeed_config.h"
-
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "convoy/apps/common/text.h"
+#include "convoy/apps/train/options.h"
 #include "convoy/apps/train/tuning/parameter_rules.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/kernels/base/check.h"

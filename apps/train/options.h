@@ -214,6 +214,17 @@ void apply_augmentation(const AugmentationOptions& options, data::TransformSpec&
 /// Returns the flags of convoy-train, or of a program of this name. `options` must outlive the result.
 CommandLine train_command_line(TrainOptions& options, const std::string& program = "convoy-train");
 
+/// What a configuration file did.
+struct DeepSpeedReport {
+  std::string taken;    // one line: the flags that it has set, and the keys that other flags override
+  std::string ignored;  // one line: the keys without a flag; empty if there are none
+};
+
+/// Sets the flags of the file --deepspeed-config that `line` has not been given; `line` must be that of
+/// `options`. Throws UsageError for a file that cannot be read, an invalid value, and a setting that changes
+/// the result of a training in a way that convoy-train does not have.
+DeepSpeedReport apply_deepspeed_config(const TrainOptions& options, CommandLine& line);
+
 /// Returns the optimizer of this name with its defaults for the model; for "", that of the model's recipe.
 OptimizerOptions default_optimizer(const TrainOptions& options, std::string_view name);
 /// Returns the schedule of this name with its defaults for the model; for "", that of the model's recipe.

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <numeric>
 
-#include "convoy/apps/common/config_file.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/text.h"
 #include "convoy/apps/ranks/shared_data.h"
@@ -100,31 +99,28 @@ data::ImageSet first_batch(const data::ImageSet& set, std::int64_t count, std::u
   return data::select(set, order);
 }
 
-std::optional<std::string> batch_norm_warning(const Setup& setup, int world_size) {
+std::vector<std::string> batch_warnings(const Setup& setup, int world_size) {
   constexpr std::int64_t kMinSamples = 16;
   const TrainOptions& options = setup.options;
-  if (world_size == 1 || options.sync_bn || !models::find(options.model).has_batch_norm) return std::nullopt;
-  const std::int64_t batch = std::min(*options.batch_size, setup.data.train.size());
+  const std::int64_t images = setup.data.train.size(), batch = std::min(*options.batch_size, images);
+  std::vector<std::string> warnings;
+  if (!options.overfit_batch && batch < *options.batch_size)
+    warnings.push_back(fmt::format(
+        "--batch-size {} is more than the {}, so each step is an epoch, which ends with an evaluation "
+        "and a checkpoint; lower --batch-size",
+        *options.batch_size, counted(images, "training image")));
+  if (world_size == 1 || options.sync_bn || !models::find(options.model).has_batch_norm) return warnings;
   const data::BatchPlan plan{.samples = batch,
                              .global_batch = batch,
                              .micro_batch = options.micro_batch_size,
                              .rank = world_size - 1,
                              .world_size = world_size};
-  const std::int64_t samples = plan.positions(0, plan.micro_batches(0) - 1).size();
-  if (samples >= kMinSamples) return std::nullopt;
-  return fmt::format(
-      "each batch norm computes its statistics over {} samples, one rank's shard of --batch-size {}; "
-      "--sync-bn uses the samples of all ranks",
-      samples, *options.batch_size);
-}
-
-std::optional<std::string> batch_size_warning(const Setup& setup) {
-  const std::int64_t images = setup.data.train.size();
-  if (setup.options.overfit_batch || *setup.options.batch_size <= images) return std::nullopt;
-  return fmt::format(
-      "--batch-size {} is more than the {}, so each step is an epoch, which ends with an evaluation "
-      "and a checkpoint; lower --batch-size",
-      *setup.options.batch_size, counted(images, "training image"));
+  if (const std::int64_t samples = plan.positions(0, plan.micro_batches(0) - 1).size(); samples < kMinSamples)
+    warnings.push_back(fmt::format(
+        "each batch norm computes its statistics over {} samples, one rank's shard of --batch-size {}; "
+        "--sync-bn uses the samples of all ranks",
+        samples, *options.batch_size));
+  return warnings;
 }
 
 std::string summarize(const TrainOptions& options) {
@@ -163,12 +159,6 @@ void take_from_selection(TrainOptions& options) {
       count_steps(options, (selection.ids.size(1) + info.batch_size - 1) / info.batch_size);
   check(steps <= info.steps, "--selection {}: found samples of {}, expected at least the {} of this training",
         options.selection, counted(info.steps, "step"), steps);
-}
-
-std::map<std::string, std::string> flags_by_name(const std::string& config) {
-  std::map<std::string, std::string> flags;
-  for (ConfigEntry& entry : parse_config(config, "configuration")) flags[entry.key] = std::move(entry.value);
-  return flags;
 }
 
 }  // namespace convoy

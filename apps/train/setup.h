@@ -51,11 +51,9 @@ void initialize_from_data(Setup& setup);
 /// are fewer.
 data::ImageSet first_batch(const data::ImageSet& set, std::int64_t count, std::uint64_t seed);
 
-/// Returns a warning if the batch norms of a rank see few samples at a time.
-std::optional<std::string> batch_norm_warning(const Setup& setup, int world_size);
-
-/// Returns a warning if a batch has more samples than the training set.
-std::optional<std::string> batch_size_warning(const Setup& setup);
+/// Returns warnings if a batch has more samples than the training set, and if the batch norms of a rank see few
+/// samples at a time.
+std::vector<std::string> batch_warnings(const Setup& setup, int world_size);
 
 /// Returns the table of layers for --summary. Reads the data set only if its image size is not known in
 /// advance.
@@ -68,8 +66,5 @@ std::int64_t count_steps(const TrainOptions& options, std::int64_t steps_per_epo
 /// chosen samples of --selection. Throws UsageError if they or --seed contradict them, or if the training has
 /// more steps. Does nothing without --selection.
 void take_from_selection(TrainOptions& options);
-
-/// Parses the lines `flag = value` of a config file. Returns the values by flag name.
-std::map<std::string, std::string> flags_by_name(const std::string& config);
 
 }  // namespace convoy

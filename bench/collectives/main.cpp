@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "bench/collectives/report.h"
+#include "convoy/apps/common/config_file.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/ranks/local_ranks.h"
-#include "convoy/apps/train/setup.h"
 #include "convoy/comm/nccl/nccl_communicator.h"
 #include "convoy/comm/transport/cpu_communicator.h"
 #include "convoy/engine/io/file.h"
@@ -61,7 +61,7 @@ RunInfo describe(const Job& job, dist::Communicator& measured, const DeviceConte
 /// Returns the flags that all ranks must agree on.
 std::vector<dist::ConsistencyEntry> consistency_entries_of(const CommandLine& line) {
   std::vector<dist::ConsistencyEntry> entries;
-  for (const auto& [flag, value] : flags_by_name(line.config()))
+  for (const auto& [flag, value] : parse_values(line.config()))
     if (flag != "json" && flag != "device" && flag != "threads") entries.push_back({"--" + flag, value});
   return entries;
 }

@@ -4,9 +4,9 @@
 
 #include "bench/programs/results.h"
 #include "bench/step/step.h"
+#include "convoy/apps/common/config_file.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/ranks/local_ranks.h"
-#include "convoy/apps/train/setup.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::bench {
@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 std::vector<dist::ConsistencyEntry> consistency_entries_of(const CommandLine& line) {
   constexpr const char* kRankLocal[] = {"device", "threads", "workers", "plan-cache", "json"};
   std::vector<dist::ConsistencyEntry> entries;
-  for (const auto& [name, value] : flags_by_name(line.config()))
+  for (const auto& [name, value] : parse_values(line.config()))
     if (std::find(std::begin(kRankLocal), std::end(kRankLocal), name) == std::end(kRankLocal))
       entries.push_back({"--" + name, value});
   return entries;

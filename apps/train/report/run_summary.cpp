@@ -1,10 +1,11 @@
 #include "convoy/apps/train/report/run_summary.h"
 
-#include <array>
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "convoy/apps/common/config_file.h"
 #include "convoy/apps/common/text.h"
 #include "convoy/apps/train/report/reporter.h"
 #include "convoy/apps/train/sample_selection.h"
@@ -21,46 +22,19 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-template <class T>
-Json to_json(const T& value) {
-  return value;
-}
-Json to_json(const std::array<double, 2>& pair) { return fmt::format("{},{}", pair[0], pair[1]); }
-/// Returns a fraction as a number, and other lengths as a text such as "500steps".
-Json to_json(const TrainingLength& length) {
-  if (length.unit == TrainingLength::Unit::fraction) return length.value;
-  return length.text();
-}
-
-/// Returns the value of a flag; null for an optional flag without a value.
-Json setting_to_json(const CommandLine::Flag& flag) {
-  if (flag.target.chosen) return flag.target.chosen();
-  const std::optional<FlagVariable> variable = flag.target.variable();
-  if (!variable) return {};
-  return std::visit(
-      [&](const auto* target) -> Json {
-        if constexpr (requires { target->has_value(); })
-          return target->has_value() ? to_json(**target) : Json();
-        else
-          return to_json(*target);
-      },
-      *variable);
-}
-
 /// Returns the settings of config.toml by their names, as JSON values of their types. The settings of flags that
 /// take a list, such as --augment, are lists.
-Json settings_to_json(TrainOptions options) {
-  Json settings = Json::object();
+Json settings_to_json(const std::string& config) {
+  TrainOptions options;
   const CommandLine line = train_command_line(options);
-  for (const CommandLine::Flag& flag : line.flags()) {
-    if (!flag.details.in_config) continue;
-    Json value = setting_to_json(flag);
-    if (value.is_null()) continue;  // an optional flag without a value
-    if (flag.details.value == "LIST") {
-      const std::string text = value.get<std::string>();
-      value = split(text == "none" ? "" : text, ',');
-    }
-    settings[flag.name] = std::move(value);
+  Json settings = Json::object();
+  for (const ConfigEntry& entry : parse_config(config, "configuration")) {
+    const auto flag = std::find_if(line.flags().begin(), line.flags().end(),
+                                   [&](const CommandLine::Flag& each) { return each.name == entry.key; });
+    if (flag != line.flags().end() && flag->details.value == "LIST")
+      settings[entry.key] = split(entry.value == "none" ? "" : entry.value);
+    else
+      settings[entry.key] = entry.is_text ? Json(entry.value) : Json::parse(entry.value);
   }
   return settings;
 }
@@ -154,7 +128,7 @@ Json start_event(const Setup& setup, const Trainer& trainer, const Job& job) {
           {"step", trainer.state().step},
           {"total_steps", trainer.total_steps()},
           {"steps_per_epoch", trainer.steps_per_epoch()},
-          {"config", settings_to_json(setup.options)},
+          {"config", settings_to_json(setup.config)},
           {"hosts", hosts},
           {"devices", job.devices()},
           {"world_size", job.info().world_size},

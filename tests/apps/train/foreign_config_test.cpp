@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "convoy/apps/train/deepspeed_config.h"
+#include "convoy/apps/train/options.h"
 #include "convoy/kernels/base/check.h"
 #include "tests/apps/programs.h"
 
