@@ -1,4 +1,4 @@
-// Conversion of JSON numbers from untrusted text to integers.
+// Conversion of JSON from untrusted text: integers, and structs whose members are entries of an object.
 #pragma once
 
 #include <concepts>
@@ -33,4 +33,30 @@ class JsonInteger {
   const Json& value_;
 };
 
+/// Reads the entry `name` of an object. Throws an exception if there is none, or if it is no T.
+template <class Json, class T>
+void read_entry(const Json& json, const char* name, T& value) {
+  if constexpr (std::integral<T> && !std::same_as<T, bool>)
+    value = JsonInteger(json.at(name));
+  else
+    json.at(name).get_to(value);
+}
+
 }  // namespace convoy
+
+/// Defines to_json() and from_json() of a struct, whose listed members are the entries of an object. For the
+/// namespace of the struct, in a source that includes nlohmann/json.hpp. from_json() throws DataError for
+/// any other JSON.
+#define CONVOY_DEFINE_JSON(Type, ...)                                                                     \
+  void to_json(nlohmann::json& json, const Type& value) {                                                 \
+    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(CONVOY_WRITE_ENTRY, __VA_ARGS__))                            \
+  }                                                                                                       \
+  void from_json(const nlohmann::json& json, Type& value) {                                               \
+    try {                                                                                                 \
+      NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(CONVOY_READ_ENTRY, __VA_ARGS__))                           \
+    } catch (const std::exception& error) {                                                               \
+      ::convoy::fail<::convoy::DataError>(#Type ": {}", error.what());                                    \
+    }                                                                                                     \
+  }
+#define CONVOY_WRITE_ENTRY(member) json[#member] = value.member;
+#define CONVOY_READ_ENTRY(member) ::convoy::read_entry(json, #member, value.member);

@@ -55,7 +55,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"comm/cluster/tcp", {"comm/transport", "comm/cluster/net"}},
     {"comm/cluster/hierarchical", {"comm/transport/shm", "comm/transport/mpi", "comm/cluster/tcp"}},
     {"comm/cluster/control", {"comm/transport/shm", "comm/cluster/net"}},
-    {"comm/cluster/net", {"comm/core"}},
+    {"comm/cluster/net", {"comm/bootstrap"}},
     {"comm/cluster/store", {"comm/bootstrap", "comm/cluster/net"}},
     {"comm/nccl", {"comm/core", "kernels", "kernels/runtime/cuda"}},
     {"comm/parallel", {"comm/core", "engine/optim"}},

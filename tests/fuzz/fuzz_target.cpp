@@ -137,7 +137,7 @@ void parse_control_messages(const std::string& bytes) {
   std::string left = bytes;
   try {
     while (const std::optional<std::string> text = dist::take_message(left, std::size_t{1} << 20))
-      for (const Json& status : Json::parse(*text)) dist::describe(dist::status_of(status));
+      for (const Json& status : Json::parse(*text)) dist::describe(status.get<dist::RankStatus>());
   } catch (const DataError&) {
   } catch (const Json::exception&) {
   }

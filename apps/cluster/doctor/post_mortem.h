@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "convoy/comm/cluster/control/flight_file.h"
+#include "convoy/comm/cluster/control/flight_recorder.h"
 
 namespace convoy::doctor {
 

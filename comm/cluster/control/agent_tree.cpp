@@ -19,17 +19,14 @@ constexpr double kLeaveSeconds = 1;  // for the other agents to close their conn
 
 }  // namespace
 
-std::unique_ptr<AgentTree> AgentTree::connect(const RankInfo& info, const std::vector<RankInfo>& all,
-                                              const JobExchange& exchange, const Deadline& deadline) {
+std::unique_ptr<AgentTree> AgentTree::connect(Rendezvous& rendezvous, const Deadline& deadline) {
+  const RankInfo& info = rendezvous.info();
   if (info.nodes == 1) return nullptr;
-  PeerConnector::Layout layout{.rank = info.rank, .node_of_rank = {}, .address = info.address};
   std::map<int, int> agents;  // the first rank of each host
-  for (const RankInfo& other : all) {
-    layout.node_of_rank.push_back(other.node);
+  for (const RankInfo& other : rendezvous.all())
     if (other.local_rank == 0) agents[other.node] = other.rank;
-  }
   const bool is_agent = info.local_rank == 0;
-  PeerConnector connector(layout, exchange, is_agent);
+  PeerConnector connector(rendezvous, is_agent);
   if (!is_agent) return nullptr;
   std::unique_ptr<AgentTree> tree(new AgentTree(info.node));
   std::vector<int> up, down;
@@ -41,7 +38,7 @@ std::unique_ptr<AgentTree> AgentTree::connect(const RankInfo& info, const std::v
   }
   try {
     for (auto& [rank, connection] : connector.connect("control", up, down, deadline))
-      tree->links_.push_back({.node = all[static_cast<std::size_t>(rank)].node,
+      tree->links_.push_back({.node = rendezvous.all()[static_cast<std::size_t>(rank)].node,
                               .socket = std::move(connection.socket),
                               .in = std::move(connection.received),
                               .out = ""});

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "convoy/comm/bootstrap/host.h"
-#include "convoy/comm/cluster/control/host_memory.h"
+#include "convoy/comm/bootstrap/rendezvous.h"
 #include "convoy/comm/cluster/net/socket.h"
 #include "convoy/comm/core/deadline.h"
 
@@ -36,8 +35,7 @@ class AgentTree {
   /// Connects the first ranks of all hosts, which prove that they belong to the job (PeerConnector).
   /// Collective over the job; returns null on other ranks, and on all ranks of a job on one host. Throws
   /// PeerError if an agent is not reached before the deadline.
-  static std::unique_ptr<AgentTree> connect(const RankInfo& info, const std::vector<RankInfo>& all,
-                                            const JobExchange& exchange, const Deadline& deadline);
+  static std::unique_ptr<AgentTree> connect(Rendezvous& rendezvous, const Deadline& deadline);
 
   bool is_root() const { return node_ == 0; }
   /// Returns the host whose agent is the parent of this one, unless this is the root.

@@ -6,7 +6,6 @@
 #include <new>
 #include <utility>
 
-#include "convoy/comm/cluster/control/flight_file.h"
 #include "convoy/comm/cluster/net/secret.h"
 #include "convoy/kernels/base/check.h"
 
@@ -16,13 +15,6 @@ namespace {
 constexpr double kDumpSeconds = 2;  // for another rank to write the flight recorders
 
 enum : std::uint32_t { kNotDumped, kDumping, kDumped };  // values of HostSlot::is_dumped
-
-std::vector<int> ranks_of_host(const Rendezvous& rendezvous) {
-  std::vector<int> ranks;
-  for (const RankInfo& info : rendezvous.all())
-    if (info.node == rendezvous.info().node) ranks.push_back(info.rank);
-  return ranks;
-}
 
 /// Returns an event of this moment, with the step and the phase of the rank.
 FlightEvent event_now(const RankSlot& rank, FlightEvent::Kind kind) {
@@ -77,19 +69,17 @@ std::unique_ptr<ControlPlane> ControlPlane::connect(Rendezvous& rendezvous, Cont
 
 ControlPlane::ControlPlane(Rendezvous& rendezvous, ControlOptions options)
     : options_(std::move(options)), all_(rendezvous.all()), rank_(rendezvous.info().rank) {
-  const JobExchange exchange = [&](const std::string& text) { return rendezvous.all_gather(text); };
-  const RankInfo& info = rendezvous.info();
   const Deadline deadline(options_.timeout_seconds);
-  job_ = exchange(rank_ == 0 ? random_token() : "").front();
-  memory_ = std::make_shared<HostMemory>(rank_, ranks_of_host(rendezvous), exchange);
+  job_ = rendezvous.all_gather(rank_ == 0 ? random_token() : "").front();
+  memory_ = std::make_shared<HostMemory>(rendezvous);
   RankSlot& mine = memory_->mine();
   mine.process = getpid();
   mine.beat = steady_nanoseconds();
   mine.state = RankSlot::State::running;
   enter(Phase::start);
-  std::unique_ptr<AgentTree> tree = AgentTree::connect(info, all_, exchange, deadline);
-  exchange("");  // all slots are filled
-  if (info.world_size == 1) return;
+  std::unique_ptr<AgentTree> tree = AgentTree::connect(rendezvous, deadline);
+  rendezvous.barrier();  // all slots are filled
+  if (all_.size() == 1) return;
   agent_ = std::make_unique<HostAgent>(*memory_, all_, std::move(tree),
                                        HostAgent::Options{.timeout_seconds = options_.timeout_seconds,
                                                           .warn_after_seconds = options_.warn_after_seconds,

@@ -11,6 +11,11 @@
 #include "convoy/kernels/base/json_integer.h"
 
 namespace convoy::dist {
+
+CONVOY_DEFINE_JSON(AgentWarning, rank, text)
+CONVOY_DEFINE_JSON(AgentReport, knows_of_stop, ranks, warnings)
+CONVOY_DEFINE_JSON(AgentOrders, stop_requested, stop_point, stop_code, deadline_seconds, verdict)
+
 namespace {
 
 using Json = nlohmann::json;
@@ -49,6 +54,11 @@ std::string urgent_part(const std::vector<RankStatus>& ranks) {
   return text;
 }
 
+/// Formats a message. Replaces bytes that are not UTF-8.
+std::string format_message(const Json& message) {
+  return message.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 }  // namespace
 
 HostAgent::HostAgent(const HostMemory& memory, const std::vector<RankInfo>& all,
@@ -82,9 +92,9 @@ void HostAgent::serve() {
   // Read before the ranks are: those that did not see the request then have passed no later stop point.
   bool know_of_stop = memory_.host().stop_requested.load() != 0;
   take_warnings();
-  std::vector<RankStatus> local = observe_host(memory_, all_);
+  std::vector<RankStatus> local = memory_.observe(all_);
   for (const auto& [node, child] : children_)
-    know_of_stop = know_of_stop && (child.knows_of_stop || child.has_left);
+    know_of_stop = know_of_stop && (child.report.knows_of_stop || child.has_left);
   const std::vector<RankStatus> ranks = all_known(std::move(local));
   if (has_parent_) {
     decide_without_parent(ranks);
@@ -109,15 +119,15 @@ void HostAgent::take_warnings() {
 
 /// A warning about the whole job comes from all ranks at about the same time, and rank 0 prints its own warnings.
 void HostAgent::report_warnings(std::chrono::milliseconds after) {
-  for (const Warning& warning : warnings_)
+  for (const AgentWarning& warning : warnings_)
     if (warning.rank == 0) known_warnings_.insert(warning.text);
   const Clock::time_point due = Clock::now() - after;
   std::map<std::string, std::vector<int>> ranks_of_text;
-  for (const Warning& warning : warnings_)
+  for (const AgentWarning& warning : warnings_)
     if (warning.since <= due) ranks_of_text[warning.text];
-  for (const Warning& warning : warnings_)
+  for (const AgentWarning& warning : warnings_)
     if (ranks_of_text.contains(warning.text)) ranks_of_text[warning.text].push_back(warning.rank);
-  std::erase_if(warnings_, [&](const Warning& warning) { return ranks_of_text.contains(warning.text); });
+  std::erase_if(warnings_, [&](const AgentWarning& warning) { return ranks_of_text.contains(warning.text); });
   for (auto& [text, ranks] : ranks_of_text) {
     if (!known_warnings_.insert(text).second) continue;
     std::sort(ranks.begin(), ranks.end());
@@ -140,27 +150,24 @@ void HostAgent::receive() {
 void HostAgent::receive_from_child(const AgentTree::Message& message) {
   Child& child = children_.at(message.node);
   if (message.kind == AgentTree::Message::Kind::text) {
-    const Json json = Json::parse(message.text);
-    std::vector<RankStatus> ranks;
-    for (const Json& status : json.at("ranks")) {
-      const RankStatus& rank = ranks.emplace_back(status_of(status));
+    AgentReport report = Json::parse(message.text).get<AgentReport>();
+    for (const RankStatus& rank : report.ranks)
       if (rank.rank < 0 || static_cast<std::size_t>(rank.rank) >= all_.size())
         fail<DataError>("found rank {}, expected one below {}", rank.rank, all_.size());
+    for (AgentWarning& warning : report.warnings) {
+      warning.since = Clock::now();
+      warnings_.push_back(std::move(warning));
     }
-    child.ranks = std::move(ranks);
-    for (const Json& warning : json.at("warnings"))
-      warnings_.push_back(
-          {.rank = JsonInteger(warning.at("rank")), .text = warning.at("text"), .since = Clock::now()});
-    child.knows_of_stop = json.at("knows_of_stop");
+    child.report = std::move(report);
     child.received = Clock::now();
     return;
   }
   child.has_left = message.kind == AgentTree::Message::Kind::left;
-  if (child.ranks.empty())  // it has not reported yet
+  if (child.report.ranks.empty())  // it has not reported yet
     for (const RankInfo& info : all_)
-      if (info.node == message.node) child.ranks.push_back({.rank = info.rank, .host = info.host});
+      if (info.node == message.node) child.report.ranks.push_back({.rank = info.rank, .host = info.host});
   // Of the ranks below a lost agent, only its own has surely died: the others are just not heard of any more.
-  for (RankStatus& rank : child.ranks) {
+  for (RankStatus& rank : child.report.ranks) {
     const RankInfo& info = all_[static_cast<std::size_t>(rank.rank)];
     const bool is_agent = info.node == message.node && info.local_rank == 0;
     if (rank.life == Life::dead) continue;
@@ -172,19 +179,14 @@ void HostAgent::receive_from_child(const AgentTree::Message& message) {
 void HostAgent::receive_from_parent(const AgentTree::Message& message) {
   if (message.kind != AgentTree::Message::Kind::text) return lose_parent(message);
   parent_heard_ = Clock::now();
-  const Json json = Json::parse(message.text);
-  apply({.stop_requested = json.at("stop_requested"),
-         .stop_point = JsonInteger(json.at("stop_point")),
-         .stop_code = JsonInteger(json.at("stop_code")),
-         .deadline_seconds = json.at("deadline_seconds"),
-         .verdict = json.at("verdict")});
+  apply(Json::parse(message.text).get<AgentOrders>());
   send_down();
 }
 
 void HostAgent::lose_parent(const AgentTree::Message& message) {
   has_parent_ = false;
   if (message.kind == AgentTree::Message::Kind::left || !orders_.verdict.empty()) return;
-  Orders orders = orders_;
+  AgentOrders orders = orders_;
   orders.verdict = fmt::format("{} is lost, since the connection to its host has closed", parent_text());
   apply(orders);
 }
@@ -194,7 +196,7 @@ void HostAgent::decide_without_parent(const std::vector<RankStatus>& ranks) {
   if (silent < RankStatus::kResponsiveSeconds || !orders_.verdict.empty()) return;
   const std::optional<FirstCause> cause = first_cause(ranks);
   if (!cause) return;
-  Orders orders = orders_;
+  AgentOrders orders = orders_;
   orders.verdict = cause->is_consequence
                        ? fmt::format("{} has not answered for {:.1f} s", parent_text(), silent)
                        : cause->text;
@@ -211,7 +213,7 @@ std::string HostAgent::parent_text() const {
 std::vector<RankStatus> HostAgent::all_known(std::vector<RankStatus> ranks) const {
   for (const auto& [node, child] : children_) {
     const double age = seconds_of(Clock::now() - child.received);
-    for (const RankStatus& rank : child.ranks) ranks.push_back(aged(rank, age));
+    for (const RankStatus& rank : child.report.ranks) ranks.push_back(aged(rank, age));
   }
   std::sort(ranks.begin(), ranks.end(),
             [](const RankStatus& a, const RankStatus& b) { return a.rank < b.rank; });
@@ -280,7 +282,7 @@ void HostAgent::warn_of_stall(const std::vector<RankStatus>& ranks) {
         fmt::format("no rank has made progress for {:.0f} s: {}", idle_seconds, describe_stall(ranks)));
 }
 
-void HostAgent::apply(const Orders& orders) {
+void HostAgent::apply(const AgentOrders& orders) {
   orders_ = orders;
   HostSlot& host = memory_.host();
   bool is_news = false;
@@ -302,12 +304,7 @@ void HostAgent::send_up(const std::vector<RankStatus>& ranks, bool know_of_stop)
   if (urgent == sent_up_ && Clock::now() < send_up_at_) return;
   sent_up_ = urgent;
   send_up_at_ = Clock::now() + kMessagePeriod;
-  Json warnings = Json::array();
-  for (const Warning& warning : warnings_)
-    warnings.push_back({{"rank", warning.rank}, {"text", warning.text}});
-  warnings_.clear();
-  tree_->send_up(Json{{"knows_of_stop", know_of_stop}, {"ranks", ranks}, {"warnings", warnings}}.dump(
-      -1, ' ', false, Json::error_handler_t::replace));
+  tree_->send_up(format_message(AgentReport{know_of_stop, ranks, std::exchange(warnings_, {})}));
 }
 
 void HostAgent::send_down() {
@@ -316,12 +313,7 @@ void HostAgent::send_down() {
   if (urgent == sent_down_ && Clock::now() < send_down_at_) return;
   sent_down_ = urgent;
   send_down_at_ = Clock::now() + kMessagePeriod;
-  tree_->send_down(Json{{"stop_requested", orders_.stop_requested},
-                        {"stop_point", orders_.stop_point},
-                        {"stop_code", orders_.stop_code},
-                        {"deadline_seconds", orders_.deadline_seconds},
-                        {"verdict", orders_.verdict}}
-                       .dump(-1, ' ', false, Json::error_handler_t::replace));
+  tree_->send_down(format_message(orders_));
 }
 
 void HostAgent::leave() {

@@ -12,10 +12,32 @@
 
 #include "convoy/comm/cluster/control/agent_tree.h"
 #include "convoy/comm/cluster/control/host_memory.h"
-#include "convoy/comm/cluster/control/host_observer.h"
 #include "convoy/comm/cluster/control/rank_status.h"
 
 namespace convoy::dist {
+
+/// A warning of one rank, on its way to the root.
+struct AgentWarning {
+  int rank = 0;
+  std::string text;
+  std::chrono::steady_clock::time_point since{};  // when it came to this host
+};
+
+/// The message of an agent to its parent: the ranks below it, and their new warnings.
+struct AgentReport {
+  bool knows_of_stop = false;  // `ranks` was read after the stop request was visible to them
+  std::vector<RankStatus> ranks;
+  std::vector<AgentWarning> warnings;
+};
+
+/// The message of an agent to its children: the decisions of the root.
+struct AgentOrders {
+  bool stop_requested = false;
+  std::uint64_t stop_point = 0;  // 0: not decided
+  int stop_code = 0;
+  double deadline_seconds = 0;  // from now until collectives may time out
+  std::string verdict;          // empty: the job goes on
+};
 
 /// The agents of all hosts form a tree. Each agent sends the states of the ranks below it to its parent,
 /// twice a second and at once when one of them fails or is asked to stop. The root decides, and its decisions
@@ -48,27 +70,11 @@ class HostAgent {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// What has arrived from one child: the ranks below it.
+  /// What is known of one child.
   struct Child {
-    std::vector<RankStatus> ranks;
+    AgentReport report;  // the last one
     Clock::time_point received;
-    bool knows_of_stop = false;  // `ranks` was read after the stop request was visible to them
     bool has_left = false;
-  };
-  /// The decisions of the root.
-  struct Orders {
-    bool stop_requested = false;
-    std::uint64_t stop_point = 0;  // 0: not decided
-    int stop_code = 0;
-    double deadline_seconds = 0;  // from now until collectives may time out
-    std::string verdict;          // empty: the job goes on
-  };
-
-  /// A warning of one rank, on its way to the root.
-  struct Warning {
-    int rank = 0;
-    std::string text;
-    Clock::time_point since;
   };
 
   bool is_active() const;
@@ -92,7 +98,7 @@ class HostAgent {
   void decide_verdict(const std::vector<RankStatus>& ranks);
   void extend_deadlines(const std::vector<RankStatus>& ranks);
   void warn_of_stall(const std::vector<RankStatus>& ranks);
-  void apply(const Orders& orders);
+  void apply(const AgentOrders& orders);
   void send_up(const std::vector<RankStatus>& ranks, bool know_of_stop);
   void send_down();
 
@@ -103,11 +109,11 @@ class HostAgent {
   std::map<int, Child> children_;  // by host
   bool has_parent_ = false;
   Clock::time_point parent_heard_{};  // when its last message arrived
-  Orders orders_;                     // the latest, of the root
+  AgentOrders orders_;                // the latest, of the root
   double next_warning_;               // seconds without progress
   Clock::time_point
       consequence_seen_at_{};             // when a failure was first seen, all others being its consequences
-  std::vector<Warning> warnings_;         // that have not been passed on, or reported
+  std::vector<AgentWarning> warnings_;    // that have not been passed on, or reported
   std::set<std::string> known_warnings_;  // the texts that the root has reported, and those of rank 0
   Clock::time_point send_up_at_{}, send_down_at_{};
   std::string sent_up_, sent_down_;  // the urgent parts of the last messages

@@ -1,16 +1,17 @@
-// The memory of the control plane that the ranks of one host share.
+// The memory of the control plane that the ranks of one host share, and what it tells about them.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "convoy/comm/bootstrap/rendezvous.h"
 #include "convoy/comm/cluster/control/flight_recorder.h"
-#include "convoy/comm/cluster/control/phase.h"
+#include "convoy/comm/cluster/control/rank_status.h"
 #include "convoy/comm/transport/shm/futex.h"
 #include "convoy/comm/transport/shm/shared_memory.h"
 
@@ -97,15 +98,12 @@ struct alignas(64) HostSlot {
   std::atomic<std::uint32_t> is_dumped;
 };
 
-/// Exchanges a text between all ranks of the job, in rank order. Collective.
-using JobExchange = std::function<std::vector<std::string>(const std::string&)>;
-
 /// The mapping of the shared memory in one rank.
 class HostMemory {
  public:
-  /// Creates the memory on the first of `host_ranks`, the ranks of this host in order, and opens it on the
-  /// others. `rank` is this rank. Collective over the job. Throws PeerError if the memory cannot be opened.
-  HostMemory(int rank, std::vector<int> host_ranks, const JobExchange& exchange);
+  /// Creates the memory on the first rank of this host, and opens it on the others. Collective over the job.
+  /// Throws PeerError if the memory cannot be opened.
+  explicit HostMemory(Rendezvous& rendezvous);
 
   HostSlot& host() const;
   int ranks() const { return static_cast<int>(ranks_.size()); }
@@ -118,12 +116,17 @@ class HostMemory {
   /// Returns whether the process of the rank at `index` exists: false after it was killed.
   bool is_alive(int index) const { return index == index_ || memory_->is_held(index); }
 
+  /// Returns the present status of each rank of this host, in rank order. `all` are the ranks of the job.
+  /// Stores in the memory which processes have died, and of which signal: the kernel knows it only for a
+  /// moment.
+  std::vector<RankStatus> observe(const std::vector<RankInfo>& all) const;
+
   /// Wakes all control threads of this host.
   void wake() const noexcept;
 
  private:
   std::vector<int> ranks_;
-  int index_ = 0;
+  int index_;
   std::unique_ptr<SharedMemory> memory_;
 };
 

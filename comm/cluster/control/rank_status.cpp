@@ -1,6 +1,7 @@
 #include "convoy/comm/cluster/control/rank_status.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <tuple>
@@ -22,6 +23,39 @@ constexpr std::size_t kMaxDescribed = 4;  // ranks with what they do, in one mes
 constexpr std::size_t kMaxListed = 16;    // ranks by number, in one message
 constexpr double kSilentSeconds = 5;      // without a sign of life, after which it is the news
 constexpr const char* kLives[] = {"running", "stopped", "traced", "dead", "lost", "left"};
+
+struct PhaseRow {
+  Phase phase;
+  std::string_view name, text;
+  bool may_take_any_time;
+};
+
+constexpr std::array kPhases = {
+    PhaseRow{Phase::start, "start", "setting up", false},
+    PhaseRow{Phase::debugger, "debugger", "waiting for a debugger", true},
+    PhaseRow{Phase::download, "download", "downloading the data set", true},
+    PhaseRow{Phase::read, "read", "reading the data set", true},
+    PhaseRow{Phase::load, "load", "loading a checkpoint", true},
+    PhaseRow{Phase::data, "data", "in the data loader", true},
+    PhaseRow{Phase::forward, "forward", "in the forward pass", false},
+    PhaseRow{Phase::backward, "backward", "in the backward pass", false},
+    PhaseRow{Phase::gradients, "gradients", "waiting for gradients", false},
+    PhaseRow{Phase::optimizer, "optimizer", "in the optimizer step", false},
+    PhaseRow{Phase::replay, "replay", "replaying the CUDA graph of the step", false},
+    PhaseRow{Phase::between, "between", "between two steps", false},
+    PhaseRow{Phase::evaluation, "evaluation", "in an evaluation", false},
+    PhaseRow{Phase::save, "save", "saving a checkpoint", true},
+    PhaseRow{Phase::finish, "finish", "finishing", false},
+};
+
+const PhaseRow& row_of(Phase phase) { return kPhases[static_cast<std::size_t>(phase) % kPhases.size()]; }
+
+constexpr bool is_in_order() {
+  for (std::size_t i = 0; i < kPhases.size(); ++i)
+    if (static_cast<std::size_t>(kPhases[i].phase) != i) return false;
+  return true;
+}
+static_assert(is_in_order());
 
 std::string format_seconds(double seconds) {
   return seconds < 10 ? fmt::format("{:.1f} s", seconds) : fmt::format("{:.0f} s", seconds);
@@ -100,6 +134,18 @@ bool holds_up(const RankStatus& rank, const Waiting& waiting) {
 
 }  // namespace
 
+std::string_view phase_name(Phase phase) { return row_of(phase).name; }
+
+std::optional<Phase> find_phase(std::string_view name) {
+  for (const PhaseRow& row : kPhases)
+    if (row.name == name) return row.phase;
+  return std::nullopt;
+}
+
+std::string_view to_string(Phase phase) { return row_of(phase).text; }
+
+bool may_take_any_time(Phase phase) { return row_of(phase).may_take_any_time; }
+
 std::string describe(const RankStatus& rank) {
   return fmt::format("{} {}", name_and_host(rank), activity_of(rank));
 }
@@ -152,63 +198,22 @@ std::optional<FirstCause> first_cause(std::span<const RankStatus> ranks) {
       false};
 }
 
-void to_json(Json& json, const RankStatus& rank) {
-  Json collectives = Json::array(), progress = Json::array();
-  for (const RankStatus::Collective& c : rank.collectives)
-    collectives.push_back(
-        {{"communicator", c.communicator}, {"number", c.number}, {"text", c.text}, {"seconds", c.seconds}});
-  for (const RankStatus::Progress& p : rank.progress)
-    progress.push_back(
-        {{"communicator", p.communicator}, {"launched", p.launched}, {"completed", p.completed}});
-  json = {{"rank", rank.rank},
-          {"host", rank.host},
-          {"process", rank.process},
-          {"life", kLives[static_cast<std::size_t>(rank.life)]},
-          {"signal", rank.signal},
-          {"phase", phase_name(rank.phase)},
-          {"step", rank.step},
-          {"phase_seconds", rank.phase_seconds},
-          {"progress_seconds", rank.progress_seconds},
-          {"beat_seconds", rank.beat_seconds},
-          {"collectives", collectives},
-          {"progress", progress},
-          {"stop_points", rank.stop_points},
-          {"stop_code", rank.stop_code},
-          {"failure", rank.failure},
-          {"failed_seconds", rank.failed_seconds},
-          {"failed_by_peer", rank.failed_by_peer}};
+static void to_json(Json& json, Life life) { json = kLives[static_cast<std::size_t>(life)]; }
+static void from_json(const Json& json, Life& life) {
+  const auto found = std::find(std::begin(kLives), std::end(kLives), json.get<std::string>());
+  if (found == std::end(kLives)) fail<DataError>("unknown life");
+  life = static_cast<Life>(found - std::begin(kLives));
 }
-
-RankStatus status_of(const Json& json) {
-  try {
-    RankStatus rank{.rank = JsonInteger(json.at("rank")),
-                    .host = json.at("host"),
-                    .process = JsonInteger(json.at("process")),
-                    .signal = JsonInteger(json.at("signal")),
-                    .step = JsonInteger(json.at("step")),
-                    .phase_seconds = json.at("phase_seconds"),
-                    .progress_seconds = json.at("progress_seconds"),
-                    .beat_seconds = json.at("beat_seconds"),
-                    .stop_points = JsonInteger(json.at("stop_points")),
-                    .stop_code = JsonInteger(json.at("stop_code")),
-                    .failure = json.at("failure"),
-                    .failed_seconds = json.at("failed_seconds"),
-                    .failed_by_peer = json.at("failed_by_peer")};
-    const auto life = std::find(std::begin(kLives), std::end(kLives), json.at("life").get<std::string>());
-    const std::optional<Phase> phase = find_phase(json.at("phase").get<std::string>());
-    if (life == std::end(kLives) || !phase) fail<DataError>("unknown life or phase");
-    rank.life = static_cast<Life>(life - std::begin(kLives));
-    rank.phase = *phase;
-    for (const Json& c : json.at("collectives"))
-      rank.collectives.push_back(
-          {c.at("communicator"), JsonInteger(c.at("number")), c.at("text"), c.at("seconds")});
-    for (const Json& p : json.at("progress"))
-      rank.progress.push_back(
-          {p.at("communicator"), JsonInteger(p.at("launched")), JsonInteger(p.at("completed"))});
-    return rank;
-  } catch (const std::exception& error) {
-    fail<DataError>("status of a rank: {}", error.what());
-  }
+static void to_json(Json& json, Phase phase) { json = phase_name(phase); }
+static void from_json(const Json& json, Phase& phase) {
+  const std::optional<Phase> found = find_phase(json.get<std::string>());
+  if (!found) fail<DataError>("unknown phase");
+  phase = *found;
 }
+CONVOY_DEFINE_JSON(RankStatus::Collective, communicator, number, text, seconds)
+CONVOY_DEFINE_JSON(RankStatus::Progress, communicator, launched, completed)
+CONVOY_DEFINE_JSON(RankStatus, rank, host, process, life, signal, phase, step, phase_seconds,
+                   progress_seconds, beat_seconds, collectives, progress, stop_points, stop_code, failure,
+                   failed_seconds, failed_by_peer)
 
 }  // namespace convoy::dist

@@ -1,4 +1,4 @@
-// RankStatus: what is known about one rank at one moment, and the sentences that describe it.
+// RankStatus: what is known about one rank at one moment, and the sentences that describe it and its phase.
 #pragma once
 
 #include <cstdint>
@@ -6,11 +6,22 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "convoy/comm/cluster/control/phase.h"
+#include "convoy/comm/core/rank_observer.h"
 
 namespace convoy::dist {
+
+/// Returns the name of a phase, as in files: "data".
+std::string_view phase_name(Phase phase);
+/// Returns the phase of this name; nullopt if there is none.
+std::optional<Phase> find_phase(std::string_view name);
+/// Returns what a rank does, for messages: "in the data loader", which continues "rank 2 has been".
+std::string_view to_string(Phase phase);
+/// Returns whether other ranks wait without a time limit for a rank in this phase: it reads or writes files,
+/// which may take any time, or it waits for a person.
+bool may_take_any_time(Phase phase);
 
 /// A snapshot of one rank. Times are ages in seconds, because the clocks of hosts differ.
 struct RankStatus {
@@ -66,7 +77,7 @@ struct RankStatus {
 /// Converts a status to JSON, for the agents of other hosts and for the files of the flight recorder.
 void to_json(nlohmann::json& json, const RankStatus& rank);
 /// Converts the JSON of to_json(). Throws DataError for any other.
-RankStatus status_of(const nlohmann::json& json);
+void from_json(const nlohmann::json& json, RankStatus& rank);
 
 /// Returns what a rank does: "rank 2 on b has been in the data loader for 31 s (step 17)".
 std::string describe(const RankStatus& rank);

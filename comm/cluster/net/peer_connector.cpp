@@ -43,25 +43,25 @@ std::set<std::string> set_of(const std::vector<std::string>& texts) { return {te
 
 }  // namespace
 
-PeerConnector::PeerConnector(const Layout& layout, const Exchange& exchange, bool listens) : layout_(layout) {
+PeerConnector::PeerConnector(Rendezvous& rendezvous, bool listens)
+    : rank_(rendezvous.info().rank), all_(rendezvous.all()) {
   std::string local = random_token();  // "number port address address …"
   if (listens) {
     std::vector<std::string> addresses;
-    const bool is_one_host =
-        std::set<int>(layout.node_of_rank.begin(), layout.node_of_rank.end()).size() == 1;
-    if (is_one_host)
+    const RankInfo& info = rendezvous.info();
+    if (info.nodes == 1)
       addresses = {"127.0.0.1"};
     else if (const std::optional<std::string> chosen = address_of_chosen_interface())
       addresses = {*chosen};
-    else if (!layout.address.empty())
-      addresses = {layout.address};
+    else if (!info.address.empty())
+      addresses = {info.address};
     // An empty host means all interfaces.
     listener_ = listen_at({addresses.empty() ? "" : addresses.front(), 0});
     if (addresses.empty()) addresses = addresses_of_this_host();
     local += fmt::format(" {}", local_port_of(listener_));
     for (const std::string& address : addresses) local += " " + address;
   }
-  for (const std::string& text : exchange(local)) {
+  for (const std::string& text : rendezvous.all_gather(local)) {
     std::istringstream words(text);
     std::string number;
     int port = 0;
@@ -76,8 +76,8 @@ PeerConnector::PeerConnector(const Layout& layout, const Exchange& exchange, boo
 std::string PeerConnector::judge(const std::string& text) const {
   const Claim claim = parse_claim(text);
   const int ranks = static_cast<int>(ports_.size());
-  if (claim.to == layout_.rank && claim.from > layout_.rank && claim.from < ranks) return "";
-  return fmt::format("this is rank {}", layout_.rank);
+  if (claim.to == rank_ && claim.from > rank_ && claim.from < ranks) return "";
+  return fmt::format("this is rank {}", rank_);
 }
 
 std::map<int, PeerConnector::Connection> PeerConnector::connect(const std::string& group,
@@ -105,7 +105,7 @@ std::map<int, PeerConnector::Connection> PeerConnector::connect(const std::strin
     if (missing.empty()) return connections;
     if (poll) poll();
     if (deadline.passed())
-      fail<PeerError>("rank {} waited {} s for a TCP connection of {}{}", layout_.rank, deadline.seconds(),
+      fail<PeerError>("rank {} waited {} s for a TCP connection of {}{}", rank_, deadline.seconds(),
                       format_ranks(missing), error.empty() ? "" : "; it cannot accept connections: " + error);
     wait_for_peers();
   }
@@ -115,8 +115,7 @@ PeerConnector::Connection PeerConnector::connect_to(int rank, const std::string&
                                                     const Deadline& deadline,
                                                     const std::function<void()>& poll) {
   const auto at = static_cast<std::size_t>(rank);
-  const bool is_same_host =
-      layout_.node_of_rank[at] == layout_.node_of_rank[static_cast<std::size_t>(layout_.rank)];
+  const bool is_same_host = all_[at].node == all_[static_cast<std::size_t>(rank_)].node;
   // Hosts may have the same address on their inner networks, such as the bridge of Docker.
   const std::set<std::string> own = is_same_host ? std::set<std::string>() : set_of(addresses_of_this_host());
   std::map<std::string, std::string> reasons;  // by address, why there is no connection
@@ -126,7 +125,7 @@ PeerConnector::Connection PeerConnector::connect_to(int rank, const std::string&
       std::string reason;
       if (std::optional<Socket> socket = try_connect({address, ports_[at]}, deadline, reason)) {
         Connection connection{.socket = std::move(*socket), .received = ""};
-        Handshake handshake = Handshake::connect(secret_, claim_of(group, layout_.rank, rank));
+        Handshake handshake = Handshake::connect(secret_, claim_of(group, rank_, rank));
         switch (shake_hands(connection.socket, handshake, connection.received, deadline, poll)) {
           case Handshake::State::done: return connection;
           case Handshake::State::running: reason = "it does not answer"; break;
@@ -145,8 +144,8 @@ PeerConnector::Connection PeerConnector::connect_to(int rank, const std::string&
   std::string list;
   for (const auto& [address, reason] : reasons)
     list += fmt::format("{}{}: {}", list.empty() ? "" : "; ", Endpoint{address, ports_[at]}.text(), reason);
-  fail<PeerError>("rank {} cannot reach rank {} by TCP after {} s: {}", layout_.rank, rank,
-                  deadline.seconds(), list.empty() ? "it has no address" : list);
+  fail<PeerError>("rank {} cannot reach rank {} by TCP after {} s: {}", rank_, rank, deadline.seconds(),
+                  list.empty() ? "it has no address" : list);
 }
 
 void PeerConnector::accept_waiting_peers() {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "convoy/comm/bootstrap/rendezvous.h"
 #include "convoy/comm/cluster/net/handshake.h"
 #include "convoy/comm/cluster/net/socket.h"
 #include "convoy/comm/core/deadline.h"
@@ -21,17 +22,6 @@ namespace convoy::dist {
 /// same time.
 class PeerConnector {
  public:
-  /// Returns the texts of all ranks, in rank order. Collective.
-  using Exchange = std::function<std::vector<std::string>(const std::string&)>;
-
-  /// Where the ranks are.
-  struct Layout {
-    int rank = 0;                   // of this process
-    std::vector<int> node_of_rank;  // ranks of one host have the same number
-    /// The numeric address at which the other hosts reach this one; empty if it is not known.
-    std::string address;
-  };
-
   /// A connection after its handshake.
   struct Connection {
     Socket socket;
@@ -39,10 +29,10 @@ class PeerConnector {
   };
 
   /// Listens on a free port, and exchanges the addresses. Collective call. Listens on the loopback interface
-  /// if all ranks are on one host, else on the interface of CONVOY_INTERFACE or of layout.address, else on
+  /// if all ranks are on one host, else on the interface of CONVOY_INTERFACE or of RankInfo::address, else on
   /// all interfaces. A rank with `listens` = false accepts no connections. Throws UsageError if there is no
   /// such interface.
-  PeerConnector(const Layout& layout, const Exchange& exchange, bool listens = true);
+  explicit PeerConnector(Rendezvous& rendezvous, bool listens = true);
 
   /// Connects to the ranks `to`, which are lower than this one, and accepts connections of the ranks `from`,
   /// which are higher. Returns the connections by rank. `group` is a unique name of up to 128 characters,
@@ -73,7 +63,8 @@ class PeerConnector {
   /// Returns an empty string if the claim of a peer is acceptable, otherwise what is wrong.
   std::string judge(const std::string& claim) const;
 
-  const Layout layout_;
+  const int rank_;
+  const std::vector<RankInfo> all_;
   std::string secret_;
   Socket listener_;
   std::vector<std::vector<std::string>> addresses_;  // by rank

@@ -13,10 +13,7 @@ std::unique_ptr<MessageLinks> make_tcp_links(Rendezvous& rendezvous, const CommO
   const RankInfo& info = rendezvous.info();
   std::vector<int> ranks(static_cast<std::size_t>(info.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  PeerConnector::Layout layout{.rank = info.rank, .node_of_rank = {}, .address = info.address};
-  for (const RankInfo& other : rendezvous.all()) layout.node_of_rank.push_back(other.node);
-  const auto exchange = [&](const std::string& text) { return rendezvous.all_gather(text); };
-  return std::make_unique<TcpLinks>(std::make_shared<PeerConnector>(layout, exchange), ranks, info.rank,
+  return std::make_unique<TcpLinks>(std::make_shared<PeerConnector>(rendezvous), ranks, info.rank,
                                     "all", Deadline(options.timeout_seconds));
 }
 

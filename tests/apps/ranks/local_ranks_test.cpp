@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "convoy/comm/cluster/control/flight_file.h"
+#include "convoy/comm/cluster/control/flight_recorder.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/kernels/base/check.h"
 #include "tests/testing/support/temp_directory.h"

@@ -12,7 +12,7 @@
 
 #include "convoy/comm/bootstrap/thread_rendezvous.h"
 #include "convoy/comm/cluster/control/control_plane.h"
-#include "convoy/comm/cluster/control/flight_file.h"
+#include "convoy/comm/cluster/control/flight_recorder.h"
 #include "convoy/comm/transport/thread/thread_communicator.h"
 #include "convoy/kernels/base/check.h"
 #include "tests/comm/process_size.h"

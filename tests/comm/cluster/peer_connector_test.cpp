@@ -7,12 +7,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <barrier>
 #include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "convoy/comm/bootstrap/thread_rendezvous.h"
 #include "convoy/comm/cluster/net/network_interfaces.h"
 #include "convoy/comm/cluster/net/secret.h"
 #include "convoy/kernels/base/error.h"
@@ -24,37 +24,42 @@ namespace {
 using dist::PeerConnector;
 using ::testing::HasSubstr;
 
-/// Runs `body` on threads, each with a connector.
-class ConnectedRanks {
+/// A rendezvous of threads that keeps what the connectors have exchanged, after `change`.
+class Overheard final : public dist::Rendezvous {
  public:
-  explicit ConnectedRanks(int ranks) : texts_(static_cast<std::size_t>(ranks)), all_are_here_(ranks) {}
-
-  void run(const std::function<void(int rank, PeerConnector&)>& body) {
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < static_cast<int>(texts_.size()); ++rank)
-      threads.emplace_back([this, rank, &body] {
-        const auto exchange = [&](const std::string& local) {
-          texts_[static_cast<std::size_t>(rank)] = local;
-          all_are_here_.arrive_and_wait();
-          return texts_;
-        };
-        PeerConnector connector(
-            {.rank = rank, .node_of_rank = std::vector<int>(texts_.size()), .address = ""}, exchange);
-        body(rank, connector);
-      });
-    for (std::thread& thread : threads) thread.join();
+  using Change = std::function<void(int rank, std::vector<std::string>& texts)>;
+  Overheard(std::unique_ptr<dist::Rendezvous> threads, const Change& change)
+      : Rendezvous(threads->note()), threads_(std::move(threads)), change_(change) {
+    set_positions(threads_->info().rank, threads_->all());
   }
-
-  /// Returns the port of a rank.
-  int port_of(int rank) const {
-    const std::string& text = texts_[static_cast<std::size_t>(rank)];
-    return std::stoi(text.substr(text.find(' ') + 1));
+  std::vector<std::string> all_gather(const std::string& local) override {
+    std::vector<std::string> texts = threads_->all_gather(local);
+    if (!texts_.empty()) return texts;  // of a barrier
+    if (change_) change_(info().rank, texts);
+    return texts_ = texts;
   }
+  /// Returns the port of a rank's connector.
+  int port_of(std::size_t rank) const { return std::stoi(texts_[rank].substr(texts_[rank].find(' ') + 1)); }
 
  private:
+  std::unique_ptr<dist::Rendezvous> threads_;
+  const Change& change_;
   std::vector<std::string> texts_;
-  std::barrier<> all_are_here_;
 };
+
+/// Runs `body` on threads, each with a connector. `change` may falsify what a rank learns of the others.
+void run_ranks(int ranks, const std::function<void(int rank, PeerConnector&, const Overheard&)>& body,
+               const Overheard::Change& change = {}) {
+  std::vector<std::thread> threads;
+  for (auto& of_rank : dist::rendezvous_in_threads(ranks, 30))
+    threads.emplace_back([&, of_rank = std::move(of_rank)]() mutable {
+      Overheard rendezvous(std::move(of_rank), change);
+      PeerConnector connector(rendezvous);
+      body(rendezvous.info().rank, connector, rendezvous);
+      rendezvous.barrier();
+    });
+  for (std::thread& thread : threads) thread.join();
+}
 
 std::vector<int> ranks_from(int first, int end) {
   std::vector<int> ranks;
@@ -76,7 +81,7 @@ void expect_to_talk(const std::map<int, PeerConnector::Connection>& connections,
 
 TEST(PeerConnector, ConnectsAllRanks) {
   constexpr int kRanks = 6;
-  ConnectedRanks(kRanks).run([](int rank, PeerConnector& connector) {
+  run_ranks(kRanks, [](int rank, PeerConnector& connector, const Overheard&) {
     for (const char* group : {"one", "two"}) {
       const auto connections =
           connector.connect(group, ranks_from(0, rank), ranks_from(rank + 1, kRanks), dist::Deadline(20));
@@ -89,7 +94,7 @@ TEST(PeerConnector, ConnectsAllRanks) {
 /// The ranks connect their groups in different orders, on two threads each.
 TEST(PeerConnector, ConnectsGroupsAtTheSameTime) {
   constexpr int kRanks = 4;
-  ConnectedRanks(kRanks).run([](int rank, PeerConnector& connector) {
+  run_ranks(kRanks, [](int rank, PeerConnector& connector, const Overheard&) {
     const auto connect = [&](const std::string& group) {
       expect_to_talk(
           connector.connect(group, ranks_from(0, rank), ranks_from(rank + 1, kRanks), dist::Deadline(20)),
@@ -105,7 +110,7 @@ TEST(PeerConnector, ConnectsGroupsAtTheSameTime) {
 }
 
 TEST(PeerConnector, NamesMissingRanks) {
-  ConnectedRanks(3).run([](int rank, PeerConnector& connector) {
+  run_ranks(3, [](int rank, PeerConnector& connector, const Overheard&) {
     if (rank == 1) return;
     const std::string error = message_of<PeerError>(
         [&] { connector.connect("all", ranks_from(0, rank), ranks_from(rank + 1, 3), dist::Deadline(1.5)); });
@@ -115,7 +120,7 @@ TEST(PeerConnector, NamesMissingRanks) {
 }
 
 TEST(PeerConnector, EndsWhenThePollFunctionThrows) {
-  ConnectedRanks(2).run([](int rank, PeerConnector& connector) {
+  run_ranks(2, [](int rank, PeerConnector& connector, const Overheard&) {
     const auto stop = [] { throw PeerError("stop"); };
     if (rank == 0) {
       EXPECT_EQ(message_of<PeerError>(
@@ -127,32 +132,20 @@ TEST(PeerConnector, EndsWhenThePollFunctionThrows) {
 
 /// A rank without the secret of the others gets no connection: here one that has another random number of rank 0.
 TEST(PeerConnector, RefusesARankOfAnotherJob) {
-  std::vector<std::string> texts(2);
-  std::barrier all_are_here(2);
-  const auto run = [&](int rank) {
-    const auto exchange = [&](const std::string& local) {
-      texts[static_cast<std::size_t>(rank)] = local;
-      all_are_here.arrive_and_wait();
-      std::vector<std::string> seen = texts;
-      if (rank == 1) seen[0][0] = seen[0][0] == '0' ? '1' : '0';
-      return seen;
-    };
-    PeerConnector connector({.rank = rank, .node_of_rank = {0, 0}, .address = ""}, exchange);
+  const auto connect = [](int rank, PeerConnector& connector, const Overheard&) {
     const std::string error = message_of<PeerError>(
         [&] { connector.connect("all", ranks_from(0, rank), ranks_from(rank + 1, 2), dist::Deadline(1)); });
     EXPECT_THAT(error, HasSubstr(rank == 0 ? "rank 0 waited 1 s for a TCP connection of rank 1"
                                            : "it does not know the secret of the job"));
-    all_are_here.arrive_and_wait();
   };
-  std::thread other([&] { run(1); });
-  run(0);
-  other.join();
+  run_ranks(2, connect, [](int rank, std::vector<std::string>& texts) {
+    if (rank == 1) texts[0][0] = texts[0][0] == '0' ? '1' : '0';
+  });
 }
 
 TEST(PeerConnector, IgnoresStrangers) {
-  ConnectedRanks ranks(2);
   std::vector<dist::Socket> strangers;
-  ranks.run([&](int rank, PeerConnector& connector) {
+  run_ranks(2, [&](int rank, PeerConnector& connector, const Overheard& ranks) {
     if (rank == 1) {
       for (int i = 0; i < 200; ++i) {
         std::string reason;
@@ -170,18 +163,7 @@ TEST(PeerConnector, IgnoresStrangers) {
 
 /// A rank that claims the place of another one is told which rank it has reached.
 TEST(PeerConnector, RefusesAConnectionForAnotherRank) {
-  std::vector<std::string> texts(3);
-  std::barrier all_are_here(3);
-  const auto run = [&](int rank) {
-    const auto exchange = [&](const std::string& local) {
-      texts[static_cast<std::size_t>(rank)] = local;
-      all_are_here.arrive_and_wait();
-      std::vector<std::string> seen = texts;
-      const std::string number = seen[1].substr(0, seen[1].find(' '));
-      if (rank == 2) seen[1] = number + seen[0].substr(seen[0].find(' '));  // the address of rank 0
-      return seen;
-    };
-    PeerConnector connector({.rank = rank, .node_of_rank = {0, 0, 0}, .address = ""}, exchange);
+  const auto connect = [](int rank, PeerConnector& connector, const Overheard&) {
     if (rank == 2) {
       EXPECT_THAT(
           message_of<PeerError>([&] { connector.connect("all", ranks_from(1, 2), {}, dist::Deadline(1)); }),
@@ -190,16 +172,15 @@ TEST(PeerConnector, RefusesAConnectionForAnotherRank) {
     if (rank == 0) {
       EXPECT_THROW(connector.connect("all", {}, ranks_from(2, 3), dist::Deadline(1.5)), PeerError);
     }
-    all_are_here.arrive_and_wait();
   };
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 3; ++rank) threads.emplace_back(run, rank);
-  for (std::thread& thread : threads) thread.join();
+  run_ranks(3, connect, [](int rank, std::vector<std::string>& texts) {
+    const std::string number = texts[1].substr(0, texts[1].find(' '));
+    if (rank == 2) texts[1] = number + texts[0].substr(texts[0].find(' '));  // the address of rank 0
+  });
 }
 
 TEST(PeerConnector, ListensOnTheLoopbackInterfaceOfOneHost) {
-  ConnectedRanks ranks(2);
-  ranks.run([&](int rank, PeerConnector&) {
+  run_ranks(2, [&](int rank, PeerConnector&, const Overheard& ranks) {
     if (rank != 0) return;
     const std::vector<std::string> addresses = dist::addresses_of_this_host();
     std::string reason;
@@ -223,8 +204,7 @@ TEST(NetworkInterfaces, AreChosenByName) {
 TEST(PeerConnector, SaysThatDescriptorsAreUsedUp) {
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
-  ConnectedRanks ranks(2);
-  ranks.run([&](int rank, PeerConnector& connector) {
+  run_ranks(2, [&](int rank, PeerConnector& connector, const Overheard& ranks) {
     if (rank == 1) return;
     std::string reason;
     const auto client = dist::try_connect({"127.0.0.1", ranks.port_of(0)}, dist::Deadline(20), reason);

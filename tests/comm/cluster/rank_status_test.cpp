@@ -159,8 +159,7 @@ TEST(RankStatusJson, ReturnsTheSameRanks) {
   ranks[2].stop_code = 3;
   ranks[2].stop_points = 12345678901;
   const std::string text = Json(ranks).dump(-1, ' ', false, Json::error_handler_t::replace);
-  std::vector<RankStatus> found;
-  for (const Json& json : Json::parse(text)) found.push_back(status_of(json));
+  const auto found = Json::parse(text).get<std::vector<RankStatus>>();
   ASSERT_EQ(found.size(), 3U);
   EXPECT_EQ(describe_stall(found), describe_stall(ranks));
   EXPECT_EQ(found[1].life, RankStatus::Life::lost);
@@ -171,14 +170,14 @@ TEST(RankStatusJson, ReturnsTheSameRanks) {
 TEST(RankStatusJson, RejectsAnythingElse) {
   const Json valid = three_ranks().front();
   for (const char* text : {"null", "1", "[]", "{}", "{\"rank\":0}"})
-    EXPECT_THROW(status_of(Json::parse(text)), DataError) << text;
+    EXPECT_THROW(Json::parse(text).get<RankStatus>(), DataError) << text;
   Json unknown = valid;
   unknown["phase"] = "sleeping!";
-  EXPECT_THROW(status_of(unknown), DataError) << unknown;
+  EXPECT_THROW(unknown.get<RankStatus>(), DataError) << unknown;
   for (const char* number : {"1e300", "17.5", "-99999999999999999999", "18446744073709551615"}) {
     Json large = valid;
     large["step"] = Json::parse(number);
-    EXPECT_THROW(status_of(large), DataError) << large;
+    EXPECT_THROW(large.get<RankStatus>(), DataError) << large;
   }
 }
 
