@@ -59,10 +59,7 @@ const Cluster& cluster() {
                          [](dist::Rendezvous& rendezvous, const dist::CommOptions& options) {
                            return dist::make_hierarchical_communicator(rendezvous, {.comm = options});
                          }}},
-      .connect = [](dist::Rendezvous& rendezvous,
-                    dist::ControlOptions options) -> std::unique_ptr<dist::JobControl> {
-        return dist::ControlPlane::connect(rendezvous, std::move(options));
-      },
+      .connect = dist::connect_control_plane,
       .restarts_of_job = restarts_of_job,
       .may_regroup = may_regroup,
       .request_group = request_group};

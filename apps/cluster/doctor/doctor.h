@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -247,5 +248,12 @@ std::string format_findings(const Findings& findings);
 
 /// Returns facts, links, collectives and findings as JSON, with a schema number.
 std::string json_of(const Examination& examination, const Findings& findings);
+
+// Failed jobs (post_mortem.cpp).
+
+/// Reads the flight recorders in `directory`, or in its subdirectory post-mortem if `directory` is the output
+/// of a training. Writes timeline.json next to them and returns the report. Throws DataError if there are
+/// none, or if one is damaged.
+std::string examine_post_mortem(const std::filesystem::path& directory);
 
 }  // namespace convoy::doctor

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "convoy/apps/cluster/doctor/doctor.h"
-#include "convoy/apps/cluster/doctor/post_mortem.h"
 #include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/ranks/debugger.h"

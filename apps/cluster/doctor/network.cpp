@@ -1,11 +1,7 @@
 // The network: interfaces, and links between hosts.
-#include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <net/if.h>
-#include <netinet/in.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,6 +11,7 @@
 
 #include "convoy/apps/cluster/doctor/doctor.h"
 #include "convoy/apps/common/text.h"
+#include "convoy/comm/cluster/net/network_interfaces.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::doctor {
@@ -23,56 +20,6 @@ namespace {
 constexpr double kConnectTimeout = 2;  // seconds per address; a host on the same network needs about 2 ms
 constexpr double kReplyTimeout =
     30;  // seconds; replies are sent before they are read, so only a busy host is slow
-
-struct FreeAddresses {
-  void operator()(ifaddrs* list) const { freeifaddrs(list); }
-};
-using Addresses = std::unique_ptr<ifaddrs, FreeAddresses>;
-
-Addresses addresses_of_this_host() {
-  ifaddrs* list = nullptr;
-  return Addresses(getifaddrs(&list) == 0 ? list : nullptr);
-}
-
-/// Returns the network of an address and its mask, both in network byte order: "10.0.0.0/24".
-std::string network_text(int family, const std::uint8_t* address, const std::uint8_t* mask,
-                         std::size_t bytes) {
-  std::array<std::uint8_t, 16> first{};
-  int bits = 0;
-  for (std::size_t i = 0; i < bytes; ++i) {
-    first[i] = address[i] & mask[i];
-    for (int bit = 0; bit < 8; ++bit) bits += mask[i] >> bit & 1;
-  }
-  char text[INET6_ADDRSTRLEN] = {};
-  inet_ntop(family, first.data(), text, sizeof text);
-  return fmt::format("{}/{}", text, bits);
-}
-
-std::optional<InterfaceFacts> facts_of(const ifaddrs& entry) {
-  if (entry.ifa_addr == nullptr || entry.ifa_netmask == nullptr || (entry.ifa_flags & IFF_UP) == 0)
-    return std::nullopt;
-  const int family = entry.ifa_addr->sa_family;
-  if (family != AF_INET && family != AF_INET6) return std::nullopt;
-  const std::uint8_t* address = nullptr;
-  const std::uint8_t* mask = nullptr;
-  if (family == AF_INET) {
-    address = reinterpret_cast<const std::uint8_t*>(
-        &reinterpret_cast<const sockaddr_in*>(entry.ifa_addr)->sin_addr);
-    mask = reinterpret_cast<const std::uint8_t*>(
-        &reinterpret_cast<const sockaddr_in*>(entry.ifa_netmask)->sin_addr);
-  } else {
-    const auto& v6 = *reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr);
-    if (IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr)) return std::nullopt;
-    address = v6.sin6_addr.s6_addr;
-    mask = reinterpret_cast<const sockaddr_in6*>(entry.ifa_netmask)->sin6_addr.s6_addr;
-  }
-  char text[INET6_ADDRSTRLEN] = {};
-  inet_ntop(family, address, text, sizeof text);
-  return InterfaceFacts{.name = entry.ifa_name,
-                        .address = text,
-                        .network = network_text(family, address, mask, family == AF_INET ? 4 : 16),
-                        .is_loopback = (entry.ifa_flags & IFF_LOOPBACK) != 0};
-}
 
 /// A connection to an address of another host, and the greeting that is expected on it.
 struct Probe {
@@ -124,8 +71,8 @@ std::string list_of(const std::vector<std::string>& texts) {
   return list;
 }
 
-/// NCCL accepts prefixes of names, "=eth0" for an exact name, and "^docker" to exclude a prefix. CONVOY_INTERFACE is
-/// one exact name.
+/// NCCL accepts prefixes of names, "=eth0" for an exact name, and "^docker" to exclude a prefix.
+/// CONVOY_INTERFACE is one exact name.
 void check_interface_names(const RankFacts& facts, bool is_alone, Findings& findings) {
   for (const char* variable : {"NCCL_SOCKET_IFNAME", "CONVOY_INTERFACE"}) {
     std::string value = environment_variable(facts, variable);
@@ -189,9 +136,9 @@ void check_links(const IncomingLinks& incoming, const std::vector<LinkFacts>& li
 
 std::vector<InterfaceFacts> list_addresses() {
   std::vector<InterfaceFacts> found;
-  const Addresses list = addresses_of_this_host();
-  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next)
-    if (auto facts = facts_of(*entry)) found.push_back(std::move(*facts));
+  for (const dist::InterfaceAddress& entry : dist::list_addresses())
+    if ((entry.flags & IFF_UP) != 0)
+      found.push_back({entry.interface, entry.address, entry.network, (entry.flags & IFF_LOOPBACK) != 0});
   return found;
 }
 

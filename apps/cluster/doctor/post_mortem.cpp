@@ -1,5 +1,4 @@
-#include "convoy/apps/cluster/doctor/post_mortem.h"
-
+// --post-mortem: what the flight recorders of all ranks tell about a job that has failed.
 #include <fmt/chrono.h>
 
 #include <algorithm>
@@ -8,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "convoy/apps/cluster/doctor/doctor.h"
+#include "convoy/comm/cluster/control/flight_recorder.h"
 #include "convoy/comm/core/collective.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
@@ -94,8 +95,8 @@ void add_rank(Json& events, const FlightFile& file, std::int64_t origin) {
   for (const auto& [communicator, row] : rows) end_collective(communicator, file.time, " (not completed)");
 }
 
-}  // namespace
-
+/// Returns the report: why the job has ended, what each rank was doing, and its last events. `files` are
+/// those of all ranks that have one, in rank order; `ignored` is the number of files of earlier jobs.
 std::string format_post_mortem(const std::vector<FlightFile>& files, int ignored) {
   using namespace std::chrono;
   const FlightFile& first = files.front();
@@ -123,6 +124,9 @@ std::string format_post_mortem(const std::vector<FlightFile>& files, int ignored
   return text;
 }
 
+/// Returns a timeline for Perfetto (https://ui.perfetto.dev): one process per rank, with a row for its phases
+/// and one for the collectives of each communicator. A collective that has not completed ends where the
+/// recording ends.
 std::string timeline_of(const std::vector<FlightFile>& files) {
   std::int64_t origin = files.front().time;
   for (const FlightFile& file : files)
@@ -131,6 +135,8 @@ std::string timeline_of(const std::vector<FlightFile>& files) {
   for (const FlightFile& file : files) add_rank(events, file, origin);
   return Json{{"traceEvents", std::move(events)}}.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
+
+}  // namespace
 
 std::string examine_post_mortem(const std::filesystem::path& directory) {
   const std::filesystem::path inner = directory / "post-mortem";

@@ -3,10 +3,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "convoy/apps/cluster/launcher/child_process.h"
 #include "convoy/apps/cluster/launcher/launcher_messages.h"
+#include "convoy/apps/cluster/launcher/options.h"
 #include "convoy/apps/common/signals.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/cluster/net/secret.h"
@@ -32,6 +40,271 @@ std::map<std::string, std::string> forwarded_environment(const std::string& more
   return forwarded;
 }
 
+/// See run_attempt().
+class JobAttempt {
+ public:
+  JobAttempt(const LaunchOptions& options, const std::vector<HostPlace>& hosts, int restarts,
+             int max_continuations)
+      : options_(options), restarts_(restarts), max_continuations_(max_continuations) {
+    for (const HostPlace& place : hosts) hosts_.push_back(std::make_unique<Host>(Host{.place = place}));
+  }
+
+  /// Runs all ranks until they have ended. Blocks.
+  AttemptResult run() {
+    start_agents();
+    if (!await_agents()) return result_;
+    start_ranks();
+    while (is_running()) {
+      poll_agents();
+      forward_signal();
+      regroup();
+      kill_stragglers();
+    }
+    return result_;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Host {
+    HostPlace place;
+    std::unique_ptr<ChildProcess> agent;  // null: lost
+    int port = 0;                         // a free port that no group has used; 0: the agent has not told one
+    bool seeks_port = true;
+  };
+  struct Rank {
+    int rank = 0;
+    Host* host = nullptr;
+    bool waits = false;     // for a new group
+    std::int64_t step = 0;  // number of completed steps, if it waits
+    bool is_late = false;
+    bool has_ended = false;
+  };
+
+  void start_agents() {
+    const std::vector<std::string> agent = {std::filesystem::read_symlink("/proc/self/exe").string(),
+                                            "--host-agent"};
+    const bool in_slurm = std::getenv("SLURM_JOB_ID") != nullptr;
+    const std::string remote = !options_.remote_command.empty() ? options_.remote_command
+                               : in_slurm ? "srun --nodes=1 --ntasks=1 --overlap --nodelist={host}"
+                                          : "ssh -o BatchMode=yes {host}";
+    for (const auto& host : hosts_) {
+      const bool is_local = options_.remote_command.empty() && is_this_host(host->place.name);
+      host->agent = std::make_unique<ChildProcess>(
+          ChildOptions{.command = is_local ? agent : agent_command(remote, host->place.name, agent),
+                       .environment = dist::environment_variables(),
+                       .has_input = true});
+    }
+  }
+
+  /// Waits until all agents are ready. Returns false if one is not.
+  bool await_agents() {
+    const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                        std::chrono::duration<double>(options_.start_timeout));
+    const auto are_ready = [&] {
+      return std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) { return host->port != 0; });
+    };
+    while (!are_ready() && result_.missing_hosts.empty() && Clock::now() < end) {
+      poll_agents();
+      if ((result_.signal = StopSignals::received()) != 0) return false;
+    }
+    if (are_ready()) return true;
+    result_.missing_hosts.clear();
+    for (const auto& host : hosts_)
+      if (host->port == 0) result_.missing_hosts.push_back(host->place.name);
+    return false;
+  }
+
+  void start_ranks() {
+    int rank = 0;
+    for (const auto& host : hosts_)
+      for (int local = 0; local < host->place.ranks; ++local, ++rank)
+        ranks_[rank] = {.rank = rank, .host = host.get()};
+    std::map<std::string, std::string> environment = forwarded_environment(options_.environment);
+    environment[kRestartsVariable] = std::to_string(restarts_);
+    if (!environment.contains(dist::kSecretVariable))
+      environment[dist::kSecretVariable] = dist::random_token();
+    environment[kRegroupVariable] = std::to_string(max_continuations_ > 0 ? 1 : 0);
+    std::vector<std::string> command = options_.command;
+    command.front() = find_program(command.front());
+    send_groups([&](Host& host, const Group& group) {
+      host.agent->write_input(to_line(kind::kStart, Start{.command = command,
+                                                          .directory = std::filesystem::current_path(),
+                                                          .environment = environment,
+                                                          .group = group,
+                                                          .grace_seconds = options_.grace}));
+    });
+  }
+
+  /// Waits for output for a short time, and handles it.
+  void poll_agents() {
+    std::vector<pollfd> descriptors;
+    for (const auto& host : hosts_)
+      if (host->agent) host->agent->add_descriptors(descriptors);
+    poll(descriptors.data(), descriptors.size(), 200);
+    for (const auto& host : hosts_) {
+      if (!host->agent) continue;
+      const bool has_ended = host->agent->poll_exit().has_value();  // before its last lines
+      host->agent->read_lines([&](Stream stream, const std::string& line) {
+        const Message message = stream == Stream::output ? parse_message(line) : Message{};
+        if (message.kind.empty()) return print(true, host->place.name, line);
+        handle(*host, message);
+      });
+      if (!has_ended) continue;
+      host->agent.reset();
+      if (host->port == 0) result_.missing_hosts.push_back(host->place.name);
+      for (auto& [id, rank] : ranks_)
+        if (rank.host == host.get() && !rank.has_ended) end_rank(rank, std::nullopt);
+    }
+  }
+
+  void handle(Host& host, const Message& message) {
+    if (message.kind == kind::kReady) {
+      host.port = message.content.get<int>();
+      host.seeks_port = false;
+    }
+    if (message.kind == kind::kOutput) {
+      const auto output = message.content.get<Output>();
+      print(output.is_error, std::to_string(ranks_.at(output.id).rank), output.text);
+    }
+    if (message.kind == kind::kRegroup) {
+      const Regroup regroup = message.content.get<Regroup>();
+      ranks_.at(regroup.id).waits = true;
+      ranks_.at(regroup.id).step = regroup.step;
+    }
+    if (message.kind == kind::kExit) {
+      const Exit exit = message.content.get<Exit>();
+      end_rank(ranks_.at(exit.id), ExitStatus{.code = exit.code, .signal = exit.signal});
+    }
+  }
+
+  void end_rank(Rank& rank, std::optional<ExitStatus> status) {
+    rank.has_ended = true;
+    result_.ends.push_back(
+        {.rank = rank.rank, .host = rank.host->place.name, .status = status, .was_late = rank.is_late});
+    if (deadline_ || (status && status->is_success())) return;
+    deadline_ = Clock::now() +
+                std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.grace));
+  }
+
+  void forward_signal() {
+    const int signal = StopSignals::received();
+    if (signal == result_.signal) return;
+    result_.signal = signal;
+    for (const auto& host : hosts_)
+      if (host->agent) host->agent->write_input(to_line(kind::kSignal, signal));
+  }
+
+  /// If all remaining ranks wait for a new group, forms it, or tells them that there is none.
+  void regroup() {
+    int waiting = 0, running = 0;
+    for (const auto& [id, rank] : ranks_) {
+      waiting += !rank.has_ended && rank.waits ? 1 : 0;
+      running += !rank.has_ended && !rank.waits ? 1 : 0;
+    }
+    if (waiting == 0) return;
+    if (!deadline_)  // for the ranks that do not know yet that the group has failed
+      deadline_ = Clock::now() +
+                  std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.grace));
+    if (running > 0) return;
+    const bool may_continue = result_.signal == 0 && result_.continuations < max_continuations_ &&
+                              waiting >= options_.min_ranks.value_or(waiting + 1);
+    if (may_continue) return form_group();
+    for (auto& [id, rank] : ranks_) rank.waits = false;
+    for (const auto& host : hosts_)
+      if (host->agent) host->agent->write_input(to_line(kind::kEnd));
+  }
+
+  void kill_stragglers() {
+    if (!deadline_ || Clock::now() < *deadline_) return;
+    deadline_ = Clock::now() + std::chrono::hours(1);
+    for (const auto& host : hosts_) {
+      std::vector<int> late;
+      for (auto& [id, rank] : ranks_)
+        if (rank.host == host.get() && !rank.has_ended && !rank.waits) {
+          rank.is_late = true;
+          late.push_back(id);
+        }
+      if (host->agent && !late.empty()) host->agent->write_input(to_line(kind::kKill, late));
+    }
+  }
+
+  /// Numbers the remaining ranks, and tells them.
+  void form_group() {
+    Rank& first = rank_with_max_steps();  // it has the newest state, which it sends to the others
+    if (first.host->port == 0) {
+      if (!std::exchange(first.host->seeks_port, true))
+        first.host->agent->write_input(to_line(kind::kFindPort));
+      return;
+    }
+    std::vector<std::string> failed;
+    for (const RankEnd& end : std::exchange(result_.ends, {})) failed.push_back(describe(end));
+    std::erase_if(ranks_, [](const auto& entry) { return entry.second.has_ended; });
+    std::vector<int> others;
+    for (const auto& [id, rank] : ranks_) others.push_back(rank.rank);
+    std::sort(others.begin(), others.end());
+    fmt::print(stderr, "convoy-launch: {}; {} {} on\n", fmt::join(failed, "; "), dist::format_ranks(others),
+               others.size() == 1 ? "goes" : "go");
+    int next = 1;
+    for (auto& [id, rank] : ranks_) {
+      rank.rank = &rank == &first ? 0 : next++;
+      rank.waits = false;
+    }
+    deadline_.reset();
+    ++result_.continuations;
+    send_groups(
+        [](Host& host, const Group& group) { host.agent->write_input(to_line(kind::kGroup, group)); });
+  }
+
+  /// Returns the remaining rank that has completed the most steps.
+  Rank& rank_with_max_steps() {
+    const auto has_fewer_steps = [](const auto& a, const auto& b) {
+      return std::pair(!a.second.has_ended, a.second.step) < std::pair(!b.second.has_ended, b.second.step);
+    };
+    return std::max_element(ranks_.begin(), ranks_.end(), has_fewer_steps)->second;
+  }
+
+  /// Tells the agents the group of their ranks, by `send`.
+  void send_groups(const std::function<void(Host&, const Group&)>& send) {
+    const auto is_first = [](const auto& entry) { return entry.second.rank == 0; };
+    Host& first = *std::find_if(ranks_.begin(), ranks_.end(), is_first)->second.host;
+    Group group{
+        .world_size = static_cast<int>(ranks_.size()),
+        .address = is_this_host(first.place.name) && hosts_.size() == 1 ? kLoopback : first.place.name,
+        .port = std::exchange(first.port, 0),
+        .job = dist::random_token()};
+    for (const auto& host : hosts_) {
+      group.ranks.clear();
+      for (const auto& [id, rank] : ranks_)
+        if (rank.host == host.get())
+          group.ranks.push_back(
+              {.id = id, .rank = rank.rank, .local_rank = static_cast<int>(group.ranks.size())});
+      for (RankPlace& place : group.ranks) place.local_world_size = static_cast<int>(group.ranks.size());
+      if (!group.ranks.empty()) send(*host, group);
+    }
+  }
+
+  bool is_running() const {
+    return std::any_of(ranks_.begin(), ranks_.end(),
+                       [](const auto& entry) { return !entry.second.has_ended; });
+  }
+
+  void print(bool is_error, const std::string& source, const std::string& text) const {
+    std::FILE* const stream = is_error ? stderr : stdout;
+    if (options_.prefix)
+      fmt::print(stream, "[{}] {}\n", source, text);
+    else
+      fmt::print(stream, "{}\n", text);
+    std::fflush(stream);
+  }
+
+  const LaunchOptions& options_;
+  int restarts_, max_continuations_;
+  std::vector<std::unique_ptr<Host>> hosts_;
+  std::map<int, Rank> ranks_;  // by id
+  AttemptResult result_;
+  std::optional<Clock::time_point> deadline_;  // for the ranks to end after a failure
+};
+
 }  // namespace
 
 std::string describe(const RankEnd& end) {
@@ -39,230 +312,9 @@ std::string describe(const RankEnd& end) {
                      end.status ? describe(*end.status) : "is lost with the connection to its host");
 }
 
-JobAttempt::JobAttempt(const LaunchOptions& options, const std::vector<HostPlace>& hosts, int restarts,
-                       int max_continuations)
-    : options_(options), restarts_(restarts), max_continuations_(max_continuations) {
-  for (const HostPlace& place : hosts) hosts_.push_back(std::make_unique<Host>(Host{.place = place}));
-}
-
-AttemptResult JobAttempt::run() {
-  start_agents();
-  if (!await_agents()) return result_;
-  start_ranks();
-  while (is_running()) {
-    poll_agents();
-    forward_signal();
-    regroup();
-    kill_stragglers();
-  }
-  return result_;
-}
-
-void JobAttempt::start_agents() {
-  const std::vector<std::string> agent = {std::filesystem::read_symlink("/proc/self/exe").string(),
-                                          "--host-agent"};
-  const bool in_slurm = std::getenv("SLURM_JOB_ID") != nullptr;
-  const std::string remote = !options_.remote_command.empty() ? options_.remote_command
-                             : in_slurm ? "srun --nodes=1 --ntasks=1 --overlap --nodelist={host}"
-                                        : "ssh -o BatchMode=yes {host}";
-  for (const auto& host : hosts_) {
-    const bool is_local = options_.remote_command.empty() && is_this_host(host->place.name);
-    host->agent = std::make_unique<ChildProcess>(
-        ChildOptions{.command = is_local ? agent : agent_command(remote, host->place.name, agent),
-                     .environment = dist::environment_variables(),
-                     .has_input = true});
-  }
-}
-
-bool JobAttempt::await_agents() {
-  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                      std::chrono::duration<double>(options_.start_timeout));
-  const auto are_ready = [&] {
-    return std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) { return host->port != 0; });
-  };
-  while (!are_ready() && result_.missing_hosts.empty() && Clock::now() < end) {
-    poll_agents();
-    if ((result_.signal = StopSignals::received()) != 0) return false;
-  }
-  if (are_ready()) return true;
-  result_.missing_hosts.clear();
-  for (const auto& host : hosts_)
-    if (host->port == 0) result_.missing_hosts.push_back(host->place.name);
-  return false;
-}
-
-void JobAttempt::start_ranks() {
-  int rank = 0;
-  for (const auto& host : hosts_)
-    for (int local = 0; local < host->place.ranks; ++local, ++rank)
-      ranks_[rank] = {.rank = rank, .host = host.get()};
-  std::map<std::string, std::string> environment = forwarded_environment(options_.environment);
-  environment[kRestartsVariable] = std::to_string(restarts_);
-  if (!environment.contains(dist::kSecretVariable)) environment[dist::kSecretVariable] = dist::random_token();
-  environment[kRegroupVariable] = std::to_string(max_continuations_ > 0 ? 1 : 0);
-  std::vector<std::string> command = options_.command;
-  command.front() = find_program(command.front());
-  send_groups([&](Host& host, const Group& group) {
-    host.agent->write_input(to_line(kind::kStart, Start{.command = command,
-                                                        .directory = std::filesystem::current_path(),
-                                                        .environment = environment,
-                                                        .group = group,
-                                                        .grace_seconds = options_.grace}));
-  });
-}
-
-void JobAttempt::send_groups(const std::function<void(Host&, const Group&)>& send) {
-  const auto is_first = [](const auto& entry) { return entry.second.rank == 0; };
-  Host& first = *std::find_if(ranks_.begin(), ranks_.end(), is_first)->second.host;
-  Group group{.world_size = static_cast<int>(ranks_.size()),
-              .address = is_this_host(first.place.name) && hosts_.size() == 1 ? kLoopback : first.place.name,
-              .port = std::exchange(first.port, 0),
-              .job = dist::random_token()};
-  for (const auto& host : hosts_) {
-    group.ranks.clear();
-    for (const auto& [id, rank] : ranks_)
-      if (rank.host == host.get())
-        group.ranks.push_back(
-            {.id = id, .rank = rank.rank, .local_rank = static_cast<int>(group.ranks.size())});
-    for (RankPlace& place : group.ranks) place.local_world_size = static_cast<int>(group.ranks.size());
-    if (!group.ranks.empty()) send(*host, group);
-  }
-}
-
-void JobAttempt::poll_agents() {
-  std::vector<pollfd> descriptors;
-  for (const auto& host : hosts_)
-    if (host->agent) host->agent->add_descriptors(descriptors);
-  poll(descriptors.data(), descriptors.size(), 200);
-  for (const auto& host : hosts_) {
-    if (!host->agent) continue;
-    const bool has_ended = host->agent->poll_exit().has_value();  // before its last lines
-    host->agent->read_lines([&](Stream stream, const std::string& line) {
-      const Message message = stream == Stream::output ? parse_message(line) : Message{};
-      if (message.kind.empty()) return print(true, host->place.name, line);
-      handle(*host, message);
-    });
-    if (!has_ended) continue;
-    host->agent.reset();
-    if (host->port == 0) result_.missing_hosts.push_back(host->place.name);
-    for (auto& [id, rank] : ranks_)
-      if (rank.host == host.get() && !rank.has_ended) end_rank(rank, std::nullopt);
-  }
-}
-
-void JobAttempt::handle(Host& host, const Message& message) {
-  if (message.kind == kind::kReady) {
-    host.port = message.content.get<int>();
-    host.seeks_port = false;
-  }
-  if (message.kind == kind::kOutput) {
-    const auto output = message.content.get<Output>();
-    print(output.is_error, std::to_string(ranks_.at(output.id).rank), output.text);
-  }
-  if (message.kind == kind::kRegroup) {
-    const Regroup regroup = message.content.get<Regroup>();
-    ranks_.at(regroup.id).waits = true;
-    ranks_.at(regroup.id).step = regroup.step;
-  }
-  if (message.kind == kind::kExit) {
-    const Exit exit = message.content.get<Exit>();
-    end_rank(ranks_.at(exit.id), ExitStatus{.code = exit.code, .signal = exit.signal});
-  }
-}
-
-void JobAttempt::end_rank(Rank& rank, std::optional<ExitStatus> status) {
-  rank.has_ended = true;
-  result_.ends.push_back(
-      {.rank = rank.rank, .host = rank.host->place.name, .status = status, .was_late = rank.is_late});
-  if (deadline_ || (status && status->is_success())) return;
-  deadline_ = Clock::now() +
-              std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.grace));
-}
-
-void JobAttempt::forward_signal() {
-  const int signal = StopSignals::received();
-  if (signal == result_.signal) return;
-  result_.signal = signal;
-  for (const auto& host : hosts_)
-    if (host->agent) host->agent->write_input(to_line(kind::kSignal, signal));
-}
-
-void JobAttempt::regroup() {
-  int waiting = 0, running = 0;
-  for (const auto& [id, rank] : ranks_) {
-    waiting += !rank.has_ended && rank.waits ? 1 : 0;
-    running += !rank.has_ended && !rank.waits ? 1 : 0;
-  }
-  if (waiting == 0) return;
-  if (!deadline_)  // for the ranks that do not know yet that the group has failed
-    deadline_ = Clock::now() +
-                std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.grace));
-  if (running > 0) return;
-  const bool may_continue = result_.signal == 0 && result_.continuations < max_continuations_ &&
-                            waiting >= options_.min_ranks.value_or(waiting + 1);
-  if (may_continue) return form_group();
-  for (auto& [id, rank] : ranks_) rank.waits = false;
-  for (const auto& host : hosts_)
-    if (host->agent) host->agent->write_input(to_line(kind::kEnd));
-}
-
-JobAttempt::Rank& JobAttempt::rank_with_max_steps() {
-  const auto has_fewer_steps = [](const auto& a, const auto& b) {
-    return std::pair(!a.second.has_ended, a.second.step) < std::pair(!b.second.has_ended, b.second.step);
-  };
-  return std::max_element(ranks_.begin(), ranks_.end(), has_fewer_steps)->second;
-}
-
-void JobAttempt::form_group() {
-  Rank& first = rank_with_max_steps();  // it has the newest state, which it sends to the others
-  if (first.host->port == 0) {
-    if (!std::exchange(first.host->seeks_port, true))
-      first.host->agent->write_input(to_line(kind::kFindPort));
-    return;
-  }
-  std::vector<std::string> failed;
-  for (const RankEnd& end : std::exchange(result_.ends, {})) failed.push_back(describe(end));
-  std::erase_if(ranks_, [](const auto& entry) { return entry.second.has_ended; });
-  std::vector<int> others;
-  for (const auto& [id, rank] : ranks_) others.push_back(rank.rank);
-  std::sort(others.begin(), others.end());
-  fmt::print(stderr, "convoy-launch: {}; {} {} on\n", fmt::join(failed, "; "), dist::format_ranks(others),
-             others.size() == 1 ? "goes" : "go");
-  int next = 1;
-  for (auto& [id, rank] : ranks_) {
-    rank.rank = &rank == &first ? 0 : next++;
-    rank.waits = false;
-  }
-  deadline_.reset();
-  ++result_.continuations;
-  send_groups([](Host& host, const Group& group) { host.agent->write_input(to_line(kind::kGroup, group)); });
-}
-
-void JobAttempt::kill_stragglers() {
-  if (!deadline_ || Clock::now() < *deadline_) return;
-  deadline_ = Clock::now() + std::chrono::hours(1);
-  for (const auto& host : hosts_) {
-    std::vector<int> late;
-    for (auto& [id, rank] : ranks_)
-      if (rank.host == host.get() && !rank.has_ended && !rank.waits) {
-        rank.is_late = true;
-        late.push_back(id);
-      }
-    if (host->agent && !late.empty()) host->agent->write_input(to_line(kind::kKill, late));
-  }
-}
-
-bool JobAttempt::is_running() const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& entry) { return !entry.second.has_ended; });
-}
-
-void JobAttempt::print(bool is_error, const std::string& source, const std::string& text) const {
-  std::FILE* const stream = is_error ? stderr : stdout;
-  if (options_.prefix)
-    fmt::print(stream, "[{}] {}\n", source, text);
-  else
-    fmt::print(stream, "{}\n", text);
-  std::fflush(stream);
+AttemptResult run_attempt(const LaunchOptions& options, const std::vector<HostPlace>& hosts, int restarts,
+                          int max_continuations) {
+  return JobAttempt(options, hosts, restarts, max_continuations).run();
 }
 
 }  // namespace convoy::launcher

@@ -1,5 +1,5 @@
-#include "convoy/apps/cluster/launcher/launch_agent.h"
-
+// The agent of convoy-launch on one host: it starts the ranks of this host, passes on their output and how
+// they end, and ends them when the launcher does.
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 #include <unistd.h>
 #include <csignal>
 
-#include "convoy/apps/cluster/launcher/launch_agent.h"
+#include "convoy/apps/cluster/launcher/launcher_messages.h"
 #include "convoy/apps/cluster/launcher/options.h"
 #include "convoy/apps/cluster/launcher/supervisor.h"
 #include "convoy/apps/common/run_main.h"

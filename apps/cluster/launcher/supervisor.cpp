@@ -109,8 +109,7 @@ int supervise(const LaunchOptions& options, std::vector<HostPlace> hosts) {
   double backoff = options.backoff;
   while (true) {
     const int remaining = static_cast<int>(options.max_restarts) - restarts;
-    const AttemptResult result =
-        JobAttempt(options, hosts, restarts, options.min_ranks ? remaining : 0).run();
+    const AttemptResult result = run_attempt(options, hosts, restarts, options.min_ranks ? remaining : 0);
     restarts += result.continuations;
     Decision decision =
         decide(result, hosts, static_cast<int>(options.max_restarts) - restarts, options.min_ranks);

@@ -3,9 +3,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <new>
+#include <string>
+#include <thread>
 #include <utility>
 
+#include "convoy/comm/cluster/control/host_agent.h"
+#include "convoy/comm/cluster/control/host_memory.h"
 #include "convoy/comm/cluster/net/secret.h"
 #include "convoy/kernels/base/check.h"
 
@@ -21,11 +28,9 @@ FlightEvent event_now(const RankSlot& rank, FlightEvent::Kind kind) {
   return {.time = steady_nanoseconds(), .step = rank.step.load(), .kind = kind, .phase = rank.phase.load()};
 }
 
-}  // namespace
-
 /// Publishes the collectives of one communicator. Shares the memory, because a communicator may outlive the
 /// control plane.
-class ControlPlane::Monitor final : public CollectiveMonitor {
+class Monitor final : public CollectiveMonitor {
  public:
   Monitor(std::shared_ptr<HostMemory> memory, std::size_t index)
       : memory_(std::move(memory)), index_(index) {}
@@ -63,168 +68,193 @@ class ControlPlane::Monitor final : public CollectiveMonitor {
   std::size_t index_;
 };
 
-std::unique_ptr<ControlPlane> ControlPlane::connect(Rendezvous& rendezvous, ControlOptions options) {
-  return std::unique_ptr<ControlPlane>(new ControlPlane(rendezvous, std::move(options)));
-}
-
-ControlPlane::ControlPlane(Rendezvous& rendezvous, ControlOptions options)
-    : options_(std::move(options)), all_(rendezvous.all()), rank_(rendezvous.info().rank) {
-  const Deadline deadline(options_.timeout_seconds);
-  job_ = rendezvous.all_gather(rank_ == 0 ? random_token() : "").front();
-  memory_ = std::make_shared<HostMemory>(rendezvous);
-  RankSlot& mine = memory_->mine();
-  mine.process = getpid();
-  mine.beat = steady_nanoseconds();
-  mine.state = RankSlot::State::running;
-  enter(Phase::start);
-  std::unique_ptr<AgentTree> tree = AgentTree::connect(rendezvous, deadline);
-  rendezvous.barrier();  // all slots are filled
-  if (all_.size() == 1) return;
-  agent_ = std::make_unique<HostAgent>(*memory_, all_, std::move(tree),
-                                       HostAgent::Options{.timeout_seconds = options_.timeout_seconds,
-                                                          .warn_after_seconds = options_.warn_after_seconds,
-                                                          .on_warning = options_.on_warning});
-  thread_ = std::thread([this] { watch(); });
-}
-
-ControlPlane::~ControlPlane() { leave(); }
-
-void ControlPlane::leave() {
-  memory_->mine().state = RankSlot::State::left;
-  is_leaving_ = true;
-  memory_->wake();
-  if (thread_.joinable()) thread_.join();
-}
-
-void ControlPlane::watch() {
-  HostSlot& host = memory_->host();
-  while (!is_leaving_) {
-    const std::uint32_t seen = host.changes.load();
-    memory_->mine().beat = steady_nanoseconds();
-    try {
-      agent_->serve();
-      floor_->raise(
-          DeadlineFloor::Clock::time_point(std::chrono::duration_cast<DeadlineFloor::Clock::duration>(
-              std::chrono::nanoseconds(host.deadline_floor.load()))));
-      act_on_verdict();
-    } catch (const std::bad_alloc&) {  // the thread that needs the memory reports it
-    }
-    if (!agent_->has_connections() && !is_leaving_) futex_wait(host.changes, seen, HostAgent::kPeriod);
+/// See connect_control_plane().
+class ControlPlane final : public JobControl {
+ public:
+  ControlPlane(Rendezvous& rendezvous, ControlOptions options)
+      : options_(std::move(options)), all_(rendezvous.all()), rank_(rendezvous.info().rank) {
+    const Deadline deadline(options_.timeout_seconds);
+    job_ = rendezvous.all_gather(rank_ == 0 ? random_token() : "").front();
+    memory_ = std::make_shared<HostMemory>(rendezvous);
+    RankSlot& mine = memory_->mine();
+    mine.process = getpid();
+    mine.beat = steady_nanoseconds();
+    mine.state = RankSlot::State::running;
+    enter(Phase::start);
+    std::unique_ptr<AgentTree> tree = AgentTree::connect(rendezvous, deadline);
+    rendezvous.barrier();  // all slots are filled
+    if (all_.size() == 1) return;
+    agent_ = std::make_unique<HostAgent>(*memory_, all_, std::move(tree),
+                                         HostAgent::Options{.timeout_seconds = options_.timeout_seconds,
+                                                            .warn_after_seconds = options_.warn_after_seconds,
+                                                            .on_warning = options_.on_warning});
+    thread_ = std::thread([this] { watch(); });
   }
-  agent_->leave();
-}
 
-void ControlPlane::act_on_verdict() {
-  if (has_acted_) return;
-  const std::string verdict = memory_->host().verdict.get();
-  if (verdict.empty()) return;
-  has_acted_ = true;
-  dump();
-  if (options_.on_verdict) options_.on_verdict(verdict);
-}
+  /// Calls leave().
+  ~ControlPlane() override { leave(); }
 
-void ControlPlane::dump() {
-  HostSlot& host = memory_->host();
-  const std::string directory = host.dump_directory.get();
-  std::uint32_t expected = kNotDumped;
-  if (directory.empty() || !host.is_dumped.compare_exchange_strong(expected, kDumping)) return;
-  try {
-    write_flight_files(*memory_, all_, job_, directory);
-  } catch (const std::exception&) {  // such as of a full disk: the error that ends the job matters more
+  Phase enter(Phase phase) override {
+    RankSlot& mine = memory_->mine();
+    const Phase previous = mine.phase.exchange(phase);
+    const bool is_change = previous != phase || mine.phase_since.load() == 0;
+    const FlightEvent entered = event_now(mine, FlightEvent::Kind::phase);
+    mine.progress = entered.time;
+    if (!is_change) return previous;
+    mine.phase_since = entered.time;
+    mine.ring.add(entered);
+    return previous;
   }
-  host.is_dumped = kDumped;
-  memory_->wake();
-}
 
-Phase ControlPlane::enter(Phase phase) {
-  RankSlot& mine = memory_->mine();
-  const Phase previous = mine.phase.exchange(phase);
-  const bool is_change = previous != phase || mine.phase_since.load() == 0;
-  const FlightEvent entered = event_now(mine, FlightEvent::Kind::phase);
-  mine.progress = entered.time;
-  if (!is_change) return previous;
-  mine.phase_since = entered.time;
-  mine.ring.add(entered);
-  return previous;
-}
-
-void ControlPlane::set_step(std::int64_t step) { memory_->mine().step = step; }
-
-std::shared_ptr<CollectiveMonitor> ControlPlane::monitor(const std::string& name) {
-  for (std::size_t i = 0; i < RankSlot::kCommunicators; ++i)
-    if (memory_->mine().communicators[i].name.set(name)) return std::make_shared<Monitor>(memory_, i);
-  return nullptr;
-}
-
-int ControlPlane::stop_code(int local) {
-  if (agent_ == nullptr) return local;
-  RankSlot& mine = memory_->mine();
-  HostSlot& host = memory_->host();
-  // The order matters (HostAgent::decide_stop): first publish the point, then look for a request.
-  const std::uint64_t point = mine.stop_points.fetch_add(1) + 1;
-  if (local != 0 && mine.stop_code.exchange(local) == 0) memory_->wake();
-  if (host.stop_requested.load() == 0) return 0;
-  const Deadline deadline(options_.timeout_seconds, floor_.get());
-  while (host.stop_point.load() == 0) {
-    const std::uint32_t seen = host.changes.load();
-    if (host.stop_point.load() == 0) futex_wait(host.changes, seen, HostAgent::kPeriod);
-    if (const std::string verdict = host.verdict.get(); !verdict.empty()) throw PeerError(verdict);
-    if (deadline.passed())
-      convoy::fail<PeerError>("rank {} waited {} s for the ranks to agree where they stop", rank_,
-                              deadline.seconds());
-  }
-  return point >= host.stop_point.load() ? host.stop_code.load() : 0;
-}
-
-void ControlPlane::warn(const std::string& text) {
-  RankSlot& mine = memory_->mine();
-  FlightEvent warning = event_now(mine, FlightEvent::Kind::warning);
-  warning.set_text(text);
-  mine.ring.add(warning);
-  for (auto& place : mine.warnings)
-    if (place.set(text)) break;
-}
-
-std::function<void(std::size_t)> ControlPlane::allocation_recorder() const {
-  return [memory = memory_](std::size_t bytes) {
-    FlightEvent allocation = event_now(memory->mine(), FlightEvent::Kind::allocation);
-    allocation.collective.count = static_cast<std::int64_t>(bytes);
-    memory->mine().ring.add(allocation);
-  };
-}
-
-void ControlPlane::fail(const std::string& reason, bool is_consequence) noexcept {
-  RankSlot& mine = memory_->mine();
-  if (!mine.failure.get().empty()) return;
-  FlightEvent failure = event_now(mine, FlightEvent::Kind::failure);
-  failure.set_text(reason);
-  mine.ring.add(failure);
-  mine.failed_at = failure.time;
-  mine.failed_by_peer = is_consequence ? 1 : 0;
-  mine.failure.set(reason);
-  if (agent_ == nullptr && memory_->host().verdict.set(reason)) dump();
-  memory_->wake();
-}
-
-std::string ControlPlane::verdict(double wait_seconds) {
-  HostSlot& host = memory_->host();
-  const auto wait_until = [&](const auto& is_done, double seconds) {
-    for (const Deadline deadline(seconds); !is_done() && !deadline.passed();) {
+  void set_step(std::int64_t step) override { memory_->mine().step = step; }
+  /// Blocks only if a rank has a code: until the ranks agree on the point at which they stop, which is this
+  /// one or the next one.
+  int stop_code(int local) override {
+    if (agent_ == nullptr) return local;
+    RankSlot& mine = memory_->mine();
+    HostSlot& host = memory_->host();
+    // The order matters (HostAgent::decide_stop): first publish the point, then look for a request.
+    const std::uint64_t point = mine.stop_points.fetch_add(1) + 1;
+    if (local != 0 && mine.stop_code.exchange(local) == 0) memory_->wake();
+    if (host.stop_requested.load() == 0) return 0;
+    const Deadline deadline(options_.timeout_seconds, floor_.get());
+    while (host.stop_point.load() == 0) {
       const std::uint32_t seen = host.changes.load();
-      if (!is_done())
-        futex_wait(host.changes, seen,
-                   std::min<std::chrono::nanoseconds>(deadline.left(), HostAgent::kPeriod));
+      if (host.stop_point.load() == 0) futex_wait(host.changes, seen, HostAgent::kPeriod);
+      if (const std::string verdict = host.verdict.get(); !verdict.empty()) throw PeerError(verdict);
+      if (deadline.passed())
+        convoy::fail<PeerError>("rank {} waited {} s for the ranks to agree where they stop", rank_,
+                                deadline.seconds());
     }
-  };
-  wait_until([&] { return !host.verdict.get().empty(); }, wait_seconds);
-  const std::string verdict = host.verdict.get();
-  if (!verdict.empty() && !host.dump_directory.get().empty())
-    wait_until([&] { return host.is_dumped.load() == kDumped; }, kDumpSeconds);
-  return verdict;
-}
+    return point >= host.stop_point.load() ? host.stop_code.load() : 0;
+  }
 
-void ControlPlane::set_dump_directory(const std::filesystem::path& directory) {
-  memory_->host().dump_directory.set(std::filesystem::absolute(directory).string());
+  /// Also passes the warning on to rank 0, whose on_warning receives it with the name of the rank: at most
+  /// RankSlot::kWarnings warnings of a rank, without those that rank 0 has as well.
+  void warn(const std::string& text) override {
+    RankSlot& mine = memory_->mine();
+    FlightEvent warning = event_now(mine, FlightEvent::Kind::warning);
+    warning.set_text(text);
+    mine.ring.add(warning);
+    for (auto& place : mine.warnings)
+      if (place.set(text)) break;
+  }
+
+  /// Returns null for a fifth name.
+  std::shared_ptr<CollectiveMonitor> monitor(const std::string& name) override {
+    for (std::size_t i = 0; i < RankSlot::kCommunicators; ++i)
+      if (memory_->mine().communicators[i].name.set(name)) return std::make_shared<Monitor>(memory_, i);
+    return nullptr;
+  }
+
+  std::shared_ptr<const DeadlineFloor> deadline_floor() const override { return floor_; }
+  std::function<void(std::size_t)> allocation_recorder() const override {
+    return [memory = memory_](std::size_t bytes) {
+      FlightEvent allocation = event_now(memory->mine(), FlightEvent::Kind::allocation);
+      allocation.collective.count = static_cast<std::int64_t>(bytes);
+      memory->mine().ring.add(allocation);
+    };
+  }
+
+  void fail(const std::string& reason, bool is_consequence) noexcept override {
+    RankSlot& mine = memory_->mine();
+    if (!mine.failure.get().empty()) return;
+    FlightEvent failure = event_now(mine, FlightEvent::Kind::failure);
+    failure.set_text(reason);
+    mine.ring.add(failure);
+    mine.failed_at = failure.time;
+    mine.failed_by_peer = is_consequence ? 1 : 0;
+    mine.failure.set(reason);
+    if (agent_ == nullptr && memory_->host().verdict.set(reason)) dump();
+    memory_->wake();
+  }
+
+  std::string verdict(double wait_seconds) override {
+    HostSlot& host = memory_->host();
+    const auto wait_until = [&](const auto& is_done, double seconds) {
+      for (const Deadline deadline(seconds); !is_done() && !deadline.passed();) {
+        const std::uint32_t seen = host.changes.load();
+        if (!is_done())
+          futex_wait(host.changes, seen,
+                     std::min<std::chrono::nanoseconds>(deadline.left(), HostAgent::kPeriod));
+      }
+    };
+    wait_until([&] { return !host.verdict.get().empty(); }, wait_seconds);
+    const std::string verdict = host.verdict.get();
+    if (!verdict.empty() && !host.dump_directory.get().empty())
+      wait_until([&] { return host.is_dumped.load() == kDumped; }, kDumpSeconds);
+    return verdict;
+  }
+
+  void set_dump_directory(const std::filesystem::path& directory) override {
+    memory_->host().dump_directory.set(std::filesystem::absolute(directory).string());
+  }
+
+  void leave() override {
+    memory_->mine().state = RankSlot::State::left;
+    is_leaving_ = true;
+    memory_->wake();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void watch() {
+    HostSlot& host = memory_->host();
+    while (!is_leaving_) {
+      const std::uint32_t seen = host.changes.load();
+      memory_->mine().beat = steady_nanoseconds();
+      try {
+        agent_->serve();
+        floor_->raise(
+            DeadlineFloor::Clock::time_point(std::chrono::duration_cast<DeadlineFloor::Clock::duration>(
+                std::chrono::nanoseconds(host.deadline_floor.load()))));
+        act_on_verdict();
+      } catch (const std::bad_alloc&) {  // the thread that needs the memory reports it
+      }
+      if (!agent_->has_connections() && !is_leaving_) futex_wait(host.changes, seen, HostAgent::kPeriod);
+    }
+    agent_->leave();
+  }
+
+  void act_on_verdict() {
+    if (has_acted_) return;
+    const std::string verdict = memory_->host().verdict.get();
+    if (verdict.empty()) return;
+    has_acted_ = true;
+    dump();
+    if (options_.on_verdict) options_.on_verdict(verdict);
+  }
+
+  /// Writes the flight recorders of this host, unless another rank does.
+  void dump() {
+    HostSlot& host = memory_->host();
+    const std::string directory = host.dump_directory.get();
+    std::uint32_t expected = kNotDumped;
+    if (directory.empty() || !host.is_dumped.compare_exchange_strong(expected, kDumping)) return;
+    try {
+      write_flight_files(*memory_, all_, job_, directory);
+    } catch (const std::exception&) {  // such as of a full disk: the error that ends the job matters more
+    }
+    host.is_dumped = kDumped;
+    memory_->wake();
+  }
+
+  ControlOptions options_;
+  const std::vector<RankInfo>& all_;
+  int rank_;
+  std::string job_;  // a random name, in the files of the flight recorder
+  std::shared_ptr<HostMemory> memory_;
+  std::shared_ptr<DeadlineFloor> floor_ = std::make_shared<DeadlineFloor>();
+  std::unique_ptr<HostAgent> agent_;  // null if there is one rank
+  std::atomic<bool> is_leaving_ = false;
+  bool has_acted_ = false;  // on the verdict
+  std::thread thread_;      // not started if there is one rank
+};
+
+}  // namespace
+
+std::unique_ptr<JobControl> connect_control_plane(Rendezvous& rendezvous, ControlOptions options) {
+  return std::make_unique<ControlPlane>(rendezvous, std::move(options));
 }
 
 }  // namespace convoy::dist

@@ -72,7 +72,7 @@ struct alignas(64) RankSlot {
   std::atomic<std::int64_t> step;
   std::atomic<std::int64_t> phase_since;
   std::atomic<Phase> phase;
-  /// Number of calls of ControlPlane::stop_code(), and the code that this rank has passed to it.
+  /// Number of calls of JobControl::stop_code(), and the code that this rank has passed to it.
   std::atomic<std::uint64_t> stop_points;
   std::atomic<std::int32_t> stop_code;
   std::atomic<std::int64_t> failed_at;

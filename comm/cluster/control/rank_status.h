@@ -58,7 +58,7 @@ struct RankStatus {
   double beat_seconds = 0;              // since the last sign of life
   std::vector<Collective> collectives;  // in which it is, usually none or one
   std::vector<Progress> progress;       // of all of its communicators
-  std::uint64_t stop_points = 0;        // passed so far (ControlPlane::stop_code())
+  std::uint64_t stop_points = 0;        // passed so far (JobControl::stop_code())
   int stop_code = 0;                    // 0: none
   std::string failure;                  // the error that ends the rank; empty: none
   double failed_seconds = 0;            // since the failure

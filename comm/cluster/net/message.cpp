@@ -9,17 +9,25 @@ constexpr std::size_t kLengthBytes = 4;
 
 }  // namespace
 
+void append_number(std::string& bytes, std::uint64_t number, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) bytes += static_cast<char>(number >> (8 * i) & 0xff);
+}
+
+std::uint64_t number_at(const std::string& bytes, std::size_t position, std::size_t count) {
+  std::uint64_t number = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    number |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[position + i])) << (8 * i);
+  return number;
+}
+
 void append_message(std::string& bytes, const std::string& text) {
-  for (std::size_t i = 0; i < kLengthBytes; ++i)
-    bytes += static_cast<char>(static_cast<unsigned char>(text.size() >> (8 * i)));
+  append_number(bytes, text.size(), kLengthBytes);
   bytes += text;
 }
 
 std::optional<std::string> take_message(std::string& bytes, std::size_t max_bytes) {
   if (bytes.size() < kLengthBytes) return std::nullopt;
-  std::size_t length = 0;
-  for (std::size_t i = 0; i < kLengthBytes; ++i)
-    length |= static_cast<std::size_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
+  const std::size_t length = number_at(bytes, 0, kLengthBytes);
   if (length > max_bytes)
     fail<DataError>("found a message of {} bytes, expected at most {}", length, max_bytes);
   if (bytes.size() < kLengthBytes + length) return std::nullopt;

@@ -1,11 +1,17 @@
-// Messages on a TCP connection: a length and that many bytes.
+// Messages on a TCP connection: a length and that many bytes; and the numbers in messages.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 
 namespace convoy::dist {
+
+/// Appends a number of `count` bytes, little endian.
+void append_number(std::string& bytes, std::uint64_t number, std::size_t count);
+/// Returns the number of `count` bytes at this position of `bytes`.
+std::uint64_t number_at(const std::string& bytes, std::size_t position, std::size_t count);
 
 /// Appends `text` to `bytes` as a message: its length in 4 bytes, little endian, and the text.
 void append_message(std::string& bytes, const std::string& text);

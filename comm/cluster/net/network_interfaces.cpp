@@ -1,11 +1,14 @@
 #include "convoy/comm/cluster/net/network_interfaces.h"
 
+#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstdlib>
 
 #include "convoy/kernels/base/check.h"
@@ -13,13 +16,32 @@
 namespace convoy::dist {
 namespace {
 
-struct InterfaceAddress {
-  std::string interface;
-  std::string address;  // numeric
-  unsigned flags = 0;   // IFF_UP and others
-};
+/// Returns the bytes of an address, in network byte order.
+const std::uint8_t* bytes_of(const sockaddr* address) {
+  return address->sa_family == AF_INET
+             ? reinterpret_cast<const std::uint8_t*>(&reinterpret_cast<const sockaddr_in*>(address)->sin_addr)
+             : reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr.s6_addr;
+}
 
-/// Returns all IPv4 addresses, and then all IPv6 addresses that are not link-local.
+/// Returns the network of an address: "10.0.0.0/24".
+std::string network_of(const ifaddrs& entry) {
+  if (entry.ifa_netmask == nullptr) return "";
+  const int family = entry.ifa_addr->sa_family;
+  const std::uint8_t* const address = bytes_of(entry.ifa_addr);
+  const std::uint8_t* const mask = bytes_of(entry.ifa_netmask);
+  std::array<std::uint8_t, 16> first{};
+  int bits = 0;
+  for (std::size_t i = 0; i < (family == AF_INET ? 4 : 16); ++i) {
+    first[i] = address[i] & mask[i];
+    bits += std::popcount(mask[i]);
+  }
+  char text[INET6_ADDRSTRLEN] = {};
+  inet_ntop(family, first.data(), text, sizeof text);
+  return fmt::format("{}/{}", text, bits);
+}
+
+}  // namespace
+
 std::vector<InterfaceAddress> list_addresses() {
   std::vector<InterfaceAddress> addresses;
   ifaddrs* list = nullptr;
@@ -32,17 +54,16 @@ std::vector<InterfaceAddress> list_addresses() {
       if (getnameinfo(entry->ifa_addr, bytes, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) continue;
       const std::string address = text;
       if (address.find('%') == std::string::npos)  // the mark of a link-local address
-        addresses.push_back({.interface = entry->ifa_name, .address = address, .flags = entry->ifa_flags});
+        addresses.push_back({entry->ifa_name, address, network_of(*entry), entry->ifa_flags});
     }
   }
   freeifaddrs(list);
   return addresses;
 }
 
-}  // namespace
-
 std::vector<std::string> addresses_of_this_host() {
-  // An unused bridge of Docker is up, but not running; and so is a network card for a moment after it is set up.
+  // An unused bridge of Docker is up, but not running; and so is a network card for a moment after it is set
+  // up.
   for (const unsigned usable : {unsigned{IFF_UP | IFF_RUNNING}, unsigned{IFF_UP}}) {
     std::vector<std::string> addresses;
     for (const InterfaceAddress& entry : list_addresses())

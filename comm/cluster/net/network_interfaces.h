@@ -10,6 +10,17 @@ namespace convoy::dist {
 /// The environment variable that names the interface which ranks use.
 constexpr const char* kInterfaceVariable = "CONVOY_INTERFACE";
 
+/// An address of a network interface.
+struct InterfaceAddress {
+  std::string interface;  // "eth0"
+  std::string address;    // numeric
+  std::string network;    // "10.0.0.0/24"
+  unsigned flags = 0;     // IFF_UP and others
+};
+
+/// Returns all IPv4 addresses of this host, and then all IPv6 addresses that are not link-local.
+std::vector<InterfaceAddress> list_addresses();
+
 /// Returns the numeric addresses at which other hosts may reach this one: those of all interfaces that are up
 /// and running, or, if there are none, of those that are up. Loopback and link-local addresses are not among
 /// them.

@@ -115,8 +115,8 @@ bool wait_ready(const Socket& socket, short events, const Deadline& deadline) {
   }
 }
 
-/// Returns the index of a socket whose connection has been made or has failed; nullopt if there is none before
-/// the deadline.
+/// Returns the index of a socket whose connection has been made or has failed; nullopt if there is none
+/// before the deadline.
 std::optional<std::size_t> wait_any(std::span<const Socket> sockets, const Deadline& deadline) {
   std::vector<pollfd> waiting;
   for (const Socket& socket : sockets)
@@ -136,6 +136,21 @@ std::string numeric_address(const sockaddr* address, socklen_t bytes) {
   const std::string text = host;
   constexpr const char* kMapped = "::ffff:";  // IPv4 connection of an IPv6 socket
   return text.starts_with(kMapped) ? text.substr(std::strlen(kMapped)) : text;
+}
+
+/// Returns what `side`, getsockname() or getpeername(), tells of a connection.
+template <class Side>
+std::pair<sockaddr_storage, socklen_t> name_from(Side side, const Socket& socket) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  side(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &bytes);
+  return {address, bytes};
+}
+
+template <class Side>
+std::string numeric_address(Side side, const Socket& socket) {
+  const auto [address, bytes] = name_from(side, socket);
+  return numeric_address(reinterpret_cast<const sockaddr*>(&address), bytes);
 }
 
 /// Returns the address of this host that its name stands for; nullopt for all of its addresses.
@@ -259,25 +274,13 @@ bool receive_waiting(const Socket& socket, std::string& bytes) {
 }
 
 int local_port_of(const Socket& socket) {
-  sockaddr_storage address{};
-  socklen_t bytes = sizeof address;
-  getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &bytes);
+  const auto [address, bytes] = name_from(getsockname, socket);
   return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
                                              : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-std::string local_address_of(const Socket& socket) {
-  sockaddr_storage address{};
-  socklen_t bytes = sizeof address;
-  getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &bytes);
-  return numeric_address(reinterpret_cast<const sockaddr*>(&address), bytes);
-}
+std::string local_address_of(const Socket& socket) { return numeric_address(getsockname, socket); }
 
-std::string remote_address_of(const Socket& socket) {
-  sockaddr_storage address{};
-  socklen_t bytes = sizeof address;
-  getpeername(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &bytes);
-  return numeric_address(reinterpret_cast<const sockaddr*>(&address), bytes);
-}
+std::string remote_address_of(const Socket& socket) { return numeric_address(getpeername, socket); }
 
 }  // namespace convoy::dist

@@ -1,12 +1,30 @@
-// The interface of a key-value store, through which processes find each other.
+// The interface of a key-value store, through which processes find each other, and the store in a file.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "convoy/comm/core/deadline.h"
 
 namespace convoy::dist {
+
+/// The key of the reason with which the first rank fails.
+constexpr const char* kFailureKey = "failure";
+
+/// The identity with which a rank joins a store.
+struct StoreMember {
+  int rank = 0;
+  int world_size = 1;
+  /// The name of the job, equal on all ranks; empty if it has none.
+  std::string job;
+};
+
+/// Returns whether the rank may set the key. A key that ends with "/" and a rank belongs to that rank. All
+/// ranks may set kFailureKey.
+inline bool may_set(int rank, const std::string& key) {
+  return key == kFailureKey || key.ends_with("/" + std::to_string(rank));
+}
 
 /// A key-value store of small strings that all ranks of a job share. Thread-safe.
 class Store {
@@ -32,5 +50,17 @@ class Store {
   virtual std::optional<std::string> get(const std::string& key, const Deadline& deadline,
                                          double answer_seconds = kAnswerSeconds) = 0;
 };
+
+/// Returns a store in a file, on one host or on a shared file system with locks. Every rank holds a lock on
+/// one byte of the file until it exits. So the file of a killed job is recognized as stale: rank 0 replaces
+/// it, and the other ranks wait for that. The file of a running job, and any file of another format, is
+/// refused and left unchanged.
+///
+/// Creates the file on rank 0; the other ranks wait for it. Throws UsageError on rank 0 if the file cannot
+/// be created. Throws PeerError if this rank is refused (another job, or a rank that has already joined),
+/// or if rank 0 does not create the file before the deadline.
+/// Destroying it on rank 0 removes the file after the other ranks have closed it, or after one second.
+std::unique_ptr<Store> open_file_store(const std::string& path, const StoreMember& member,
+                                       const Deadline& deadline);
 
 }  // namespace convoy::dist

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "convoy/comm/cluster/net/message.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
@@ -10,17 +11,6 @@ namespace {
 
 constexpr std::string_view kMagic = "CVOY1";  // includes the version
 constexpr std::size_t kHeader = kMagic.size() + 1 + 4 + 4;
-
-void append_number(std::string& bytes, std::size_t number) {
-  for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(number >> shift & 0xff);
-}
-
-std::size_t number_at(const std::string& bytes, std::size_t offset) {
-  std::size_t number = 0;
-  for (std::size_t i = 0; i < 4; ++i)
-    number |= static_cast<std::size_t>(static_cast<unsigned char>(bytes[offset + i])) << 8 * i;
-  return number;
-}
 
 }  // namespace
 
@@ -30,8 +20,8 @@ std::string StoreFrame::bytes() const {
         key.size(), value.size(), kMaxKeyBytes, kMaxValueBytes);
   std::string bytes(kMagic);
   bytes += static_cast<char>(kind);
-  append_number(bytes, key.size());
-  append_number(bytes, value.size());
+  append_number(bytes, key.size(), 4);
+  append_number(bytes, value.size(), 4);
   return bytes + key + value;
 }
 
@@ -41,7 +31,8 @@ std::optional<StoreFrame> take_frame(std::string& bytes, std::size_t max_value_b
     fail<DataError>("not a rendezvous message");
   if (bytes.size() < kHeader) return std::nullopt;
   const auto kind = static_cast<unsigned char>(bytes[kMagic.size()]);
-  const std::size_t key = number_at(bytes, kMagic.size() + 1), value = number_at(bytes, kMagic.size() + 5);
+  const std::size_t key = number_at(bytes, kMagic.size() + 1, 4),
+                    value = number_at(bytes, kMagic.size() + 5, 4);
   if (kind > static_cast<unsigned char>(StoreFrame::Kind::refused) || key > StoreFrame::kMaxKeyBytes ||
       value > max_value_bytes)
     fail<DataError>("invalid rendezvous message: kind {}, key of {} bytes, value of {} bytes", kind, key,

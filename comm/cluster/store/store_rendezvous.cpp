@@ -5,7 +5,6 @@
 
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/bootstrap/host.h"
-#include "convoy/comm/cluster/store/file_store.h"
 #include "convoy/comm/cluster/store/tcp_store.h"
 #include "convoy/comm/core/collective.h"
 #include "convoy/kernels/base/check.h"
@@ -132,7 +131,7 @@ std::unique_ptr<Rendezvous> rendezvous_by_store(const RendezvousPlan& plan,
   const StoreMember member{
       .rank = plan.launch.rank, .world_size = plan.launch.world_size, .job = plan.launch.job};
   if (plan.method == RendezvousPlan::Method::file)
-    return std::make_unique<StoreRendezvous>(std::make_unique<FileStore>(plan.path, member, deadline), plan,
+    return std::make_unique<StoreRendezvous>(open_file_store(plan.path, member, deadline), plan,
                                              JoinMessage{.host = this_host()}, options, deadline);
   auto store = std::make_unique<TcpStore>(plan.endpoint, member, deadline, plan.launch.other_ports);
   const JoinMessage local{this_host(), store->local_address(), store->address_of_rank_0()};

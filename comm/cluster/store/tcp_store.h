@@ -1,4 +1,4 @@
-// The client of a TCP key-value store. Rank 0 also runs the server.
+// A TCP key-value store: its client, and on rank 0 its server.
 #pragma once
 
 #include <atomic>
@@ -11,10 +11,11 @@
 #include "convoy/comm/cluster/net/socket.h"
 #include "convoy/comm/cluster/store/store.h"
 #include "convoy/comm/cluster/store/store_frame.h"
-#include "convoy/comm/cluster/store/store_member.h"
-#include "convoy/comm/cluster/store/tcp_store_server.h"
 
 namespace convoy::dist {
+
+/// The claim of a client in its handshake.
+constexpr const char* kStoreClaim = "store";
 
 /// A Store that rank 0 serves at an address that all ranks know. Each connection begins with a Handshake that
 /// proves that both sides have the same CONVOY_SECRET.
@@ -69,7 +70,7 @@ class TcpStore final : public Store {
   const std::string
       token_;  // identifies this process, so the server detects a second process with the same rank
   std::string local_address_, remote_address_;
-  std::unique_ptr<TcpStoreServer> server_;
+  std::shared_ptr<void> server_;       // of rank 0
   std::atomic<bool> is_lost_ = false;  // set when rank 0 has exited
   std::mutex mutex_;
   // Destroyed before server_, whose destructor waits until this rank, too, has disconnected.

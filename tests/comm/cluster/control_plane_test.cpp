@@ -80,13 +80,13 @@ class Received {
 
 /// Runs `body` on every rank, in a thread each.
 void run_ranks(const Layout& layout, const ControlOptions& options,
-               const std::function<void(ControlPlane&, Rendezvous&)>& body) {
+               const std::function<void(JobControl&, Rendezvous&)>& body) {
   std::vector<std::thread> threads;
   for (auto& rendezvous : rendezvous_in_threads(layout.ranks, 30))
     threads.emplace_back([&, own = std::move(rendezvous)]() mutable {
       HostsInThreads hosts(std::move(own), layout.ranks_per_host);
       try {
-        const auto plane = ControlPlane::connect(hosts, options);
+        const auto plane = connect_control_plane(hosts, options);
         body(*plane, hosts);
         hosts.barrier();
       } catch (const std::exception& error) {
@@ -102,7 +102,7 @@ TEST_P(Planes, AllRanksStopAtTheSamePointWithTheSmallestCode) {
   for (unsigned trial = 0; trial < 5; ++trial) {
     std::vector<int> stops(static_cast<std::size_t>(GetParam().ranks));
     Received codes;
-    run_ranks(GetParam(), {.timeout_seconds = 30}, [&](ControlPlane& plane, Rendezvous& rendezvous) {
+    run_ranks(GetParam(), {.timeout_seconds = 30}, [&](JobControl& plane, Rendezvous& rendezvous) {
       const int rank = rendezvous.info().rank;
       std::mt19937 random(100 * trial + static_cast<unsigned>(rank));
       // Two ranks have a code. The ranks are not coupled, so they are at quite different points.
@@ -127,7 +127,7 @@ TEST_P(Planes, AllRanksStopAtTheSamePointWithTheSmallestCode) {
 TEST_P(Planes, RankZeroReceivesTheWarningsOfOtherRanks) {
   Received warnings;
   run_ranks(GetParam(), {.on_warning = [&](const std::string& text) { warnings.add(text); }},
-            [&](ControlPlane& plane, Rendezvous& rendezvous) {
+            [&](JobControl& plane, Rendezvous& rendezvous) {
               const int rank = rendezvous.info().rank, last = GetParam().ranks - 1;
               plane.warn("the batches are small");  // rank 0 prints it by itself
               if (rank == 1 || rank == last) plane.warn("the disk is slow");
@@ -148,7 +148,7 @@ TEST_P(Planes, EveryRankLearnsTheFirstCause) {
   Received verdicts;
   const int failing = GetParam().ranks - 1;
   run_ranks(GetParam(), {.on_verdict = [&](const std::string& text) { verdicts.add(text); }},
-            [&](ControlPlane& plane, Rendezvous& rendezvous) {
+            [&](JobControl& plane, Rendezvous& rendezvous) {
               plane.enter(Phase::save);
               plane.set_step(17);
               if (rendezvous.info().rank == 0) plane.fail("rank 1 does not answer", true);
@@ -162,10 +162,10 @@ TEST_P(Planes, EveryRankLearnsTheFirstCause) {
 }
 
 TEST(ControlPlane, LeavesNothing) {
-  run_ranks({2, 1}, {}, [](ControlPlane&, Rendezvous& rendezvous) {
+  run_ranks({2, 1}, {}, [](JobControl&, Rendezvous& rendezvous) {
     const auto join = [&] {
       rendezvous.barrier();  // the other rank is between two planes while this one is measured
-      ControlPlane::connect(rendezvous, {})->enter(Phase::forward);
+      connect_control_plane(rendezvous, {})->enter(Phase::forward);
       rendezvous.barrier();
     };
     if (rendezvous.info().rank == 0) {
@@ -179,7 +179,7 @@ TEST(ControlPlane, LeavesNothing) {
 TEST_P(Planes, LeavingIsNoFailure) {
   Received verdicts;
   run_ranks(GetParam(), {.on_verdict = [&](const std::string& text) { verdicts.add(text); }},
-            [](ControlPlane& plane, Rendezvous& rendezvous) {
+            [](JobControl& plane, Rendezvous& rendezvous) {
               if (rendezvous.info().rank % 2 == 0) plane.leave();
               std::this_thread::sleep_for(milliseconds(300));
             });
@@ -191,7 +191,7 @@ TEST_P(Planes, AWarningNamesTheRankThatHoldsUpTheOthers) {
   const int late = GetParam().ranks - 1;
   run_ranks(GetParam(),
             {.warn_after_seconds = 1.2, .on_warning = [&](const std::string& text) { warnings.add(text); }},
-            [&](ControlPlane& plane, Rendezvous& rendezvous) {
+            [&](JobControl& plane, Rendezvous& rendezvous) {
               const auto monitor = plane.monitor("gradients");
               plane.set_step(3);
               plane.enter(Phase::data);
@@ -228,7 +228,7 @@ std::string error_of_late_sum(Phase phase) {
   for (auto& rendezvous : threads)
     ranks.emplace_back([&, own = std::move(rendezvous)]() mutable {
       try {
-        const auto plane = ControlPlane::connect(*own, {.timeout_seconds = 0.5});
+        const auto plane = connect_control_plane(*own, {.timeout_seconds = 0.5});
         const auto comm = make_thread_communicator(
             *own, {.timeout_seconds = 0.5, .deadline_floor = plane->deadline_floor()});
         if (own->info().rank == 0) {
@@ -259,7 +259,7 @@ TEST(FlightFiles, AreWrittenForAllRanksWhenAJobFails) {
   const TempDirectory directory;
   const auto place = directory.path() / "out" / "post-mortem";
   for (int job = 0; job < 2; ++job)  // the second one replaces the files of the first one
-    run_ranks({3 - job, 2}, {}, [&](ControlPlane& plane, Rendezvous& rendezvous) {
+    run_ranks({3 - job, 2}, {}, [&](JobControl& plane, Rendezvous& rendezvous) {
       plane.set_dump_directory(place);
       plane.set_step(5);
       plane.enter(Phase::backward);

@@ -54,7 +54,7 @@ TEST(FileStore, LeavesOtherFilesUnchanged) {
   std::ifstream in(location.path);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "other data");
   EXPECT_THAT(message_of<UsageError>([&] {
-                dist::FileStore("/no/such/directory/x", {0, 2, ""}, dist::Deadline(1));
+                dist::open_file_store("/no/such/directory/x", {0, 2, ""}, dist::Deadline(1));
               }),
               HasSubstr("rank 0 cannot create the file: No such file"));
 }

@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 
-#include "convoy/comm/cluster/store/file_store.h"
 #include "convoy/comm/cluster/store/tcp_store.h"
 #include "tests/testing/support/free_port.h"
 #include "tests/testing/support/temp_directory.h"
@@ -44,7 +43,7 @@ struct FileLocation : StoreLocation {
   TempDirectory directory;
   std::filesystem::path path = directory.path() / "rendezvous";
   std::unique_ptr<dist::Store> open_as(const dist::StoreMember& member, double seconds) const override {
-    return std::make_unique<dist::FileStore>(path.string(), member, dist::Deadline(seconds));
+    return dist::open_file_store(path.string(), member, dist::Deadline(seconds));
   }
 };
 

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <thread>
 
-#include "convoy/comm/cluster/store/file_store.h"
 #include "convoy/comm/cluster/store/tcp_store.h"
 #include "convoy/kernels/base/error.h"
 #include "tests/comm/cluster/store_locations.h"
