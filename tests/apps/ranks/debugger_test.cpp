@@ -60,7 +60,7 @@ class WaitDebugger : public ::testing::Test {
 };
 
 TEST_F(WaitDebugger, ContinuesWhenADebuggerIsAttached) {
-  constexpr int kTimeout = 15;  // seconds; also the timeout of the rendezvous
+  constexpr int kTimeout = 6;  // seconds; also the timeout of the rendezvous
   start(workshop.train_arguments(
       "run", {"--wait-debugger", "1", "--comm-timeout", std::to_string(kTimeout), "--max-steps", "2"}));
   // Longer than the timeout of other collectives.
