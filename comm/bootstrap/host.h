@@ -30,13 +30,14 @@ struct RankInfo {
 /// Identifies a host. The name is not sufficient: two machines may both be called localhost, and two
 /// containers may have the same name.
 struct HostId {
-  std::string name;
-  std::string boot;     // the kernel's boot ID, which differs between machines
-  std::string network;  // the network namespace, such as "net:[4026531833]"
+  std::string name;     ///< as the system calls it
+  std::string boot;     ///< the kernel's boot ID, which differs between machines
+  std::string network;  ///< the network namespace, such as "net:[4026531833]"
   /// The PID namespace, such as "pid:[4026531836]". Shared memory is opened through /proc, so ranks of two
   /// containers with the host's network cannot share any.
   std::string processes;
 
+  /// Returns whether both are the same host.
   friend bool operator==(const HostId&, const HostId&) = default;
 };
 

@@ -58,6 +58,7 @@ class Rendezvous {
   const std::string& note() const { return note_; }
 
  protected:
+  /// `note` is what note() returns.
   explicit Rendezvous(std::string note) : note_(std::move(note)) {}
   /// Sets the positions of all ranks, and which of them is this one. Called once, by the constructors.
   void set_positions(int rank, std::vector<RankInfo> all) {

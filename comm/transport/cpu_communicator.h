@@ -17,6 +17,7 @@ namespace convoy::dist {
 /// and error propagation.
 class CpuCommunicator final : public Communicator {
  public:
+  /// Starts the thread, which makes all calls of `transport`.
   explicit CpuCommunicator(std::unique_ptr<Transport> transport, const CommOptions& options = {});
   ~CpuCommunicator() override;
 

@@ -24,9 +24,10 @@ namespace convoy::dist {
 /// After an error only abort() and the destructor may be called.
 class Transport {
  public:
+  /// One collective, which blocks until `deadline` at most.
   struct Call {
-    CollectiveSignature collective;
-    Deadline deadline;
+    CollectiveSignature collective;  ///< what every rank must call
+    Deadline deadline;               ///< when it gives up and names the missing ranks
   };
 
   /// Without finish(), notifies the other ranks, if possible, that this rank has exited.
@@ -35,20 +36,29 @@ class Transport {
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
+  /// Returns the name for --comm and messages, such as "shm".
   virtual std::string name() const = 0;
+  /// Returns the rank of the caller, from 0 to size() - 1.
   virtual int rank() const = 0;
+  /// Returns the number of ranks.
   virtual int size() const = 0;
 
   /// Prepares the calling thread, which makes all later calls. Called once, before the first collective. Does
   /// not communicate.
   virtual void start() {}
+  /// Replaces `data` by its sum over all ranks.
   virtual void all_reduce(const Call& call, View data) = 0;
+  /// Writes the sum over all ranks of the caller's part of `in`, which has size() parts, to `out`.
   virtual void reduce_scatter(const Call& call, ConstView in, View out) = 0;
   /// Copies `data` of rank call.collective.root to all ranks.
   virtual void broadcast(const Call& call, View data) = 0;
+  /// Writes `in` of all ranks to `out`, in rank order.
   virtual void all_gather(const Call& call, ConstView in, View out) = 0;
+  /// Blocks until all ranks have called it.
   virtual void barrier(const Call& call) = 0;
+  /// Returns the strings of all ranks, in rank order, on rank 0; an empty vector on the other ranks.
   virtual std::vector<std::string> gather_object(const Call& call, const std::string& local) = 0;
+  /// Returns a transport between the ranks with the same `color`, in the order of their ranks here.
   virtual std::unique_ptr<Transport> split(const Call& call, int color) = 0;
   /// Throws PeerError if another rank has died, exited without finish() or aborted. Returns whether another
   /// rank waits in the next collective. Does not block, and sends no message. Not called after finish().

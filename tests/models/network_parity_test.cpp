@@ -2,8 +2,8 @@
 // weights on the same batches, and the ResNets of torchvision. Of the speedrun networks
 // (tests/reference/speedrun.py): one training step, inference with the running statistics after it, and
 // whitening filters.
-#include <cmath>
 #include <gtest/gtest.h>
+#include <cmath>
 
 #include "convoy/apps/examples/vision_transformer.h"
 #include "convoy/engine/autograd/backward.h"

@@ -68,8 +68,8 @@ struct LaunchCounts {
   std::uint64_t barriers = 0;    // __syncthreads(), once per block
   std::uint64_t bytes_read = 0;  // distinct bytes over the launch: what remains with a perfect cache
   std::uint64_t bytes_written = 0;
-  std::uint64_t flops = 0;            // of a library or of tensor cores; a multiply-add counts 2
-  std::size_t element_bytes = 0;      // of a library's operands
+  std::uint64_t flops = 0;        // of a library or of tensor cores; a multiply-add counts 2
+  std::size_t element_bytes = 0;  // of a library's operands
   /// The address in the code of a load that reads what another block has stored, although nothing orders the
   /// two (block_order.h); null if there is none.
   const void* unordered_load = nullptr;
