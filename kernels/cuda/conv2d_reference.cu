@@ -23,7 +23,9 @@ using cuda::widen;
 using cuda::WindowAxis;
 
 constexpr int kConvBlock = 128;
-constexpr int kOutputs = 4;  // channels of y that a thread of forward computes per load of x
+/// Channels of y that a thread of forward computes per load of x. With several groups it is 1: the channels read
+/// different channels of x. Likewise, a thread of the gradients then has no packs.
+constexpr int kOutputs = 4;
 
 /// The sizes of a convolution in the form that the kernels need.
 struct ConvWindows {
@@ -41,9 +43,9 @@ struct ConvWindows {
   __device__ int filter_size() const { return rows.kernel() * columns.kernel() * group_inputs; }
 };
 
-/// Each thread computes kOutputs channels of one pixel of y. The terms of all kx and i are contiguous in
-/// memory, both in x and in a filter, and are loaded kWidth at a time.
-template <class T, int kWidth>
+/// Each thread computes kOutputs channels of one pixel of y. With one group, the terms of all kx and i are contiguous
+/// in memory, both in x and in a filter, else those of all i. They are loaded kWidth at a time.
+template <class T, int kWidth, int kChannels>
 __global__ void __launch_bounds__(kConvBlock)
     forward_kernel(PackGrid grid, ConvWindows windows, bool relu, const T* x, const T* filter, const T* bias,
                    T* y) {
@@ -52,37 +54,44 @@ __global__ void __launch_bounds__(kConvBlock)
   const PackCoordinates at = grid.coordinates(index);
   const Range ys = windows.rows.pixels_of(at.y);
   const Range xs = windows.columns.pixels_of(at.x);
-  const int run = (xs.end - xs.begin) * windows.inputs;
+  const bool is_grouped = windows.group_inputs != windows.inputs;
+  const int columns = is_grouped ? 1 : xs.end - xs.begin;  // of contiguous terms
+  const int run = columns * windows.group_inputs;
+  const int first = is_grouped ? at.channel / windows.group_outputs * windows.group_inputs : 0;
 
-  const T* taps[kOutputs];
-  compute_t<T> sum[kOutputs];
-  for (int o = 0; o < kOutputs; ++o) {
+  const T* taps[kChannels];
+  compute_t<T> sum[kChannels];
+  for (int o = 0; o < kChannels; ++o) {
     const int channel =
         std::min(at.channel + o, windows.outputs - 1);  // channels past the last are not stored
-    taps[o] = filter + std::int64_t{channel} * windows.filter_size() +
-              (xs.begin - windows.columns.start(at.x)) * windows.inputs;
+    taps[o] = filter + std::int64_t{channel} * windows.filter_size();
     sum[o] = bias != nullptr ? widen(bias[channel]) : compute_t<T>{0};
   }
-  for (int row = ys.begin; row < ys.end; ++row) {
-    const T* const in =
-        x + ((at.image * windows.rows.pixels() + row) * windows.columns.pixels() + xs.begin) * windows.inputs;
-    const int tap_row = (row - windows.rows.start(at.y)) * windows.columns.kernel() * windows.inputs;
-    for (int e = 0; e < run; e += kWidth) {
-      const Pack<T, kWidth> pixels = load_pack<kWidth>(in + e);
-      for (int o = 0; o < kOutputs; ++o) {
-        const Pack<T, kWidth> weights = load_pack<kWidth>(taps[o] + tap_row + e);
-        for (int i = 0; i < kWidth; ++i) sum[o] += widen(pixels.values[i]) * widen(weights.values[i]);
+  for (int row = ys.begin; row < ys.end; ++row)
+    for (int column = xs.begin; column < xs.end; column += columns) {
+      const T* const in =
+          x +
+          ((at.image * windows.rows.pixels() + row) * windows.columns.pixels() + column) * windows.inputs +
+          first;
+      const int tap = ((row - windows.rows.start(at.y)) * windows.columns.kernel() + column -
+                       windows.columns.start(at.x)) *
+                      windows.group_inputs;
+      for (int e = 0; e < run; e += kWidth) {
+        const Pack<T, kWidth> pixels = load_pack<kWidth>(in + e);
+        for (int o = 0; o < kChannels; ++o) {
+          const Pack<T, kWidth> weights = load_pack<kWidth>(taps[o] + tap + e);
+          for (int i = 0; i < kWidth; ++i) sum[o] += widen(pixels.values[i]) * widen(weights.values[i]);
+        }
       }
     }
-  }
-  for (int o = 0; o < kOutputs && at.channel + o < windows.outputs; ++o) {
+  for (int o = 0; o < kChannels && at.channel + o < windows.outputs; ++o) {
     const compute_t<T> value = relu && compute_t<T>{0} > sum[o] ? compute_t<T>{0} : sum[o];  // NaN propagates
     y[at.pixel * windows.outputs + at.channel + o] = narrow<T>(value);
   }
 }
 
 /// Each thread computes one pack of channels of one pixel of dx: the sum over all windows that cover the
-/// pixel, and over all output channels, of dy times the tap at the pixel.
+/// pixel, and over all output channels of the group, of dy times the tap at the pixel.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kConvBlock)
     backward_data_kernel(PackGrid grid, ConvWindows windows, GradMode mode, const T* dy, const T* filter,
@@ -92,16 +101,20 @@ __global__ void __launch_bounds__(kConvBlock)
   const PackCoordinates at = grid.coordinates(index);
   const Range ys = windows.rows.windows_over(at.y);
   const Range xs = windows.columns.windows_over(at.x);
+  const int group = at.channel / windows.group_inputs, first = group * windows.group_outputs;
 
   compute_t<T> sum[kWidth] = {};
   for (int oy = ys.begin; oy < ys.end; ++oy)
     for (int ox = xs.begin; ox < xs.end; ++ox) {
       const T* const slopes =
-          dy + ((at.image * windows.rows.windows() + oy) * windows.columns.windows() + ox) * windows.outputs;
+          dy + ((at.image * windows.rows.windows() + oy) * windows.columns.windows() + ox) * windows.outputs +
+          first;
       const int ky = at.y - windows.rows.start(oy);
       const int kx = at.x - windows.columns.start(ox);
-      const T* tap = filter + (ky * windows.columns.kernel() + kx) * windows.inputs + at.channel;
-      for (int o = 0; o < windows.outputs; ++o, tap += windows.filter_size()) {
+      const T* tap = filter + std::int64_t{first} * windows.filter_size() +
+                     (ky * windows.columns.kernel() + kx) * windows.group_inputs + at.channel -
+                     group * windows.group_inputs;
+      for (int o = 0; o < windows.group_outputs; ++o, tap += windows.filter_size()) {
         const compute_t<T> slope = widen(slopes[o]);
         const Pack<T, kWidth> weights = load_pack<kWidth>(tap);
         for (int i = 0; i < kWidth; ++i) sum[i] += slope * widen(weights.values[i]);
@@ -148,7 +161,8 @@ struct ChunkGrid {
   }
 };
 
-/// Writes partial [chunk][o][ky][kx][i]. Each thread computes a square of (o, i) at one tap.
+/// Writes partial [chunk][o][ky][kx][i]. Each thread computes a square of (o, i) at one tap; i is a channel of the
+/// group of o.
 template <class T, int kOutputWidth, int kInputWidth>
 __global__ void __launch_bounds__(kConvBlock)
     filter_chunks_kernel(ChunkGrid grid, ConvWindows windows, const T* dy, const T* x,
@@ -162,6 +176,7 @@ __global__ void __launch_bounds__(kConvBlock)
   const int i = static_cast<int>(index - tap_index * grid.input_packs.value()) * kInputWidth;
   const int tap = static_cast<int>(tap_index - output_index * grid.taps.value());
   const int o = static_cast<int>(output_index - chunk * grid.output_packs.value()) * kOutputWidth;
+  const int channel = o / windows.group_outputs * windows.group_inputs + i;
   const int ky = grid.kernel_columns.quotient(tap);
   const int kx = tap - ky * windows.columns.kernel();
 
@@ -176,7 +191,7 @@ __global__ void __launch_bounds__(kConvBlock)
     if (oy < ys.begin || oy >= ys.end) continue;
     const T* const slopes = dy + row * windows.columns.windows() * windows.outputs + o;
     const std::int64_t x_row = image * windows.rows.pixels() + windows.rows.start(oy) + ky;
-    const T* const pixels = x + x_row * windows.columns.pixels() * windows.inputs + i;
+    const T* const pixels = x + x_row * windows.columns.pixels() * windows.inputs + channel;
     for (int ox = xs.begin; ox < xs.end; ++ox) {
       const auto slope = load_pack<kOutputWidth>(slopes + std::int64_t{ox} * windows.outputs, dy_is_aligned);
       const auto pixel = load_pack<kInputWidth>(
@@ -187,7 +202,7 @@ __global__ void __launch_bounds__(kConvBlock)
   }
   for (int a = 0; a < kOutputWidth; ++a) {
     compute_t<T>* const to =
-        partial + (chunk * windows.outputs + o + a) * windows.filter_size() + tap * windows.inputs + i;
+        partial + (chunk * windows.outputs + o + a) * windows.filter_size() + tap * windows.group_inputs + i;
     for (int b = 0; b < kInputWidth; ++b) to[b] = sum[a][b];
   }
 }
@@ -205,109 +220,18 @@ __global__ void __launch_bounds__(kConvBlock)
   dfilter[index] = narrow<T>(static_cast<compute_t<T>>(sum));
 }
 
-// With several groups, a thread computes one element: neighbors read neighboring channels.
-
-template <class T>
-__global__ void __launch_bounds__(kConvBlock)
-    grouped_forward_kernel(PackGrid grid, ConvWindows windows, bool relu, const T* x, const T* filter,
-                           const T* bias, T* y) {
-  const std::int64_t index = cuda::thread_index();
-  if (index >= grid.size()) return;
-  const PackCoordinates at = grid.coordinates(index);
-  const Range ys = windows.rows.pixels_of(at.y), xs = windows.columns.pixels_of(at.x);
-  const int first = at.channel / windows.group_outputs * windows.group_inputs;
-  const T* const taps = filter + std::int64_t{at.channel} * windows.filter_size();
-  compute_t<T> sum = bias != nullptr ? widen(bias[at.channel]) : compute_t<T>{0};
-  for (int row = ys.begin; row < ys.end; ++row)
-    for (int column = xs.begin; column < xs.end; ++column) {
-      const T* const pixel =
-          x +
-          ((at.image * windows.rows.pixels() + row) * windows.columns.pixels() + column) * windows.inputs +
-          first;
-      const T* const tap = taps + ((row - windows.rows.start(at.y)) * windows.columns.kernel() + column -
-                                   windows.columns.start(at.x)) *
-                                      windows.group_inputs;
-      for (int i = 0; i < windows.group_inputs; ++i) sum += widen(pixel[i]) * widen(tap[i]);
-    }
-  y[index] = narrow<T>(relu && compute_t<T>{0} > sum ? compute_t<T>{0} : sum);  // NaN propagates
-}
-
-template <class T>
-__global__ void __launch_bounds__(kConvBlock)
-    grouped_backward_data_kernel(PackGrid grid, ConvWindows windows, GradMode mode, const T* dy,
-                                 const T* filter, T* dx) {
-  const std::int64_t index = cuda::thread_index();
-  if (index >= grid.size()) return;
-  const PackCoordinates at = grid.coordinates(index);
-  const Range ys = windows.rows.windows_over(at.y), xs = windows.columns.windows_over(at.x);
-  const int group = at.channel / windows.group_inputs;
-  const int first = group * windows.group_outputs;
-  compute_t<T> sum = 0;
-  for (int oy = ys.begin; oy < ys.end; ++oy)
-    for (int ox = xs.begin; ox < xs.end; ++ox) {
-      const T* const slopes =
-          dy + ((at.image * windows.rows.windows() + oy) * windows.columns.windows() + ox) * windows.outputs +
-          first;
-      const int ky = at.y - windows.rows.start(oy), kx = at.x - windows.columns.start(ox);
-      const T* const taps = filter + std::int64_t{first} * windows.filter_size() +
-                            (ky * windows.columns.kernel() + kx) * windows.group_inputs + at.channel -
-                            group * windows.group_inputs;
-      for (int o = 0; o < windows.group_outputs; ++o)
-        sum += widen(slopes[o]) * widen(taps[o * windows.filter_size()]);
-    }
-  dx[index] = narrow<T>(mode == GradMode::accumulate ? widen(dx[index]) + sum : sum);
-}
-
-/// Writes partial [chunk][o][ky][kx][i] as filter_chunks_kernel does. The channel i within a group varies
-/// fastest, then taps, then o, then chunks.
-template <class T>
-__global__ void __launch_bounds__(kConvBlock)
-    grouped_filter_chunks_kernel(ChunkGrid grid, ConvWindows windows, const T* dy, const T* x,
-                                 compute_t<T>* partial) {
-  const std::int64_t index = cuda::thread_index();
-  if (index >= grid.size) return;
-  const std::int64_t tap_index = grid.input_packs.quotient(index);
-  const std::int64_t output_index = grid.taps.quotient(tap_index);
-  const std::int64_t chunk = grid.output_packs.quotient(output_index);
-  const int tap = static_cast<int>(tap_index - output_index * grid.taps.value());
-  const int o = static_cast<int>(output_index - chunk * grid.output_packs.value());
-  const int channel = o / windows.group_outputs * windows.group_inputs +
-                      static_cast<int>(index - tap_index * grid.input_packs.value());
-  const int ky = grid.kernel_columns.quotient(tap), kx = tap - ky * windows.columns.kernel();
-  const Range ys = windows.rows.windows_with(ky), xs = windows.columns.windows_with(kx);
-  compute_t<T> sum = 0;
-  for (std::int64_t row = grid.rows * chunk / grid.chunks; row < grid.rows * (chunk + 1) / grid.chunks;
-       ++row) {
-    const std::int64_t image = grid.window_rows.quotient(row);
-    const int oy = static_cast<int>(row - image * windows.rows.windows());
-    if (oy < ys.begin || oy >= ys.end) continue;
-    const std::int64_t x_row = image * windows.rows.pixels() + windows.rows.start(oy) + ky;
-    for (int ox = xs.begin; ox < xs.end; ++ox)
-      sum += widen(dy[(row * windows.columns.windows() + ox) * windows.outputs + o]) *
-             widen(x[(x_row * windows.columns.pixels() + windows.columns.start(ox) + kx) * windows.inputs +
-                     channel]);
-  }
-  partial[index] = sum;
-}
-
-/// Sums chunks with `kernel`, and then the chunks.
-template <class T, class Kernel>
-void sum_chunks(CudaStream& stream, const ChunkGrid& grid, Kernel kernel, const ConvSizes& c, ConstView dy,
-                ConstView x, GradView dfilter) {
-  const std::int64_t size = dfilter.numel();
-  const cuda::Scratch partial(stream, static_cast<std::size_t>(grid.chunks * size) * sizeof(compute_t<T>));
-  if (grid.size > 0)
-    launch(stream, blocks_for(grid.size, kConvBlock), kConvBlock, 0, kernel, grid, ConvWindows(c), dy.as<T>(),
-           x.as<T>(), partial.as<compute_t<T>>());
-  launch(stream, blocks_for(size, kConvBlock), kConvBlock, 0, filter_sum_kernel<T>, size, grid.chunks,
-         dfilter.mode, partial.as<compute_t<T>>(), dfilter.as<T>());
-}
-
 template <class T, int kOutputWidth, int kInputWidth>
 void launch_filter_chunks(CudaStream& stream, const ConvSizes& c, ConstView dy, ConstView x,
                           GradView dfilter) {
-  sum_chunks<T>(stream, ChunkGrid(c, kOutputWidth, kInputWidth),
-                filter_chunks_kernel<T, kOutputWidth, kInputWidth>, c, dy, x, dfilter);
+  const ChunkGrid grid(c, kOutputWidth, kInputWidth);
+  const std::int64_t size = dfilter.numel();
+  const cuda::Scratch partial(stream, static_cast<std::size_t>(grid.chunks * size) * sizeof(compute_t<T>));
+  if (grid.size > 0)
+    launch(stream, blocks_for(grid.size, kConvBlock), kConvBlock, 0,
+           filter_chunks_kernel<T, kOutputWidth, kInputWidth>, grid, ConvWindows(c), dy.as<T>(), x.as<T>(),
+           partial.as<compute_t<T>>());
+  launch(stream, blocks_for(size, kConvBlock), kConvBlock, 0, filter_sum_kernel<T>, size, grid.chunks,
+         dfilter.mode, partial.as<compute_t<T>>(), dfilter.as<T>());
 }
 
 }  // namespace
@@ -318,17 +242,14 @@ void conv2d_forward_reference(CudaStream& stream, ConstView x, ConstView filter,
   const ConvSizes c(x.shape, filter.shape, y.shape, options);
   dispatch(cuda::kGpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    if (c.groups > 1) {
-      const PackGrid elements(y.shape, 1);
-      return launch(stream, blocks_for(elements.size(), kConvBlock), kConvBlock, 0, grouped_forward_kernel<T>,
-                    elements, ConvWindows(c), options.relu, x.as<T>(), filter.as<T>(), bias.as<T>(),
-                    y.as<T>());
-    }
-    const PackGrid grid(y.shape, kOutputs);
+    const auto run = [&](auto kernel, int channels) {
+      const PackGrid grid(y.shape, channels);
+      launch(stream, blocks_for(grid.size(), kConvBlock), kConvBlock, 0, kernel, grid, ConvWindows(c),
+             options.relu, x.as<T>(), filter.as<T>(), bias.as<T>(), y.as<T>());
+    };
+    if (c.groups > 1) return run(forward_kernel<T, 1, 1>, 1);
     cuda::dispatch_width<T>(cuda::comes_in_packs<T>(c.i, x.data, filter.data), [&](auto width) {
-      launch(stream, blocks_for(grid.size(), kConvBlock), kConvBlock, 0,
-             forward_kernel<T, decltype(width)::value>, grid, ConvWindows(c), options.relu, x.as<T>(),
-             filter.as<T>(), bias.as<T>(), y.as<T>());
+      run(forward_kernel<T, decltype(width)::value, kOutputs>, kOutputs);
     });
   });
 }
@@ -339,13 +260,8 @@ void conv2d_backward_data_reference(CudaStream& stream, ConstView dy, ConstView 
   const ConvSizes c(dx.shape, filter.shape, dy.shape, options);
   dispatch(cuda::kGpuTypes, dx.dtype, [&](auto zero) {
     using T = decltype(zero);
-    if (c.groups > 1) {
-      const PackGrid elements(dx.shape, 1);
-      return launch(stream, blocks_for(elements.size(), kConvBlock), kConvBlock, 0,
-                    grouped_backward_data_kernel<T>, elements, ConvWindows(c), dx.mode, dy.as<T>(),
-                    filter.as<T>(), dx.as<T>());
-    }
-    cuda::dispatch_width<T>(cuda::comes_in_packs<T>(c.i, filter.data, dx.data), [&](auto width) {
+    const bool in_packs = c.groups == 1 && cuda::comes_in_packs<T>(c.i, filter.data, dx.data);
+    cuda::dispatch_width<T>(in_packs, [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
       const PackGrid grid(dx.shape, kWidth);
       launch(stream, blocks_for(grid.size(), kConvBlock), kConvBlock, 0, backward_data_kernel<T, kWidth>,
@@ -360,10 +276,8 @@ void conv2d_backward_filter_reference(CudaStream& stream, ConstView dy, ConstVie
   const ConvSizes c(x.shape, dfilter.shape, dy.shape, options);
   dispatch(cuda::kGpuTypes, dfilter.dtype, [&](auto zero) {
     using T = decltype(zero);
-    if (c.groups > 1)
-      return sum_chunks<T>(stream, ChunkGrid(c, 1, 1), grouped_filter_chunks_kernel<T>, c, dy, x, dfilter);
-    const bool output_packs = c.o % kSquare<T> == 0;
-    const bool input_packs = c.i % kSquare<T> == 0;
+    const bool output_packs = c.groups == 1 && c.o % kSquare<T> == 0;
+    const bool input_packs = c.groups == 1 && c.i % kSquare<T> == 0;
     const auto run =
         output_packs ? (input_packs ? launch_filter_chunks<T, kSquare<T>, kSquare<T>>
                                     : launch_filter_chunks<T, kSquare<T>, 1>)
