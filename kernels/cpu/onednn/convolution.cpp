@@ -109,14 +109,14 @@ Convolution::Convolution(const dnnl::engine& engine, const ConvKey& key, int thr
       break;
     }
     case Direction::backward_data: {
-      const auto description = backward_data(engine, arguments);
+      const auto description = backward<dnnl::convolution_backward_data>(engine, arguments);
       create(dnnl::convolution_backward_data(), description, description.weights_desc());
       x_name = DNNL_ARG_DIFF_SRC;
       y_name = DNNL_ARG_DIFF_DST;
       break;
     }
     case Direction::backward_filter: {
-      const auto description = backward_filter(engine, arguments);
+      const auto description = backward<dnnl::convolution_backward_weights>(engine, arguments);
       create(dnnl::convolution_backward_weights(), description, description.diff_weights_desc());
       filter_name = DNNL_ARG_DIFF_WEIGHTS;
       y_name = DNNL_ARG_DIFF_DST;

@@ -17,30 +17,23 @@ struct ConvolutionArguments {
   dnnl::primitive_attr attributes;
 };
 
+/// Returns whether the processor has all instructions of a set.
+inline bool has_instructions(dnnl::cpu_isa wanted) {
+  const auto mask = static_cast<unsigned>(wanted);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & mask) == mask;
+}
 /// Returns whether oneDNN has convolutions of bf16 arrays for the processor, with or without bf16
 /// instructions (AVX-512).
-inline bool computes_bf16() {
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
-  return (isa & wanted) == wanted;
-}
-
+inline bool computes_bf16() { return has_instructions(dnnl::cpu_isa::avx512_core); }
 /// Returns whether the processor has dot-product instructions for bf16 (AVX512_BF16). oneDNN can emulate them
 /// by shifting bits, which is slower than f32.
-inline bool has_bf16_gemm() {
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
-  return (isa & wanted) == wanted;
-}
-
+inline bool has_bf16_gemm() { return has_instructions(dnnl::cpu_isa::avx512_core_bf16); }
 /// Returns whether the processor has tile instructions for bf16 matrices (AMX), which run at 16 times the
 /// rate of f32.
-inline bool has_bf16_tiles() {
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
-  return (isa & wanted) == wanted;
-}
+inline bool has_bf16_tiles() { return has_instructions(dnnl::cpu_isa::avx512_core_amx); }
 
+// The primitive descriptors of the forward convolution, and of a gradient: Primitive is
+// dnnl::convolution_backward_data or dnnl::convolution_backward_weights.
 #if DNNL_VERSION_MAJOR >= 3
 
 inline dnnl::convolution_forward::primitive_desc forward(const dnnl::engine& engine,
@@ -58,22 +51,8 @@ inline dnnl::convolution_forward::primitive_desc forward(const dnnl::engine& eng
           a.attributes};
 }
 
-inline dnnl::convolution_backward_data::primitive_desc backward_data(const dnnl::engine& engine,
-                                                                     const ConvolutionArguments& a) {
-  return {engine,
-          dnnl::algorithm::convolution_direct,
-          a.x,
-          a.filter,
-          a.y,
-          a.stride,
-          a.padding,
-          a.padding,
-          forward(engine, a),
-          a.attributes};
-}
-
-inline dnnl::convolution_backward_weights::primitive_desc backward_filter(const dnnl::engine& engine,
-                                                                          const ConvolutionArguments& a) {
+template <class Primitive>
+typename Primitive::primitive_desc backward(const dnnl::engine& engine, const ConvolutionArguments& a) {
   return {engine,
           dnnl::algorithm::convolution_direct,
           a.x,
@@ -96,16 +75,8 @@ inline dnnl::convolution_forward::primitive_desc forward(const dnnl::engine& eng
           engine};
 }
 
-inline dnnl::convolution_backward_data::primitive_desc backward_data(const dnnl::engine& engine,
-                                                                     const ConvolutionArguments& a) {
-  return {{dnnl::algorithm::convolution_direct, a.x, a.filter, a.y, a.stride, a.padding, a.padding},
-          a.attributes,
-          engine,
-          forward(engine, a)};
-}
-
-inline dnnl::convolution_backward_weights::primitive_desc backward_filter(const dnnl::engine& engine,
-                                                                          const ConvolutionArguments& a) {
+template <class Primitive>
+typename Primitive::primitive_desc backward(const dnnl::engine& engine, const ConvolutionArguments& a) {
   return {{dnnl::algorithm::convolution_direct, a.x, a.filter, a.y, a.stride, a.padding, a.padding},
           a.attributes,
           engine,
