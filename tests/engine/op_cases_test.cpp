@@ -68,13 +68,6 @@ TEST_P(OpCases, SinglePrecisionMatchesDouble) {
         << "input " << i;
 }
 
-TEST_P(OpCases, EveryTypeMatchesDouble) {
-  const OpCase& c = GetParam();
-  if (c.roundings == 0) return;  // tests in tests/kernels cover the types
-  for (const DType dtype : {DType::bf16, DType::f32})
-    EXPECT_LE(roundings_of(c, dtype, cpu), c.roundings) << to_string(dtype);
-}
-
 TEST_P(OpCases, RepeatsBitForBit) {
   const OpCase& c = GetParam();
   const CaseResult first = evaluate(c, DType::f32, cpu);
@@ -95,6 +88,18 @@ TEST_P(OpCases, EmptyBatch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OpCases, ::testing::ValuesIn(all_op_cases()),
+                         [](const auto& parameter) { return parameter.param.name; });
+
+class OpTypes : public ::testing::TestWithParam<OpCase> {};
+
+TEST_P(OpTypes, MatchDoubleAtEveryAddress) {
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 2});
+  for (const DType dtype : {DType::bf16, DType::f32})
+    for (const std::int64_t offset : {0, 1})
+      EXPECT_LE(roundings_of(GetParam(), dtype, cpu, offset), GetParam().roundings) << to_string(dtype);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OpTypes, ::testing::ValuesIn(cases_of_every_type()),
                          [](const auto& parameter) { return parameter.param.name; });
 
 TEST(OpErrors, StateWhatWasFoundAndExpected) {

@@ -33,9 +33,21 @@ const std::vector<UnaryOp>& unary_ops() {
 
 std::vector<OpCase> elementwise_cases() {
   std::vector<OpCase> cases = {
-      {.name = "add_to_itself", .inputs = {kOdd}, .op = [](auto x) { return x[0] + x[0]; }, .batched = {0}},
-      {.name = "square", .inputs = {kOdd}, .op = [](auto x) { return x[0] * x[0]; }, .batched = {0}},
-      {.name = "scale", .inputs = {kOdd}, .op = [](auto x) { return x[0] * -2.5; }, .batched = {0}},
+      {.name = "add_to_itself",
+       .inputs = {kOdd},
+       .op = [](auto x) { return x[0] + x[0]; },
+       .batched = {0},
+       .roundings = 16},
+      {.name = "square",
+       .inputs = {kOdd},
+       .op = [](auto x) { return x[0] * x[0]; },
+       .batched = {0},
+       .roundings = 16},
+      {.name = "scale",
+       .inputs = {kOdd},
+       .op = [](auto x) { return x[0] * -2.5; },
+       .batched = {0},
+       .roundings = 16},
       {.name = "dropout",
        .inputs = {kOdd},
        .op =
@@ -45,14 +57,17 @@ std::vector<OpCase> elementwise_cases() {
              const Tensor sample_ids = Tensor::from(ids, {x[0].shape()[0]}, x[0].context());
              return dropout(x[0], sample_ids, 0.4, {.seed = 3, .purpose = RandomPurpose::dropout});
            },
-       .batched = {0}},
+       .batched = {0},
+       .roundings = 16},
   };
   for (const UnaryOp& unary : unary_ops())
     cases.push_back({.name = unary.name,
                      .inputs = {kOdd},
                      .op = [op = unary.op](std::span<const Variable> x) { return op(x[0]); },
                      .domain = unary.domain,
-                     .batched = {0}});
+                     .batched = {0},
+                     .roundings = 16,
+                     .tails = {{{1}}, {{31}}, {{32}}, {{33}}, {{255}}, {{257}}, {{4096}}, {{8197}}}});
   return cases;
 }
 

@@ -44,13 +44,18 @@ double roundoff_of(DType dtype) {
 
 }  // namespace
 
-double roundings_of(const OpCase& c, DType dtype, const DeviceContext& device) {
+double roundings_of(const OpCase& c, DType dtype, const DeviceContext& device, std::int64_t offset) {
   const auto results_in = [&](DType type) {
+    const auto placed = [&](const Tensor& values) {
+      const Tensor at = Tensor::empty({offset + values.numel()}, type, device).slice(offset, values.shape());
+      at.copy_from(values.to(type));
+      return at;
+    };
     std::vector<Variable> x;
     for (const Variable& argument : arguments(c, dtype, device))
-      x.emplace_back(argument.value().to(type), /*requires_grad=*/true);
+      x.emplace_back(placed(argument.value()), /*requires_grad=*/true);
     const Variable y = c.op(x);
-    const Tensor dy = drawn(y.shape(), dtype, device, c.name + "weights").to(type);
+    const Tensor dy = placed(drawn(y.shape(), dtype, device, c.name + "weights")).to(y.dtype());
     std::vector<Values> results = {values_of(y.value())};
     const auto add_gradients = [&] {
       for (const Variable& input : x) results.push_back(values_of(input.grad()));
@@ -68,6 +73,13 @@ double roundings_of(const OpCase& c, DType dtype, const DeviceContext& device) {
     largest = std::max(largest, distance(found[i], exact[i]) / (norm > 0 ? norm : 1));
   }
   return largest / roundoff_of(dtype);
+}
+
+std::vector<OpCase> cases_of_every_type() {
+  std::vector<OpCase> cases = all_op_cases();
+  for (OpCase& tail : tail_cases()) cases.push_back(std::move(tail));
+  std::erase_if(cases, [](const OpCase& c) { return c.roundings == 0; });
+  return cases;
 }
 
 OpCase with_empty_batch(const OpCase& c) {

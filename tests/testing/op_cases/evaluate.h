@@ -28,9 +28,13 @@ CaseResult evaluate(const OpCase& c, DType dtype, const DeviceContext& device, s
 
 /// Returns the largest error of the op's result, of its gradients, and of the gradients after a second
 /// backward has accumulated, relative to their norms and in roundings to `dtype`. The reference is f64 on the
-/// same device. Both sides get the same arguments, which are exact in `dtype`. Ops round once, but a backward
-/// that uses the rounded output amplifies its error, so cases allow 16 roundings and more.
-double roundings_of(const OpCase& c, DType dtype, const DeviceContext& device);
+/// same device. Both sides get the same arguments, which are exact in `dtype`, and which begin `offset` elements
+/// after an aligned address. Ops round once, but a backward that uses the rounded output amplifies its error, so
+/// cases allow 16 roundings and more.
+double roundings_of(const OpCase& c, DType dtype, const DeviceContext& device, std::int64_t offset = 0);
+
+/// Returns the cases, and the same at all sizes of `tails`, that state an accuracy in every type (roundings).
+std::vector<OpCase> cases_of_every_type();
 
 /// Returns the same case with a batch size of 0.
 OpCase with_empty_batch(const OpCase& c);

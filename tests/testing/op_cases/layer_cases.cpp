@@ -5,16 +5,47 @@
 
 namespace convoy::testing {
 
+namespace {
+
+/// A linear layer, with or without a bias and a ReLU. Its gradients are the sums of dy over rows, or of what the ReLU
+/// leaves of it.
+OpCase linear_case(std::string name, const Shape& x, std::int64_t features, bool bias, bool relu) {
+  OpCase c{.name = "linear" + name,
+           .inputs = {x, {features, x[-1]}},
+           .op =
+               [bias, relu](std::span<const Variable> in) {
+                 return linear(in[0], in[1], bias ? in[2] : Variable(), relu);
+               },
+           .terms = static_cast<double>(std::max(x[-1], x.numel() / x[-1])),
+           .batched = {0},
+           .roundings = 24};
+  if (!bias) return c;
+  c.inputs.push_back({features});
+  // Rows of y with and without whole packs; one or several row blocks; one or several column tiles.
+  for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{33, 10},
+                                      {257, 31},
+                                      {64, 33},
+                                      {70, 64},
+                                      {5003, 8},
+                                      {1100, 80},
+                                      {2500, 1},
+                                      {9, 1032}})
+    if (x.rank() == 2) c.tails.push_back({{rows, 3}, {columns, 3}, {columns}});
+  return c;
+}
+
+}  // namespace
+
 std::vector<OpCase> matmul_cases() {
   const auto op = [](auto x) { return matmul(x[0], x[1]); };
   return {
-      {.name = "matmul", .inputs = {{5, 7}, {7, 3}}, .op = op, .terms = 7, .batched = {0}, .roundings = 0},
+      {.name = "matmul", .inputs = {{5, 7}, {7, 3}}, .op = op, .terms = 7, .batched = {0}, .roundings = 8},
       {.name = "matmul_vector",
        .inputs = {{1, 33}, {33, 1}},
        .op = op,
        .terms = 33,
        .batched = {0},
-       .roundings = 0},
+       .roundings = 8},
       {.name = "matmul_batch",
        .inputs = {{2, 3, 4, 5}, {2, 3, 5, 2}},
        .op = op,
@@ -36,36 +67,11 @@ std::vector<OpCase> matmul_cases() {
        .batched = {1},
        .roundings = 8,
        .tails = {{{31, 33}, {3, 33, 32}}}},
-      {.name = "linear",
-       .inputs = {{5, 7}, {3, 7}, {3}},
-       .op = [](auto x) { return linear(x[0], x[1], x[2]); },
-       .terms = 7,
-       .batched = {0},
-       .roundings = 0},
-      {.name = "linear_sequence",
-       .inputs = {{2, 4, 5}, {3, 5}, {3}},
-       .op = [](auto x) { return linear(x[0], x[1], x[2]); },
-       .terms = 8,
-       .batched = {0},
-       .roundings = 0},
-      {.name = "linear_relu",
-       .inputs = {{5, 7}, {3, 7}, {3}},
-       .op = [](auto x) { return linear(x[0], x[1], x[2], true); },
-       .terms = 7,
-       .batched = {0},
-       .roundings = 0},
-      {.name = "linear_relu_without_bias",
-       .inputs = {{5, 7}, {3, 7}},
-       .op = [](auto x) { return linear(x[0], x[1], Variable(), true); },
-       .terms = 7,
-       .batched = {0},
-       .roundings = 0},
-      {.name = "linear_without_bias",
-       .inputs = {{5, 7}, {3, 7}},
-       .op = [](auto x) { return linear(x[0], x[1], Variable()); },
-       .terms = 7,
-       .batched = {0},
-       .roundings = 0},
+      linear_case("", {5, 7}, 3, true, false),
+      linear_case("_sequence", {2, 4, 5}, 3, true, false),
+      linear_case("_relu", {5, 7}, 3, true, true),
+      linear_case("_relu_without_bias", {5, 7}, 3, false, true),
+      linear_case("_without_bias", {5, 7}, 3, false, false),
   };
 }
 
@@ -221,12 +227,13 @@ OpCase normalization(std::string name, const Shape& x, bool training, FusedActiv
           .inputs = {x, {channels}, {channels}},
           .op =
               [training, activation](std::span<const Variable> in) {
-                return batch_norm(in[0], in[1], in[2], statistics(in[1]), training,
+                const Variable gamma = parameter(in[1]);
+                return batch_norm(in[0], gamma, parameter(in[2]), statistics(gamma), training,
                                   {.activation = activation});
               },
           .terms = static_cast<double>(x.numel() / channels),
           .batched = {0},
-          .roundings = 0};
+          .roundings = 64};
 }
 
 /// A scale of 1 that requires no gradient.
@@ -234,8 +241,9 @@ OpCase fixed_scale(std::string name, const Shape& x, bool training, FusedActivat
   OpCase c = normalization("fixed_scale_" + name, x, training, activation);
   c.inputs.pop_back();
   c.op = [training, activation](std::span<const Variable> in) {
-    const Variable one(Tensor::full(in[1].shape(), 1, in[1].dtype(), in[1].context()));
-    return batch_norm(in[0], one, in[1], statistics(one), training, {.activation = activation});
+    const Variable beta = parameter(in[1]);
+    const Variable one(Tensor::full(beta.shape(), 1, beta.dtype(), beta.context()));
+    return batch_norm(in[0], one, beta, statistics(one), training, {.activation = activation});
   };
   return c;
 }
@@ -244,7 +252,9 @@ OpCase with_residual(std::string name, const Shape& x, bool training, FusedActiv
   OpCase c = normalization(std::move(name), x, training, activation);
   c.inputs.push_back(x);
   c.op = [training, activation](std::span<const Variable> in) {
-    return batch_norm(in[0], in[1], in[2], statistics(in[1]), training, {.activation = activation}, in[3]);
+    const Variable gamma = parameter(in[1]);
+    return batch_norm(in[0], gamma, parameter(in[2]), statistics(gamma), training, {.activation = activation},
+                      in[3]);
   };
   c.batched.push_back(3);
   return c;
@@ -254,7 +264,9 @@ OpCase with_residual(std::string name, const Shape& x, bool training, FusedActiv
 OpCase self_residual(std::string name, const Shape& x, FusedActivation activation) {
   OpCase c = normalization(std::move(name), x, true, activation);
   c.op = [activation](std::span<const Variable> in) {
-    return batch_norm(in[0], in[1], in[2], statistics(in[1]), true, {.activation = activation}, in[0]);
+    const Variable gamma = parameter(in[1]);
+    return batch_norm(in[0], gamma, parameter(in[2]), statistics(gamma), true, {.activation = activation},
+                      in[0]);
   };
   return c;
 }
@@ -282,8 +294,9 @@ class FakeTwoRankGroup final : public ProcessGroup {
 OpCase synchronized_fixed_scale(std::string name, const Shape& x) {
   OpCase c = fixed_scale(std::move(name), x, true, kNone);
   c.op = [](std::span<const Variable> in) {
-    const Variable one(Tensor::full(in[1].shape(), 1, in[1].dtype(), in[1].context()));
-    return sync_batch_norm(in[0], one, in[1], statistics(one), std::make_shared<FakeTwoRankGroup>());
+    const Variable beta = parameter(in[1]);
+    const Variable one(Tensor::full(beta.shape(), 1, beta.dtype(), beta.context()));
+    return sync_batch_norm(in[0], one, beta, statistics(one), std::make_shared<FakeTwoRankGroup>());
   };
   return c;
 }
@@ -292,8 +305,10 @@ OpCase synchronized(std::string name, const Shape& x, FusedActivation activation
   OpCase c = with_residual(std::move(name), x, true, activation);
   if (!residual) c.inputs.pop_back(), c.batched.pop_back();
   c.op = [activation, residual](std::span<const Variable> in) {
-    return sync_batch_norm(in[0], in[1], in[2], statistics(in[1]), std::make_shared<FakeTwoRankGroup>(),
-                           {.activation = activation}, residual ? in[3] : Variable());
+    const Variable gamma = parameter(in[1]);
+    return sync_batch_norm(in[0], gamma, parameter(in[2]), statistics(gamma),
+                           std::make_shared<FakeTwoRankGroup>(), {.activation = activation},
+                           residual ? in[3] : Variable());
   };
   return c;
 }
@@ -301,7 +316,7 @@ OpCase synchronized(std::string name, const Shape& x, FusedActivation activation
 }  // namespace
 
 std::vector<OpCase> batch_norm_cases() {
-  return {
+  std::vector<OpCase> cases = {
       normalization("training", {3, 4, 5, 6}, true),
       normalization("training_matrix", {9, 5}, true),
       normalization("training_two_rows", {2, 3}, true),
@@ -327,16 +342,23 @@ std::vector<OpCase> batch_norm_cases() {
       synchronized("part_of_one_row", {1, 5}, kNone, true),
       synchronized("gelu_part", {3, 4, 5, 6}, kGelu, false),
   };
+  // Channels that come in packs for all types, for some, and for none; one tile of channels, less than one, and
+  // several; rows that end within a thread's group, within a block, and after several blocks.
+  for (OpCase& c : cases) {
+    if (c.name.ends_with("two_rows") || c.name.ends_with("one_row")) c.roundings = 0;  // amplify errors
+    if (c.inputs[0] != Shape{3, 4, 5, 6} || c.inputs.size() < 3) continue;
+    for (const Shape& x : {Shape{257, 3}, {65, 12}, {33, 136}, {1025, 8}, {70, 264}, {2130, 31}}) {
+      const Shape channels{x[-1]};
+      c.tails.push_back({x, channels, channels});
+      if (c.inputs.size() > 3) c.tails.back().push_back(x);
+    }
+  }
+  return cases;
 }
 
 // Layer norm and group norm.
 
 namespace {
-
-/// Returns a parameter in the type that the op expects for an input of its type.
-Variable parameter(const Variable& values) {
-  return is_half(values.dtype()) ? cast(values, DType::f32) : values;
-}
 
 /// Group norm with `groups` groups, or layer norm over the last axis for 0.
 OpCase norm(std::string name, const Shape& x, int groups) {
@@ -451,19 +473,36 @@ std::vector<OpCase> attention_cases() {
 namespace {
 
 OpCase cross_entropy_case(std::string name, std::int64_t samples, std::int64_t classes, double smoothing) {
-  return {.name = std::move(name),
-          .inputs = {{samples, classes}},
-          .op =
-              [classes, smoothing](std::span<const Variable> x) {
-                std::vector<std::int32_t> labels(static_cast<std::size_t>(x[0].shape()[0]));
-                for (std::size_t i = 0; i < labels.size(); ++i)
-                  labels[i] = static_cast<std::int32_t>((5 * i + 1) % static_cast<std::size_t>(classes));
-                return cross_entropy_sum(x[0], Tensor::from(labels, {x[0].shape()[0]}, x[0].context()),
-                                         smoothing);
-              },
-          .terms = static_cast<double>(samples * classes),
-          .batched = {0},
-          .roundings = 0};
+  return {
+      .name = std::move(name),
+      .inputs = {{samples, classes}},
+      .op =
+          [smoothing](std::span<const Variable> x) {
+            const auto class_count = static_cast<std::size_t>(x[0].shape()[1]);
+            std::vector<std::int32_t> labels(static_cast<std::size_t>(x[0].shape()[0]));
+            for (std::size_t i = 0; i < labels.size(); ++i)
+              labels[i] = static_cast<std::int32_t>((11 * i + 1) % class_count);
+            return cross_entropy_sum(x[0], Tensor::from(labels, {x[0].shape()[0]}, x[0].context()),
+                                     smoothing);
+          },
+      .terms = static_cast<double>(samples * classes),
+      .batched = {0},
+      .roundings = 32,
+      // Short rows, up to the largest number of rows and classes of one block, and beyond; lanes with no class,
+      // one class, and several classes; warps without a row; rows that a whole block processes.
+      .tails = {{{1, 2}},
+                {{31, 10}},
+                {{257, 3}},
+                {{1024, 16}},
+                {{1025, 2}},
+                {{3, 17}},
+                {{33, 32}},
+                {{3, 33}},
+                {{6, 100}},
+                {{5, 1000}},
+                {{2, 1024}},
+                {{2, 1025}},
+                {{3, 1537}}}};
 }
 
 using Loss = Variable (*)(const Variable&, const Variable&, Reduction);
@@ -475,6 +514,7 @@ OpCase loss(std::string name, Loss op, Reduction reduction, const Domain& domain
            .op = [op, reduction](auto x) { return op(x[0], x[1], reduction); },
            .domain = domain,
            .terms = reduces ? 35.0 : 1.0,
+           .roundings = 24,
            .tails = {{{1}, {1}}, {{31}, {31}}, {{33}, {33}}, {{257}, {257}}, {{8193}, {8193}}},
            .benchmark = {{4096, 1024}, {4096, 1024}}};
   if (reduction != Reduction::mean) c.batched = {0, 1};

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/base/random.h"
 
 namespace convoy::testing {
@@ -21,6 +22,10 @@ Tensor drawn(const Shape& shape, DType dtype, const DeviceContext& device, const
         values[i] = kink + std::copysign(kMargin, distance);
   }
   return Tensor::from(values, shape, device).to(dtype);
+}
+
+Variable parameter(const Variable& values) {
+  return is_half(values.dtype()) ? cast(values, DType::f32) : values;
 }
 
 std::vector<OpCase> all_op_cases() {

@@ -46,6 +46,10 @@ struct OpCase {
   std::vector<Shape> benchmark;
 };
 
+/// Returns a parameter of a normalization in the type that the op expects for an input of its type: f32 for half
+/// precision.
+Variable parameter(const Variable& values);
+
 /// Prints the name of a case in failure messages of GoogleTest.
 inline void PrintTo(const OpCase& op_case, std::ostream* out) { *out << op_case.name; }
 

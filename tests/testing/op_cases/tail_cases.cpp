@@ -18,11 +18,6 @@ std::string named(std::string_view op, std::initializer_list<std::int64_t> sizes
 
 void add_elementwise(std::vector<OpCase>& cases) {
   for (const std::int64_t n : kSizes) {
-    for (const UnaryOp& unary : unary_ops())
-      cases.push_back({.name = named(unary.name, {n}),
-                       .inputs = {{n}},
-                       .op = [op = unary.op](auto x) { return op(x[0]); },
-                       .domain = unary.domain});
     cases.push_back({.name = named("scale", {n}), .inputs = {{n}}, .op = [](auto x) { return x[0] * 0.3; }});
     cases.push_back({.name = named("mean", {n}),
                      .inputs = {{n}},
@@ -95,27 +90,11 @@ void add_batch_norms(std::vector<OpCase>& cases) {
                      .terms = static_cast<double>(rows) * 64});
 }
 
-void add_losses(std::vector<OpCase>& cases) {
-  constexpr std::int64_t kShapes[][2] = {{1, 2}, {31, 10}, {33, 32}, {3, 33}, {2, 257}, {2, 1025}};
-  for (const auto& [samples, classes] : kShapes)
-    cases.push_back(
-        {.name = named("cross_entropy", {samples, classes}),
-         .inputs = {{samples, classes}},
-         .op =
-             [classes](auto x) {
-               std::vector<std::int32_t> labels(static_cast<std::size_t>(x[0].shape()[0]));
-               for (std::size_t i = 0; i < labels.size(); ++i)
-                 labels[i] = static_cast<std::int32_t>((11 * i + 1) % static_cast<std::size_t>(classes));
-               return cross_entropy_sum(x[0], Tensor::from(labels, {x[0].shape()[0]}, x[0].context()), 0.1);
-             },
-         .terms = static_cast<double>(samples * classes)});
-}
-
 }  // namespace
 
 std::vector<OpCase> tail_cases() {
   std::vector<OpCase> cases;
-  for (const auto& add : {add_elementwise, add_gemms, add_images, add_batch_norms, add_losses}) add(cases);
+  for (const auto& add : {add_elementwise, add_gemms, add_images, add_batch_norms}) add(cases);
   for (OpCase& op_case : all_op_cases()) {
     const std::string name = op_case.name;
     for (const std::vector<Shape>& inputs : op_case.tails) {
