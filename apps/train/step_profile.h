@@ -18,7 +18,7 @@
 #include "convoy/engine/nn/module.h"
 #include "convoy/kernels/runtime/device_context.h"
 #include "convoy/kernels/runtime/event.h"
-#include "convoy/kernels/runtime/memory/memory_listener.h"
+#include "convoy/kernels/runtime/memory/memory.h"
 
 namespace convoy {
 

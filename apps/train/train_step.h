@@ -19,7 +19,7 @@
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/runtime/cuda_graph.h"
 #include "convoy/kernels/runtime/event.h"
-#include "convoy/kernels/softmax_cross_entropy.h"
+#include "convoy/kernels/softmax.h"
 
 namespace convoy {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "bench/kernels/stopwatch.h"
+#include "bench/kernels/op_run.h"
 #include "convoy/kernels/matmul.h"
 
 namespace convoy::bench {

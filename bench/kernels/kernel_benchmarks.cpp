@@ -6,7 +6,6 @@
 
 #include "bench/kernels/count_table.h"
 #include "bench/kernels/op_run.h"
-#include "bench/kernels/stopwatch.h"
 #include "convoy/apps/common/machine.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/version.h"

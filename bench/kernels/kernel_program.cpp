@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "bench/kernels/convolution_rows.h"
+#include "bench/kernels/kernel_rows.h"
 #include "bench/kernels/kernel_benchmarks.h"
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/compute.h"

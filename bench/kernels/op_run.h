@@ -1,6 +1,7 @@
 // Runs a ModelCase on a device as training does, and times its forward and backward.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "convoy/kernels/runtime/device_context.h"
@@ -39,5 +40,13 @@ class OpRun {
   Variable source_;                   // the input of the ops that produced the arguments
   Tensor ones_;
 };
+
+/// Returns the wall time of `work` in seconds, from an idle device until it is idle again.
+double seconds_of(const DeviceContext& device, const std::function<void()>& work);
+
+/// Returns the number of calls to make between two synchronizations if one call takes `seconds`. On a GPU the
+/// number is fixed and large enough that it does not wait for the host. On the CPU, where each call blocks,
+/// the calls take a few milliseconds together.
+int calls_to_time(const DeviceContext& device, double seconds);
 
 }  // namespace convoy::bench

@@ -10,7 +10,6 @@
 #include "convoy/kernels/base/view.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/reduce.h"
-#include "convoy/kernels/reduce_axes.h"
 #include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy::detail {

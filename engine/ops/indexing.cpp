@@ -1,7 +1,6 @@
 #include "convoy/engine/ops/detail.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/gather.h"
-#include "convoy/kernels/top_k.h"
 
 namespace convoy {
 namespace {

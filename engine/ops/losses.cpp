@@ -1,7 +1,7 @@
 #include "convoy/kernels/losses.h"
 #include "convoy/engine/ops/detail.h"
 #include "convoy/engine/ops/ops.h"
-#include "convoy/kernels/softmax_cross_entropy.h"
+#include "convoy/kernels/softmax.h"
 
 namespace convoy {
 namespace {

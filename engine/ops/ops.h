@@ -18,7 +18,7 @@
 #include "convoy/kernels/batchnorm.h"
 #include "convoy/kernels/conv2d.h"
 #include "convoy/kernels/pool2d.h"
-#include "convoy/kernels/softmax_cross_entropy.h"
+#include "convoy/kernels/softmax.h"
 
 namespace convoy {
 

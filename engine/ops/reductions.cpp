@@ -2,7 +2,6 @@
 #include "convoy/engine/ops/detail.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/reduce.h"
-#include "convoy/kernels/reduce_axes.h"
 #include "convoy/kernels/runtime/named_range.h"
 #include "convoy/kernels/softmax.h"
 

@@ -9,7 +9,7 @@
 
 #include "convoy/engine/nn/module.h"
 #include "convoy/engine/tensor/tensor.h"
-#include "convoy/kernels/loss_scale.h"
+#include "convoy/kernels/optimizer_step.h"
 
 namespace convoy::optim {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "convoy/kernels/cpu/primitives/map.h"
-#include "convoy/kernels/cpu/primitives/math.h"
+#include "convoy/kernels/cpu/primitives/vector_math.h"
 #include "convoy/kernels/shared/element_losses.h"
 
 namespace convoy::kernels {

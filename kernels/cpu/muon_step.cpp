@@ -4,7 +4,6 @@
 #include "convoy/kernels/cpu/primitives/map.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/reduce.h"
-#include "convoy/kernels/shared/muon_update.h"
 #include "convoy/kernels/shared/optimizer_update.h"
 
 namespace convoy::kernels {

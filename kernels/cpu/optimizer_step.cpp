@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "convoy/kernels/base/convert.h"
+#include "convoy/kernels/cpu/primitives/element.h"
 #include "convoy/kernels/cpu/primitives/map.h"
 #include "convoy/kernels/cpu/primitives/workspace.h"
 #include "convoy/kernels/elementwise.h"
@@ -185,6 +186,13 @@ void clip_coefficient(CpuStream&, ConstView norm, double max_norm, ConstView los
   dispatch(kCpuFullTypes, loss_scale.dtype, [&](auto zero) {
     *coefficient.as<double>() =
         clip_coefficient_of(norm.as<double>(), max_norm, loss_scale.as<decltype(zero)>());
+  });
+}
+
+void update_loss_scale(CpuStream&, ConstView non_finite, const LossScaleView& state,
+                       LossScaleOptions options) {
+  dispatch(kCpuFullTypes, state.scale.dtype, [&](auto zero) {
+    LossScaleNumbers<decltype(zero)>(state).update(*non_finite.as<std::int32_t>() != 0, options);
   });
 }
 

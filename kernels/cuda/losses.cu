@@ -4,7 +4,7 @@
 
 #include "convoy/kernels/cuda/primitives/block_reduce.h"
 #include "convoy/kernels/cuda/primitives/map.h"
-#include "convoy/kernels/cuda/primitives/math.h"
+#include "convoy/kernels/cuda/primitives/normal_distribution.h"
 #include "convoy/kernels/shared/element_losses.h"
 
 namespace convoy::kernels {

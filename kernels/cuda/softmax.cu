@@ -4,7 +4,10 @@
 
 #include <cmath>
 
+#include "convoy/kernels/cuda/primitives/block_reduce.h"
 #include "convoy/kernels/cuda/primitives/row_team.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/reduce.h"
 
 namespace convoy::kernels {
 namespace {
@@ -91,6 +94,231 @@ void log_softmax(CudaStream& stream, ConstView x, View y) { forward<true>(stream
 
 void log_softmax_backward(CudaStream& stream, ConstView dy, ConstView y, GradView dx) {
   backward<true>(stream, dy, y, dx);
+}
+
+// softmax_cross_entropy on the GPU. A team of threads processes a row. It finds the largest logit,
+// which is subtracted so that exp cannot overflow, and reads the row again for the sum. The second read is
+// served by the cache: a row of 1000 floats has 4 KB. Short rows take another way forward: one thread holds a
+// whole row in registers, and one block processes all rows and adds their losses.
+
+namespace {
+
+using cuda::BlockPartials, cuda::compute_t, cuda::kGpuTypes, cuda::dispatch_team, cuda::first_largest,
+    cuda::for_each_of_row, cuda::narrow, cuda::widen;
+
+constexpr int kTotalBlock = 256;  // the block of sum(), so that the losses are added in the same order
+
+/// The smoothed target: 1 - s + s / C for the label, s / C for every other class.
+template <class C>
+struct Target {
+  C label_weight, class_weight;
+
+  Target(double smoothing, std::int64_t classes)
+      : label_weight(static_cast<C>(1 - smoothing)),
+        class_weight(static_cast<C>(smoothing / static_cast<double>(classes))) {}
+};
+
+/// What the total of all rows is computed from.
+template <class C>
+struct RowResult {
+  C loss;
+  int is_correct;  // 1 or 0
+};
+
+/// The arguments of a forward kernel.
+template <class T, class C>
+struct Forward {
+  std::int64_t rows, classes;
+  const T* logits;
+  const std::int32_t* labels;
+  Target<C> target;
+  C *losses, *log_sum_exp;
+  std::int32_t* correct;
+
+  /// Stores and returns the results of a row. `largest` is the first of the largest logits, `exps` the sum of
+  /// exp(x - largest.value), and `shifted` the sum of x - largest.value.
+  __device__ RowResult<C> finish(std::int64_t row, cuda::FirstLargest<C> largest, C exps, C shifted) const {
+    const std::int32_t label = labels[row];
+    const C log_sum = std::log(exps);
+    // Without smoothing, a logit of -infinity must not affect the loss.
+    const C smoothed = target.class_weight > 0 ? target.class_weight * shifted : C{0};
+    const C label_logit = widen(logits[row * classes + label]) - largest.value;
+    const C loss = log_sum - (target.label_weight * label_logit + smoothed);
+    losses[row] = loss;
+    log_sum_exp[row] = largest.value + log_sum;
+    const int is_correct = largest.index == label ? 1 : 0;
+    correct[row] = is_correct;
+    return {loss, is_correct};
+  }
+};
+
+template <class Team, class T, class C>
+__global__ void __launch_bounds__(Team::kBlock) forward_kernel(const Forward<T, C> forward) {
+  const std::int64_t row = Team::row();
+  if (row >= forward.rows) return;  // true for all threads of a team
+  const T* const x = forward.logits + row * forward.classes;
+  const auto largest = first_largest<Team>(x, forward.classes);
+  C exps = 0, shifted = 0;
+  for_each_of_row<Team>(x, forward.classes, [&exps, &shifted, offset = largest.value](std::int64_t, C u) {
+    exps += std::exp(u - offset);
+    shifted += u - offset;
+  });
+  exps = Team::reduce(exps, cuda::Sum{});
+  if (forward.target.class_weight > 0) shifted = Team::reduce(shifted, cuda::Sum{});
+  if (Team::rank() == 0) forward.finish(row, largest, exps, shifted);
+}
+
+/// Computes *count = the sum of correct [rows], in one block.
+template <class C>
+__global__ void __launch_bounds__(kTotalBlock)
+    count_kernel(std::int64_t rows, const std::int32_t* correct, C* count) {
+  std::int64_t sum = 0;
+#pragma unroll 4
+  for (std::int64_t row = threadIdx.x; row < rows; row += kTotalBlock) sum += correct[row];
+  sum = cuda::block_reduce<kTotalBlock>(sum, cuda::Sum{},
+                                        cuda::shared_memory<BlockPartials<std::int64_t, kTotalBlock>>());
+  if (threadIdx.x == 0) *count = static_cast<C>(sum);
+}
+
+// Short rows. One launch instead of five: the losses, the two of sum(), the scale, and the count.
+
+constexpr int kShortRow = 16;  // maximum number of classes; a thread holds three such arrays in registers
+constexpr int kMaxTotalRows = 4 * kTotalBlock;  // a fifth row per thread would take longer than a launch
+
+/// Returns the sum of the values in the order of warp_reduce(), as if each of the first lanes had one.
+template <class C>
+__device__ C sum_as_warp(C (&values)[kShortRow]) {
+#pragma unroll
+  for (int half = kShortRow / 2; half > 0; half /= 2)
+#pragma unroll
+    for (int c = 0; c < half; ++c) values[c] += values[c + half];
+  return values[0];
+}
+
+/// Computes a row in this thread, with the same roundings as forward_kernel.
+template <class T, class C>
+__device__ RowResult<C> result_of_short_row(const Forward<T, C>& forward, int row) {
+  constexpr C kInfinity = std::numeric_limits<C>::infinity();
+  const auto classes = static_cast<int>(forward.classes);
+  C x[kShortRow], exps[kShortRow];
+#pragma unroll
+  for (int c = 0; c < kShortRow; ++c)
+    x[c] = c < classes ? widen(forward.logits[row * classes + c]) : -kInfinity;
+  cuda::FirstLargest<C> largest{x[0] != x[0] ? kInfinity : x[0], 0};
+#pragma unroll
+  for (int c = 1; c < kShortRow; ++c)
+    if (largest.value < x[c]) largest = {x[c], c};
+#pragma unroll
+  for (int c = 0; c < kShortRow; ++c) {
+    x[c] = c < classes ? x[c] - largest.value : C{0};
+    exps[c] = c < classes ? std::exp(x[c]) : C{0};
+  }
+  return forward.finish(row, largest, sum_as_warp(exps), sum_as_warp(x));
+}
+
+template <class C>
+struct TotalShared {
+  alignas(16) C losses[kMaxTotalRows];
+  BlockPartials<double, kTotalBlock> partials;
+  BlockPartials<int, kTotalBlock> counts;
+};
+
+/// Computes all rows in one block, *total = scale times the sum of their losses, and the number of correct
+/// rows if correct_count is not null.
+template <class T, class C>
+__global__ void __launch_bounds__(kTotalBlock)
+    forward_total_kernel(const Forward<T, C> forward, C scale, C* total, C* correct_count) {
+  auto& shared = cuda::shared_memory<TotalShared<C>>();
+  const auto rows = static_cast<int>(forward.rows);
+  int correct = 0;
+  for (int row = static_cast<int>(threadIdx.x); row < rows; row += kTotalBlock) {
+    const RowResult<C> result = result_of_short_row(forward, row);
+    shared.losses[row] = result.loss;
+    correct += result.is_correct;
+  }
+  correct =
+      cuda::block_reduce<kTotalBlock>(correct, cuda::Sum{}, shared.counts);  // waits for the losses, too
+  const double sum = cuda::block_sum<kTotalBlock>(
+      shared.losses, rows, [](double loss) { return loss; }, shared.partials);
+  if (threadIdx.x > 0) return;
+  *total = scale * static_cast<C>(sum);
+  if (correct_count != nullptr) *correct_count = static_cast<C>(correct);
+}
+
+template <class Team, class T, class C>
+__global__ void __launch_bounds__(Team::kBlock)
+    backward_kernel(std::int64_t rows, std::int64_t classes, const C* dloss, const T* logits,
+                    const std::int32_t* labels, const C* log_sum_exp, Target<C> target, C factor,
+                    GradMode mode, T* dlogits) {
+  const std::int64_t row = Team::row();
+  if (row >= rows) return;
+  T* const dx = dlogits + row * classes;
+  const C scale = factor * *dloss;
+  const C offset = log_sum_exp[row];
+  const std::int32_t label = labels[row];
+  for_each_of_row<Team>(logits + row * classes, classes, [=](std::int64_t c, C u) {
+    const C wanted = target.class_weight + (c == label ? target.label_weight : C{0});
+    const C gradient = scale * (std::exp(u - offset) - wanted);
+    dx[c] = narrow<T>(mode == GradMode::accumulate ? widen(dx[c]) + gradient : gradient);
+  });
+}
+
+}  // namespace
+
+void softmax_cross_entropy_forward(CudaStream& stream, ConstView logits, ConstView labels,
+                                   CrossEntropyOptions options, View losses, View log_sum_exp, View correct,
+                                   View total, View correct_count) {
+  const std::int64_t rows = logits.shape[0];
+  const std::int64_t classes = logits.shape[1];
+  const bool in_one_block = 0 < rows && rows <= kMaxTotalRows && classes <= kShortRow;
+  if (rows > 0)
+    dispatch(kGpuTypes, logits.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      using C = compute_t<T>;
+      const Forward<T, C> forward{.rows = rows,
+                                  .classes = classes,
+                                  .logits = logits.as<T>(),
+                                  .labels = labels.as<std::int32_t>(),
+                                  .target = Target<C>(options.smoothing, classes),
+                                  .losses = losses.as<C>(),
+                                  .log_sum_exp = log_sum_exp.as<C>(),
+                                  .correct = correct.as<std::int32_t>()};
+      if (in_one_block)
+        return launch(stream, 1, kTotalBlock, sizeof(TotalShared<C>), forward_total_kernel<T, C>, forward,
+                      static_cast<C>(options.scale), total.as<C>(), correct_count.as<C>());
+      dispatch_team(classes, [&](auto team) {
+        using Team = decltype(team);
+        launch(stream, blocks_for(rows, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
+               forward_kernel<Team, T, C>, forward);
+      });
+    });
+  if (in_one_block) return;
+  sum(stream, losses, GradView(total));
+  if (options.scale != 1) scale(stream, total, options.scale, GradView(total));
+  if (correct_count.data == nullptr) return;
+  dispatch(kGpuTypes, total.dtype, [&](auto zero) {
+    using C = compute_t<decltype(zero)>;
+    launch(stream, 1, kTotalBlock, sizeof(BlockPartials<std::int64_t, kTotalBlock>), count_kernel<C>, rows,
+           correct.as<std::int32_t>(), correct_count.as<C>());
+  });
+}
+
+void softmax_cross_entropy_backward(CudaStream& stream, ConstView dloss, ConstView logits, ConstView labels,
+                                    ConstView log_sum_exp, CrossEntropyOptions options, GradView dlogits) {
+  const std::int64_t rows = logits.shape[0];
+  const std::int64_t classes = logits.shape[1];
+  if (!dlogits.wanted() || rows == 0) return;
+  dispatch(kGpuTypes, logits.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using C = compute_t<T>;
+    dispatch_team(classes, [&](auto team) {
+      using Team = decltype(team);
+      launch(stream, blocks_for(rows, Team::kRowsOfBlock), Team::kBlock, 0, backward_kernel<Team, T, C>, rows,
+             classes, dloss.as<C>(), logits.as<T>(), labels.as<std::int32_t>(), log_sum_exp.as<C>(),
+             Target<C>(options.smoothing, classes), static_cast<C>(options.scale), dlogits.mode,
+             dlogits.as<T>());
+    });
+  });
 }
 
 }  // namespace convoy::kernels

@@ -1,7 +1,7 @@
 #include "convoy/kernels/runtime/cuda_graph.h"
 
 #include "convoy/kernels/base/check.h"
-#include "convoy/kernels/runtime/graph_capture.h"
+#include "convoy/kernels/runtime/per_device.h"
 
 namespace convoy {
 

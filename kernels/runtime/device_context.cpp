@@ -4,6 +4,8 @@
 #include <mutex>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/option_error.h"
+#include "convoy/kernels/runtime/device.h"
 #include "convoy/kernels/runtime/device_context_state.h"
 #include "convoy/kernels/runtime/memory/host_memory_limit.h"
 
@@ -149,5 +151,25 @@ std::uint64_t DeviceContext::enqueue_on_side_stream(std::function<void(const Str
 }
 void DeviceContext::wait_for_side_stream(std::uint64_t number) const { state_->wait_for_side_stream(number); }
 void DeviceContext::join_side_stream() const { state_->join_side_stream(); }
+
+Device Device::best(int local_rank) { return cuda_availability().count > 0 ? cuda(local_rank) : cpu(); }
+
+Device Device::parse(std::string_view text) {
+  if (text == "cpu") return cpu();
+  if (text == "auto") return best();
+  if (text == "cuda") return cuda(0);
+  if (text.starts_with("cuda:")) {
+    const std::string_view digits = text.substr(5);
+    if (!digits.empty() && digits.size() <= 4 &&
+        digits.find_first_not_of("0123456789") == std::string_view::npos)
+      return cuda(std::stoi(std::string(digits)));
+  }
+  fail_option("Device::parse", "found '{}', expected auto, cpu, cuda or cuda:N", text);
+}
+
+std::string Device::name() const {
+  if (kind == DeviceKind::cuda) return fmt::format("cuda:{}", index);
+  return kind == DeviceKind::cpu ? "cpu" : "meta";
+}
 
 }  // namespace convoy

@@ -3,7 +3,7 @@
 #include <chrono>
 
 #include "convoy/kernels/base/check.h"
-#include "convoy/kernels/runtime/event_impl.h"
+#include "convoy/kernels/runtime/per_device.h"
 
 namespace convoy {
 namespace {

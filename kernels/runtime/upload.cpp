@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "convoy/kernels/runtime/upload_impl.h"
+#include "convoy/kernels/runtime/per_device.h"
 
 namespace convoy {
 namespace {

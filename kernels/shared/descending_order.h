@@ -1,4 +1,4 @@
-// The descending order of elements behind kernels/top_k.h.
+// The descending order of elements behind top_k() in kernels/gather.h.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // The functions of one element behind kernels/elementwise.h. They compute in the compute type. `Math` is the
-// device's own arithmetic (kernels/cpu/primitives/math.h, kernels/cuda/primitives/math.h): the functions that
-// the devices compute by different methods.
+// device's own arithmetic, that is the functions that the devices compute by different methods
+// (kernels/cpu/primitives/vector_math.h, kernels/cuda/primitives/normal_distribution.h).
 #pragma once
 
 #include <cmath>

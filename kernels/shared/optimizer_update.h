@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "convoy/kernels/muon_step.h"
 #include "convoy/kernels/optimizer_step.h"
 
 namespace convoy::kernels {
@@ -188,6 +189,75 @@ CONVOY_HOST_DEVICE double clip_coefficient_of(const double* norm, double max_nor
   if (norm == nullptr) return 1 / scale;
   const double ratio = max_norm / (*norm / scale + 1e-6);
   return (ratio > 1 ? 1 : ratio) / scale;  // this order of comparison preserves NaN
+}
+
+/// The pointers of a LossScaleView whose scale has type T.
+template <class T>
+struct LossScaleNumbers {
+  T* scale;
+  std::int32_t* good_steps;
+  std::int32_t* skipped;
+  std::int32_t* failed;
+
+  explicit LossScaleNumbers(const LossScaleView& view)
+      : scale(view.scale.as<T>()),
+        good_steps(view.good_steps.as<std::int32_t>()),
+        skipped(view.skipped.as<std::int32_t>()),
+        failed(view.failed.as<std::int32_t>()) {}
+
+  /// Updates the scale and the counters after a step, as described in kernels/optimizer_step.h.
+  CONVOY_HOST_DEVICE void update(bool overflowed, const LossScaleOptions& options) const {
+    const double now = *scale;
+    if (overflowed) {
+      if (now <= options.minimum) *failed = 1;
+      const double lower = now * options.backoff;
+      *scale = static_cast<T>(lower > options.minimum ? lower : options.minimum);
+      *good_steps = 0;
+      ++*skipped;
+    } else if (++*good_steps >= options.interval) {
+      const double higher = now * options.growth;
+      *scale = static_cast<T>(higher < options.maximum ? higher : options.maximum);
+      *good_steps = 0;
+    }
+  }
+};
+
+// The numbers of a step of Muon, shared by the CPU loops and the CUDA kernels. See kernels/muon_step.h for
+// the formulas.
+
+/// The gradient's part of a step for one element. T is the parameter's type.
+template <class T>
+struct MuonDirection {
+  T grad_scale, momentum;
+  bool nesterov;
+
+  /// Returns the direction before it is divided by its norm, from the gradient and the new momentum.
+  CONVOY_HOST_DEVICE T direction(T gradient, T m) const {
+    return nesterov ? grad_scale * gradient + momentum * m : m;
+  }
+  /// Returns the new momentum.
+  CONVOY_HOST_DEVICE T next_momentum(T gradient, T m) const { return momentum * m + grad_scale * gradient; }
+};
+
+/// What a step multiplies a parameter by: rescales it to the norm `target`, or lets it decay if target is 0.
+struct MuonKeep {
+  double target;  // sqrt(rows) with MuonOptions::normalize, else 0
+  double decay;   // lr_scale weight_decay
+
+  MuonKeep() = default;
+  MuonKeep(const MuonSlot& slot, const MuonOptions& options)
+      : target(options.normalize ? std::sqrt(static_cast<double>(slot.parameter.shape[0])) : 0),
+        decay(options.lr_scale * options.weight_decay) {}
+  /// Returns the factor for a learning rate and the parameter's norm, which counts only if target is not 0.
+  CONVOY_HOST_DEVICE double factor(double lr, double norm) const {
+    if (target == 0) return 1 - lr * decay;
+    return target / (norm < kMuonEpsilon ? kMuonEpsilon : norm);  // this order of comparison preserves NaN
+  }
+};
+
+/// Returns the factor that divides a direction by its norm.
+CONVOY_HOST_DEVICE inline double muon_inverse_norm(double norm) {
+  return 1 / (norm < kMuonEpsilon ? kMuonEpsilon : norm);
 }
 
 }  // namespace convoy::kernels

@@ -13,7 +13,6 @@
 
 #include "bench/counted/counted_launch.h"
 #include "bench/counted/gpu_model.h"
-#include "bench/kernels/convolution_rows.h"
 #include "bench/kernels/kernel_rows.h"
 #include "tests/cuda_emulator/runtime/emulator.h"
 #include "tests/testing/op_cases/model_case.h"

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include <span>
+
 #include "convoy/kernels/conv2d.h"
 #include "tests/kernels/array.h"
 #include "tests/kernels/conv2d_cases.h"
@@ -73,6 +75,17 @@ inline void compare_with_reference(CpuStream& stream, const ConvAlgorithm& algor
     kernels::conv2d_backward_filter_reference(stream, exact.dy.view(), exact.x.view(), expected.grad(mode),
                                               c.options());
     expect_near(dfilter, expected, rounding * direct_tolerance(c.n * c.oh() * c.ow()));
+  }
+}
+
+/// The same for several cases, with one thread and with three, and accumulated on unaligned arrays.
+inline void compare_with_reference(const ConvAlgorithm& algorithm, double rounding,
+                                   std::span<const ConvCase> cases) {
+  CpuStream one({.threads = 1}), three({.threads = 3});
+  for (const ConvCase& c : cases) {
+    compare_with_reference(one, algorithm, rounding, c, GradMode::overwrite);
+    compare_with_reference(three, algorithm, rounding, c, GradMode::overwrite);
+    compare_with_reference(three, algorithm, rounding, c, GradMode::accumulate, 3);
   }
 }
 

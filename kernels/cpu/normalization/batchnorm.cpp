@@ -2,14 +2,26 @@
 #include "convoy/kernels/batchnorm.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <type_traits>
 
-#include "convoy/kernels/cpu/normalization/activation.h"
 #include "convoy/kernels/cpu/primitives/channel_sums.h"
+#include "convoy/kernels/cpu/primitives/vector_math.h"
 #include "convoy/kernels/elementwise.h"
 
 namespace convoy::kernels {
 namespace {
+
+/// Calls f(std::integral_constant<FusedActivation, activation>).
+template <class F>
+void choose_activation(FusedActivation activation, const F& f) {
+  switch (activation) {
+    case FusedActivation::none: return f(std::integral_constant<FusedActivation, FusedActivation::none>());
+    case FusedActivation::relu: return f(std::integral_constant<FusedActivation, FusedActivation::relu>());
+    case FusedActivation::gelu: return f(std::integral_constant<FusedActivation, FusedActivation::gelu>());
+  }
+}
 
 // Sets scratch.mean and scratch.var to the statistics of x. x must have at least one row.
 template <class T>
@@ -187,6 +199,213 @@ void batch_norm_inference(CpuStream& stream, const BatchNorm& norm, ConstView x,
           norm.gamma.as<C>()[c], norm.beta.as<C>()[c]);
     normalize(stream, m, scratch.a.data(), scratch.b.data(), scratch.c.data(), x.as<T>(), residual.as<T>(),
               y.as<T>(), norm.options.activation);
+  });
+}
+
+// kernels/batchnorm.h on the CPU: the backward functions.
+
+namespace {
+
+// g, the gradient of the activation's input, and the arrays from which it is computed.
+template <class T, FusedActivation kActivation>
+struct Upstream {
+  using C = compute_t<T>;
+  const T *dy, *x;
+  const T* y;                       // for a ReLU
+  const C *mean, *factor, *offset;  // for a GELU
+
+  // Returns g of element e, which belongs to channel c.
+  C operator()(std::int64_t e, [[maybe_unused]] std::int64_t c) const {
+    const C upstream = widened(dy[e]);
+    if constexpr (kActivation == FusedActivation::relu) {
+      // Selects with a bit mask: a branch on the sign of y would keep the compiler from vectorizing sums and
+      // would often be mispredicted.
+      using Bits = std::conditional_t<sizeof(C) == 4, std::uint32_t, std::uint64_t>;
+      const Bits all_where_positive = Bits{0} - static_cast<Bits>(widened(y[e]) > 0);
+      return std::bit_cast<C>(std::bit_cast<Bits>(upstream) & all_where_positive);
+    } else if constexpr (kActivation == FusedActivation::gelu) {
+      const C u = widened(stored<T>((widened(x[e]) - mean[c]) * factor[c] + offset[c]));
+      const C derivative = vector_math::normal_cdf(u) + u * vector_math::normal_density(u);
+      return widened(stored<T>(upstream * derivative));
+    } else {
+      return upstream;
+    }
+  }
+};
+
+// Calls f(g) for the activation. The members of `saved` may be null, except for a GELU.
+template <class T, class F>
+void with_upstream(const BatchNorm& norm, const BackwardArrays& arrays, const SavedStatistics& saved,
+                   const F& f) {
+  const auto* const factor = saved.coefficients.as<compute_t<T>>();
+  const auto* const offset = factor == nullptr ? nullptr : factor + arrays.x.shape[-1];
+  choose_activation(norm.options.activation, [&](auto act) {
+    f(Upstream<T, act>{arrays.dy.as<T>(), arrays.x.as<T>(), arrays.y.as<T>(), saved.mean.as<compute_t<T>>(),
+                       factor, offset});
+  });
+}
+
+template <class C>
+void store(GradView gradient, std::size_t c, double value) {
+  C* out = gradient.as<C>() + c;
+  *out = static_cast<C>(gradient.mode == GradMode::accumulate ? static_cast<double>(*out) + value : value);
+}
+
+// Sets scratch.first = sum g and scratch.second = sum g (x - mean), with the mean in scratch.origin. Writes
+// dgamma and dbeta from these sums.
+template <class T, class G>
+void parameter_gradients(CpuStream& stream, ChannelMatrix m, ChannelScratch<compute_t<T>>& scratch, G g,
+                         const T* x, const BatchNormGradients& to) {
+  const double* origin = scratch.origin.data();
+  const std::int64_t channels = m.channels;
+  sum_channels(stream, m, scratch, [=](std::int64_t row, std::int64_t c, double& sum, double& dot) {
+    const double gradient = static_cast<double>(g(row * channels + c, c));
+    sum += gradient;
+    dot += gradient * (static_cast<double>(widened(x[row * channels + c])) - origin[c]);
+  });
+  for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c) {
+    if (to.gamma.wanted()) store<compute_t<T>>(to.gamma, c, scratch.second[c] * scratch.inverse_std[c]);
+    if (to.beta.wanted()) store<compute_t<T>>(to.beta, c, scratch.first[c]);
+  }
+}
+
+// Writes dx = dx_at(element, channel) and dresidual = g. Alternates between the two every few rows: both read
+// dy and y, which are then still in the cache.
+template <class T, class G, class F>
+void data_gradients(CpuStream& stream, ChannelMatrix m, G g, const BatchNormGradients& gradients,
+                    const F& dx_at) {
+  const GradView &dx = gradients.x, &dresidual = gradients.residual;
+  const std::int64_t rows_at_once = dresidual.wanted() ? item_grain(4 * m.channels) : m.rows;
+  const auto write_rows = [&](std::int64_t begin, std::int64_t end) {
+    if (dx.wanted()) {
+      T* to = dx.as<T>();
+      choose(dx.mode == GradMode::accumulate, [&](auto adds) {
+        for_each_element(begin, end, m.channels, [=](std::int64_t e, std::int64_t c) {
+          put<adds ? GradMode::accumulate : GradMode::overwrite>(to[e], dx_at(e, c));
+        });
+      });
+    }
+    if (dresidual.wanted()) {
+      T* to = dresidual.as<T>();
+      choose(dresidual.mode == GradMode::accumulate, [&](auto adds) {
+        for_each_element(begin, end, m.channels, [=](std::int64_t e, std::int64_t c) {
+          put<adds ? GradMode::accumulate : GradMode::overwrite>(to[e], g(e, c));
+        });
+      });
+    }
+  };
+  parallel_for(stream, m.rows, item_grain(m.channels), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; row += rows_at_once)
+      write_rows(row, std::min(row + rows_at_once, end));
+  });
+}
+
+// Loads the mean and inverse standard deviation that the forward function saved into the scratch memory.
+template <class C>
+void load_saved_statistics(ChannelScratch<C>& scratch, std::int64_t channels, const SavedStatistics& saved) {
+  scratch.resize(channels);
+  std::copy_n(saved.mean.as<C>(), channels, scratch.origin.begin());
+  std::copy_n(saved.inverse_std.as<C>(), channels, scratch.inverse_std.begin());
+}
+
+// Writes dx and dresidual from scratch.first and scratch.second, which parameter_gradients() summed over n
+// rows.
+template <class T, class G>
+void data_gradients_from_sums(CpuStream& stream, ChannelMatrix m, ChannelScratch<compute_t<T>>& scratch, G g,
+                              const T* x, const compute_t<T>* gamma, const compute_t<T>* mean, double n,
+                              const BatchNormGradients& gradients) {
+  using C = compute_t<T>;
+  const std::vector<double>& istd = scratch.inverse_std;
+  for (std::size_t c = 0; gradients.x.wanted() && c < istd.size(); ++c) {
+    const double factor = static_cast<double>(gamma[c]) * istd[c];
+    scratch.a[c] = static_cast<C>(factor);
+    scratch.b[c] = static_cast<C>(-factor * istd[c] * istd[c] * scratch.second[c] / n);
+    scratch.c[c] = static_cast<C>(-factor * scratch.first[c] / n);
+  }
+  const C *a = scratch.a.data(), *b = scratch.b.data(), *offset = scratch.c.data();
+  const auto dx_at = [=](std::int64_t e, std::int64_t c) {
+    return a[c] * g(e, c) + (b[c] * (widened(x[e]) - mean[c]) + offset[c]);
+  };
+  data_gradients<T>(stream, m, g, gradients, dx_at);
+}
+
+}  // namespace
+
+void batch_norm_backward(CpuStream& stream, const BatchNorm& norm, const BackwardArrays& arrays,
+                         const SavedStatistics& saved, const BatchNormGradients& gradients) {
+  const ChannelMatrix m(arrays.x.shape);
+  dispatch(kCpuTypes, arrays.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using C = compute_t<T>;
+    const T* const x = arrays.x.as<T>();
+    auto& scratch = stream.local<ChannelScratch<C>>();
+    load_saved_statistics(scratch, m.channels, saved);
+    with_upstream<T>(norm, arrays, saved, [&](const auto& g) {
+      if (gradients.x.wanted() || gradients.gamma.wanted() || gradients.beta.wanted())
+        parameter_gradients(stream, m, scratch, g, x, gradients);
+      data_gradients_from_sums(stream, m, scratch, g, x, norm.gamma.as<C>(), saved.mean.as<C>(),
+                               static_cast<double>(m.rows), gradients);
+    });
+  });
+}
+
+void sync_batch_norm_sums(CpuStream& stream, const BatchNorm& norm, const BackwardArrays& arrays,
+                          const SavedStatistics& saved, View sums, const BatchNormGradients& gradients) {
+  const ChannelMatrix m(arrays.x.shape);
+  dispatch(kCpuTypes, arrays.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    auto& scratch = stream.local<ChannelScratch<compute_t<T>>>();
+    load_saved_statistics(scratch, m.channels, saved);
+    with_upstream<T>(norm, arrays, saved, [&](const auto& g) {
+      parameter_gradients(stream, m, scratch, g, arrays.x.as<T>(), gradients);
+    });
+    const ShardSums<double> shard(sums.as<double>(), m.channels);
+    *shard.rows = static_cast<double>(m.rows);
+    std::copy(scratch.first.begin(), scratch.first.end(), shard.first);
+    std::copy(scratch.second.begin(), scratch.second.end(), shard.second);
+  });
+}
+
+void sync_batch_norm_backward(CpuStream& stream, const BatchNorm& norm, const BackwardArrays& arrays,
+                              const SavedStatistics& saved, ConstView sums,
+                              const BatchNormGradients& gradients) {
+  const ChannelMatrix m(arrays.x.shape);
+  dispatch(kCpuTypes, arrays.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using C = compute_t<T>;
+    auto& scratch = stream.local<ChannelScratch<C>>();
+    load_saved_statistics(scratch, m.channels, saved);
+    const ShardSums<const double> total(sums.as<double>(), m.channels);
+    scratch.first.assign(total.first, total.first + m.channels);
+    scratch.second.assign(total.second, total.second + m.channels);
+    with_upstream<T>(norm, arrays, saved, [&](const auto& g) {
+      data_gradients_from_sums(stream, m, scratch, g, arrays.x.as<T>(), norm.gamma.as<C>(),
+                               saved.mean.as<C>(), *total.rows, gradients);
+    });
+  });
+}
+
+void batch_norm_inference_backward(CpuStream& stream, const BatchNorm& norm, const BackwardArrays& arrays,
+                                   const BatchNormGradients& gradients) {
+  const ChannelMatrix m(arrays.x.shape);
+  dispatch(kCpuTypes, arrays.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using C = compute_t<T>;
+    auto& scratch = stream.local<ChannelScratch<C>>();
+    scratch.resize(m.channels);
+    std::copy_n(norm.running_mean.as<C>(), m.channels, scratch.origin.begin());
+    std::vector<double>& istd = scratch.inverse_std;
+    for (std::size_t c = 0; c < istd.size(); ++c) {
+      istd[c] = 1 / std::sqrt(static_cast<double>(norm.running_var.as<C>()[c]) + norm.options.epsilon);
+      scratch.a[c] = static_cast<C>(static_cast<double>(norm.gamma.as<C>()[c]) * istd[c]);
+    }
+    with_upstream<T>(norm, arrays, {}, [&](const auto& g) {
+      if (gradients.gamma.wanted() || gradients.beta.wanted())
+        parameter_gradients(stream, m, scratch, g, arrays.x.as<T>(), gradients);
+      const C* factor = scratch.a.data();
+      const auto dx_at = [=](std::int64_t e, std::int64_t c) { return factor[c] * g(e, c); };
+      data_gradients<T>(stream, m, g, gradients, dx_at);
+    });
   });
 }
 

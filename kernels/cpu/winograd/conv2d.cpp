@@ -9,8 +9,7 @@
 #include "convoy/kernels/cpu/primitives/map.h"
 #include "convoy/kernels/cpu/primitives/workspace.h"
 #include "convoy/kernels/cpu/winograd/small_gemm.h"
-#include "convoy/kernels/cpu/winograd/strided_transforms.h"
-#include "convoy/kernels/cpu/winograd/tiles.h"
+#include "convoy/kernels/cpu/winograd/transforms.h"
 #include "convoy/kernels/runtime/parallel.h"
 
 namespace convoy::kernels::winograd {

@@ -1,12 +1,14 @@
 // GEMM by cuBLASLt: descriptors, preferences, and the cache of algorithms.
 #include "convoy/kernels/cuda/cublas/matmul.h"
 
+#include <cublasLt.h>
+
 #include <bit>
 #include <utility>
 
 #include "convoy/kernels/base/check.h"
-#include "convoy/kernels/cuda/cublas/check.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/runtime/library_versions.h"
 
 namespace convoy::kernels::cuda {
 namespace {
@@ -171,3 +173,13 @@ bool CublasLt::multiply(CudaStream& stream, const GemmProblem& problem, const Op
 }
 
 }  // namespace convoy::kernels::cuda
+
+namespace convoy {
+
+std::string cublaslt_version_text() {
+  const std::size_t version = cublasLtGetVersion();  // 10000 major + 100 minor + patch
+  return "cuBLASLt " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+}  // namespace convoy

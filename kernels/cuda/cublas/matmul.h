@@ -7,10 +7,13 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
 
+#include "convoy/kernels/base/error.h"
 #include "convoy/kernels/base/lru_cache.h"
 #include "convoy/kernels/base/view.h"
 #include "convoy/kernels/runtime/cuda/stream.h"
@@ -142,3 +145,19 @@ class CublasLt {
 };
 
 }  // namespace convoy::kernels::cuda
+
+namespace convoy::kernels {
+
+/// Throws DeviceError if `status` is an error. CUBLAS_CHECK calls it.
+inline void cublas_check(cublasStatus_t status, const char* call, const char* file, int line) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  const char* const slash = std::strrchr(file, '/');  // CMake passes whole paths
+  if (slash != nullptr) file = slash + 1;
+  throw DeviceError(std::string(call) + " failed: " + cublasLtGetStatusString(status) + " (" + file + ":" +
+                    std::to_string(line) + ")");
+}
+
+}  // namespace convoy::kernels
+
+/// A macro, because the message contains the text of the expression.
+#define CUBLAS_CHECK(call) ::convoy::kernels::cublas_check((call), #call, __FILE__, __LINE__)

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <charconv>
 #include <future>
+#include <ranges>
 
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/stream.h"
@@ -26,14 +27,6 @@ struct PlanText {
   std::int64_t workspace = 0;
 };
 
-/// Removes the first word of `text`, up to the next space, and returns it.
-std::string_view next_word(std::string_view& text) {
-  const std::size_t length = std::min(text.find(' '), text.size());
-  const std::string_view word = text.substr(0, length);
-  text.remove_prefix(std::min(length + 1, text.size()));
-  return word;
-}
-
 std::optional<std::int64_t> parse_integer(std::string_view word) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
@@ -51,23 +44,19 @@ std::optional<Knob> parse_knob(std::string_view word) {
 }
 
 std::optional<PlanText> parse_plan(std::string_view text) {
-  PlanText plan;
-  if (next_word(text) != "engine") return std::nullopt;
-  const auto engine = parse_integer(next_word(text));
-  if (!engine) return std::nullopt;
-  plan.engine = *engine;
-  std::string_view word = next_word(text);
-  if (word == "knobs") {
-    for (word = next_word(text); word != "workspace"; word = next_word(text)) {
-      const auto knob = parse_knob(word);
-      if (!knob) return std::nullopt;
-      plan.knobs.push_back(*knob);
-    }
+  std::vector<std::string_view> words;
+  for (const auto& word : std::views::split(text, ' ')) words.emplace_back(word.begin(), word.end());
+  const std::size_t size = words.size();
+  if (size < 4 || words[0] != "engine" || words[size - 2] != "workspace") return std::nullopt;
+  if (size > 4 && words[2] != "knobs") return std::nullopt;
+  const auto engine = parse_integer(words[1]), workspace = parse_integer(words.back());
+  if (!engine || !workspace) return std::nullopt;
+  PlanText plan{.engine = *engine, .knobs = {}, .workspace = *workspace};
+  for (std::size_t i = 3; i < size - 2; ++i) {
+    const auto knob = parse_knob(words[i]);
+    if (!knob) return std::nullopt;
+    plan.knobs.push_back(*knob);
   }
-  if (word != "workspace") return std::nullopt;
-  const auto workspace = parse_integer(next_word(text));
-  if (!workspace || !text.empty()) return std::nullopt;
-  plan.workspace = *workspace;
   return plan;
 }
 

@@ -7,7 +7,7 @@
 
 #include "convoy/kernels/cuda/normalization/normalized.h"
 #include "convoy/kernels/cuda/primitives/channel_sums.h"
-#include "convoy/kernels/cuda/primitives/early_start.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/cuda/primitives/normal_distribution.h"
 #include "convoy/kernels/elementwise.h"
 
@@ -15,23 +15,6 @@ namespace convoy::kernels {
 namespace {
 
 using namespace cuda;
-
-/// A gradient [C] and its mode; `values` is null if the gradient is unwanted.
-template <class C>
-struct ChannelGradient {
-  C* values;
-  bool adds;
-
-  explicit ChannelGradient(const GradView& view)
-      : values(view.as<C>()), adds(view.mode == GradMode::accumulate) {}
-  /// Returns the value to which put() adds.
-  __device__ double before(std::int64_t c) const {
-    return values != nullptr && adds ? static_cast<double>(values[c]) : 0;
-  }
-  __device__ void put(std::int64_t c, double before, double value) const {
-    if (values != nullptr) values[c] = static_cast<C>(adds ? before + value : value);
-  }
-};
 
 /// The coefficients [C] of dx = direct g + (slope (x - mean) + constant). If the statistics are constants,
 /// slope and constant are null and dx = direct g.

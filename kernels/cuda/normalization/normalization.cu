@@ -117,19 +117,6 @@ __global__ void __launch_bounds__(Team::kBlock)
   });
 }
 
-/// A gradient [C] and its mode; `values` is null if the gradient is unwanted.
-template <class C>
-struct ParameterGradient {
-  C* values;
-  bool adds;
-
-  explicit ParameterGradient(const GradView& view)
-      : values(view.as<C>()), adds(view.mode == GradMode::accumulate) {}
-  __device__ void put(std::int64_t c, double value) const {
-    if (values != nullptr) values[c] = static_cast<C>(adds ? static_cast<double>(values[c]) + value : value);
-  }
-};
-
 // Reads dy and x; writes partials [row_blocks, 2, C]: the sums of dy and of dy xh. A row is a pixel. The
 // last block of each tile puts both gradients of its channels.
 template <int kWidth, class T>
@@ -137,7 +124,7 @@ __global__ void __launch_bounds__(kChannelBlock)
     group_norm_sums_kernel(ChannelTiling tiling, bool is_aligned, Divisor pixels, Divisor group_channels,
                            std::int64_t groups, const T* dy, const T* x, const compute_t<T>* mean,
                            const compute_t<T>* inverse_std, compute_t<T>* partials, unsigned* tickets,
-                           ParameterGradient<compute_t<T>> dweight, ParameterGradient<compute_t<T>> dbias) {
+                           ChannelGradient<compute_t<T>> dweight, ChannelGradient<compute_t<T>> dbias) {
   using C = compute_t<T>;
   const ThreadTile tile(tiling, kWidth);
   ChannelPairs<C, kWidth> sums;
@@ -162,8 +149,8 @@ __global__ void __launch_bounds__(kChannelBlock)
   reduce_rows(scratch.block, tiling.lanes, sums, AddPairs{});
   sum_tile(scratch, tiling, tile, sums, partials, tickets, SumOfPartials{},
            [&](std::int64_t c, double sum, double dot) {
-             dbias.put(c, sum);
-             dweight.put(c, dot);
+             dbias.put(c, dbias.before(c), sum);
+             dweight.put(c, dweight.before(c), dot);
            });
 }
 
@@ -186,8 +173,8 @@ void parameter_gradients(CudaStream& stream, const GroupSizes& sizes, const Cons
     launch(stream, tiling.blocks(), kChannelBlock, sizeof(TileScratch<C, width()>),
            group_norm_sums_kernel<width(), T>, tiling, aligned, Divisor(sizes.pixels),
            Divisor(sizes.group_channels()), sizes.groups, dy.as<T>(), x.as<T>(), mean.as<C>(),
-           inverse_std.as<C>(), partials.as<C>(), stream.tickets(), ParameterGradient<C>(dweight),
-           ParameterGradient<C>(dbias));
+           inverse_std.as<C>(), partials.as<C>(), stream.tickets(), ChannelGradient<C>(dweight),
+           ChannelGradient<C>(dbias));
   });
 }
 

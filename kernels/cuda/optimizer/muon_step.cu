@@ -7,10 +7,9 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "convoy/kernels/cuda/optimizer/step_arrays.h"
+#include "convoy/kernels/cuda/optimizer/prepared_step.h"
 #include "convoy/kernels/cuda/primitives/block_reduce.h"
 #include "convoy/kernels/cuda/primitives/multi_tensor.h"
-#include "convoy/kernels/shared/muon_update.h"
 #include "convoy/kernels/shared/optimizer_update.h"
 
 namespace convoy::kernels {

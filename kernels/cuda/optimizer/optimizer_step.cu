@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "convoy/kernels/cuda/optimizer/prepared_step.h"
-#include "convoy/kernels/cuda/optimizer/step_arrays.h"
 #include "convoy/kernels/cuda/primitives/block_reduce.h"
-#include "convoy/kernels/cuda/primitives/early_start.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/cuda/primitives/element.h"
 #include "convoy/kernels/cuda/primitives/multi_tensor.h"
 #include "convoy/kernels/shared/optimizer_update.h"
 
@@ -257,6 +257,25 @@ void clip_coefficient(CudaStream& stream, ConstView norm, double max_norm, Const
     using T = decltype(zero);
     launch(stream, 1, 1, 0, clip_kernel<T>, norm.as<double>(), max_norm, loss_scale.as<T>(),
            coefficient.as<double>());
+  });
+}
+
+namespace {
+
+template <class T>
+__global__ void loss_scale_kernel(const std::int32_t* non_finite, LossScaleNumbers<T> numbers,
+                                  LossScaleOptions options) {
+  numbers.update(*non_finite != 0, options);
+}
+
+}  // namespace
+
+void update_loss_scale(CudaStream& stream, ConstView non_finite, const LossScaleView& state,
+                       LossScaleOptions options) {
+  dispatch(cuda::kGpuFullTypes, state.scale.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    launch(stream, 1, 1, 0, loss_scale_kernel<T>, non_finite.as<std::int32_t>(), LossScaleNumbers<T>(state),
+           options);
   });
 }
 

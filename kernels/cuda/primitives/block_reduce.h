@@ -2,6 +2,7 @@
 // results are reproducible bit for bit.
 #pragma once
 
+#include "convoy/kernels/cuda/primitives/element.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 
 namespace convoy::kernels::cuda {
@@ -44,6 +45,25 @@ __device__ T block_reduce(T value, Op op, BlockPartials<T, kThreads>& partials) 
   for (int warp = 1; warp < kThreads / kWarp; ++warp) result = op(result, partials.values[warp]);
   __syncthreads();
   return result;
+}
+
+/// Returns f(x[0]) + … + f(x[count - 1]) in f64 to all kThreads threads of a one-dimensional block. The order
+/// of the sum depends on count and T only. All threads must call it.
+template <int kThreads, class T, class F>
+__device__ double block_sum(const T* x, int count, F f, BlockPartials<double, kThreads>& partials) {
+  constexpr int kWidth = kVectorWidth<T>;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const bool x_is_aligned = is_aligned(x);
+  const int packs = count / kWidth;
+  double sum = 0;
+#pragma unroll 4
+  for (int pack = thread; pack < packs; pack += kThreads) {
+    const auto in = load_pack<kWidth>(x + pack * kWidth, x_is_aligned);
+    for (int i = 0; i < kWidth; ++i) sum += f(static_cast<double>(widen(in.values[i])));
+  }
+#pragma unroll 4
+  for (int i = packs * kWidth + thread; i < count; i += kThreads) sum += f(static_cast<double>(widen(x[i])));
+  return block_reduce<kThreads>(sum, Sum{}, partials);
 }
 
 }  // namespace convoy::kernels::cuda

@@ -26,7 +26,7 @@ enum class LaunchStart : std::uint8_t {
   after_previous,  // when the stream's previous work has completed
   /// When all blocks of the previous kernel have called cuda::allow_next_kernel() or ended, so that the
   /// latency of the launch is hidden (CUDA Programming Guide, "Programmatic Dependent Launch"). Every thread
-  /// must call cuda::wait_for_previous_kernel() of early_start.h before it accesses global memory. Only GPUs
+  /// must call cuda::wait_for_previous_kernel() before it accesses global memory. Only GPUs
   /// from sm_90 on start it early, and not after a wait for another stream.
   early,
 };
@@ -110,3 +110,27 @@ class Scratch {
 
 }  // namespace cuda
 }  // namespace convoy::kernels
+
+// The device side of LaunchStart::early (launch.h): griddepcontrol of PTX (PTX ISA, "Parallel Synchronization
+// and Communication Instructions"). A kernel may start while the previous one of its stream still runs.
+
+namespace convoy::kernels::cuda {
+
+/// Blocks the thread until the kernels that the stream has before this one have completed and their results
+/// are visible.
+__device__ inline void wait_for_previous_kernel() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#elif !defined(__CUDACC__)
+  emulator::wait_for_previous_kernel();
+#endif
+}
+
+/// Allows the next kernel of the stream to start, if it is an early one, once every block has called this.
+__device__ inline void allow_next_kernel() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+}  // namespace convoy::kernels::cuda

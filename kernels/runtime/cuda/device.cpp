@@ -1,5 +1,7 @@
 #include "convoy/kernels/runtime/cuda/device.h"
 
+#include <cuda_runtime_api.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -8,6 +10,7 @@
 
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/cuda/check.h"
+#include "convoy/kernels/runtime/cuda/facts.h"
 #include "convoy/kernels/runtime/cuda/side_stream.h"
 #include "convoy/kernels/runtime/cuda/stream.h"
 #include "convoy/kernels/runtime/device_context_state.h"
@@ -238,6 +241,26 @@ void copy_bytes(const DeviceContext& from_device, ConstView from, const DeviceCo
     throw CaptureError("cannot capture a blocking copy between a GPU and the host; use copy_bytes_async");
   copy_bytes_async(from_device, from, to_device, to);
   gpu.synchronize();  // the caller may read or reuse the host side at once
+}
+
+CudaFacts cuda_facts() {
+  CudaFacts facts{.is_built_in = true, .needs = cuda_version_text(CUDART_VERSION)};
+  int driver_version = 0;
+  if (cudaDriverGetVersion(&driver_version) == cudaSuccess && driver_version > 0)
+    facts.supports = cuda_version_text(driver_version);
+  for (std::string& text : std::vector{cudnn_version_text(), cublaslt_version_text()})
+    if (!text.empty()) facts.libraries.push_back(std::move(text));
+  const CudaAvailability available = cuda_availability();
+  facts.reason = available.reason;
+  for (int index = 0; index < available.count; ++index) {
+    cudaDeviceProp properties{};
+    CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
+    facts.gpus.push_back({.name = properties.name,
+                          .uuid = cuda_uuid_text(properties.uuid.bytes),
+                          .compute_capability = 10 * properties.major + properties.minor,
+                          .bytes = properties.totalGlobalMem});
+  }
+  return facts;
 }
 
 }  // namespace convoy

@@ -1,5 +1,5 @@
 #include "convoy/kernels/runtime/cuda/stream.h"
-#include "convoy/kernels/runtime/event_impl.h"
+#include "convoy/kernels/runtime/per_device.h"
 
 namespace convoy {
 namespace {

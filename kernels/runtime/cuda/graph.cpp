@@ -5,7 +5,7 @@
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/cuda/check.h"
 #include "convoy/kernels/runtime/cuda/stream.h"
-#include "convoy/kernels/runtime/graph_capture.h"
+#include "convoy/kernels/runtime/per_device.h"
 
 namespace convoy {
 namespace {

@@ -1,6 +1,6 @@
 #include "convoy/kernels/runtime/cuda/check.h"
 #include "convoy/kernels/runtime/cuda/stream.h"
-#include "convoy/kernels/runtime/upload_impl.h"
+#include "convoy/kernels/runtime/per_device.h"
 
 namespace convoy {
 namespace {

@@ -1,4 +1,4 @@
-// The CUDA functions of a build without CUDA. Builds with CUDA compile device.cpp and facts.cpp instead.
+// The CUDA functions of a build without CUDA. Builds with CUDA compile device.cpp instead.
 #include <cstring>
 
 #include "convoy/kernels/base/check.h"

@@ -13,7 +13,6 @@
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/option_error.h"
 #include "convoy/kernels/base/round_up.h"
-#include "convoy/kernels/runtime/memory/memory_listener.h"
 
 namespace convoy {
 namespace {

@@ -113,6 +113,19 @@ class EmulatorTest : public ::testing::Test {
     }
   }
 
+  static constexpr std::uint64_t kSeeds = 20;
+
+  /// Returns the number of random stream orders under which f() returns false.
+  template <class F>
+  std::uint64_t wrong_seeds(F&& f) {
+    std::uint64_t wrong = 0;
+    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+      const ScopedSettings settings(with(Streams::random, seed));
+      if (!f()) ++wrong;
+    }
+    return wrong;
+  }
+
   /// Launches `kernel` and returns its report.
   template <class... Parameters>
   static std::string fault_of(dim3 grid, dim3 block, std::size_t shared_bytes, void (*kernel)(Parameters...),

@@ -49,20 +49,7 @@ cudaStreamCaptureStatus status_of(CudaStream& stream) {
   return status;
 }
 
-class Graph : public EmulatorTest {
- protected:
-  static constexpr std::uint64_t kSeeds = 20;
-
-  template <class F>
-  std::uint64_t wrong_seeds(F&& f) {
-    std::uint64_t wrong = 0;
-    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
-      const ScopedSettings settings(with(Streams::random, seed));
-      if (!f()) ++wrong;
-    }
-    return wrong;
-  }
-};
+class Graph : public EmulatorTest {};
 
 std::vector<float> all(float value) { return std::vector<float>(32, value); }
 

@@ -6,21 +6,7 @@
 namespace convoy::emulator {
 namespace {
 
-class StreamOrder : public EmulatorTest {
- protected:
-  static constexpr std::uint64_t kSeeds = 20;
-
-  /// Returns the number of random stream orders under which f() returns false.
-  template <class F>
-  std::uint64_t wrong_seeds(F&& f) {
-    std::uint64_t wrong = 0;
-    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
-      const ScopedSettings settings(with(Streams::random, seed));
-      if (!f()) ++wrong;
-    }
-    return wrong;
-  }
-};
+class StreamOrder : public EmulatorTest {};
 
 __global__ void add_to_each(float* x, float value) { x[threadIdx.x] += value; }
 

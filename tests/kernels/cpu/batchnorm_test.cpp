@@ -1,11 +1,11 @@
-// Tests of batch norm on the CPU, compared with formulas in f64 and with PyTorch.
-#include "convoy/kernels/batchnorm.h"
-
+// Tests of batch norm on the CPU: fused activations and residuals, shards, threads and large means. The op cases test
+// the values.
 #include <malloc.h>
 
-#include <string>
+#include <cstring>
 
-#include "tests/kernels/array.h"
+#include "convoy/kernels/elementwise.h"
+#include "tests/kernels/batchnorm_arrays.h"
 
 namespace convoy {
 namespace {
@@ -13,262 +13,35 @@ namespace {
 using testing::Array;
 using testing::expect_near;
 using testing::expect_same_bits;
-using testing::kEps;
-
-/// The arguments of one batch norm.
-template <class T>
-struct Norm {
-  Array<T> x, gamma, beta, dy;
-  Array<T> y, mean, inverse_std, coefficients, running_mean, running_var, dx, dgamma, dbeta;
-  BatchNormOptions options;
-
-  Norm(std::int64_t rows, std::int64_t channels, double offset = 0)
-      : x(Array<T>::random({rows, channels}, 1, 1)),
-        gamma(Array<T>::random({channels}, 2)),
-        beta(Array<T>::random({channels}, 3)),
-        dy(Array<T>::random({rows, channels}, 4, 3)),
-        y({rows, channels}, 9),
-        mean({channels}),
-        inverse_std({channels}),
-        coefficients({2, channels}),
-        running_mean(Array<T>::random({channels}, 5)),
-        running_var(Array<T>({channels}, 2)),
-        dx(Array<T>::random({rows, channels}, 6)),
-        dgamma(Array<T>::random({channels}, 7)),
-        dbeta(Array<T>::random({channels}, 8)) {
-    for (T& value : x) value = static_cast<T>(value + offset);
-  }
-  std::int64_t rows() const { return x.shape()[0]; }
-  std::int64_t channels() const { return x.shape()[1]; }
-  double n() const { return static_cast<double>(rows()); }
-
-  void forward(CpuStream& stream) { forward(stream, x.view(), y.view()); }
-  void forward(CpuStream& stream, ConstView in, View out) {
-    const kernels::SavedStatistics saved{mean.view(), inverse_std.view(), coefficients.view()};
-    kernels::batch_norm_statistics(stream, layer(), in, saved);
-    kernels::batch_norm_normalize(stream, layer(), in, {}, saved, out);
-  }
-  void inference(CpuStream& stream) {
-    kernels::batch_norm_inference(stream, layer(), x.view(), {}, y.view());
-  }
-  void backward(CpuStream& stream, GradMode mode) {
-    backward(stream, {.x = dx.grad(mode), .gamma = dgamma.grad(mode), .beta = dbeta.grad(mode)});
-  }
-  void backward(CpuStream& stream, const kernels::BatchNormGradients& gradients) {
-    kernels::batch_norm_backward(stream, layer(), {dy.view(), x.view(), y.view()},
-                                 {mean.view(), inverse_std.view(), {}}, gradients);
-  }
-  void inference_backward(CpuStream& stream, GradMode mode) {
-    inference_backward(stream, {.x = dx.grad(mode), .gamma = dgamma.grad(mode), .beta = dbeta.grad(mode)});
-  }
-  void inference_backward(CpuStream& stream, const kernels::BatchNormGradients& gradients) {
-    kernels::batch_norm_inference_backward(stream, layer(), {dy.view(), x.view(), y.view()}, gradients);
-  }
-  kernels::BatchNorm layer() {
-    return {gamma.view(), beta.view(), running_mean.view(), running_var.view(), options};
-  }
-  double at(const Array<T>& matrix, std::int64_t row, std::int64_t c) const {
-    return static_cast<double>(matrix[static_cast<std::size_t>(row * channels() + c)]);
-  }
-  double of(const Array<T>& vector, std::int64_t c) const {
-    return static_cast<double>(vector[static_cast<std::size_t>(c)]);
-  }
-};
-
-struct Moments {
-  double mean, var;
-};
-
-// Computes the statistics in two passes in f64.
-template <class T>
-Moments moments(const Norm<T>& norm, std::int64_t c) {
-  double sum = 0;
-  for (std::int64_t row = 0; row < norm.rows(); ++row) sum += norm.at(norm.x, row, c);
-  const double mean = sum / norm.n();
-  double squares = 0;
-  for (std::int64_t row = 0; row < norm.rows(); ++row) {
-    const double difference = norm.at(norm.x, row, c) - mean;
-    squares += difference * difference;
-  }
-  return {mean, squares / norm.n()};
-}
-
-// Expects that |found - expected| is at most kRoundings roundings of numbers of magnitude `size`.
-void expect_rounded(double found, double expected, double size, double eps, const std::string& what) {
-  constexpr double kRoundings = 4;
-  ASSERT_NEAR(found, expected, kRoundings * eps * (std::abs(expected) + size)) << what;
-}
-
-// eps is that of T for values that are rounded to T once or a few times. Statistics are summed in f64, whose
-// error is below 1e-12 (range of x)^2 for up to 1e4 rows.
-template <class T>
-void check_forward(Norm<T> norm, double eps) {
-  SCOPED_TRACE(norm.x.shape().text());
-  CpuStream stream({.threads = 2});
-  const Norm<T> before = norm;
-  norm.forward(stream);
-  const double momentum = norm.options.momentum;
-  for (std::int64_t c = 0; c < norm.channels(); ++c) {
-    const Moments expected = moments(norm, c);
-    const double inverse_std = 1 / std::sqrt(expected.var + norm.options.epsilon);
-    expect_rounded(norm.of(norm.mean, c), expected.mean, 1e-6, eps, "mean");
-    expect_rounded(norm.of(norm.inverse_std, c), inverse_std, 0, eps, "inverse_std");
-    expect_rounded(norm.of(norm.running_mean, c),
-                   (1 - momentum) * before.of(before.running_mean, c) + momentum * expected.mean, 1, eps,
-                   "running_mean");
-    expect_rounded(norm.of(norm.running_var, c),
-                   (1 - momentum) * before.of(before.running_var, c) +
-                       momentum * expected.var * norm.n() / (norm.n() - 1),
-                   1, eps, "running_var");
-    for (std::int64_t row = 0; row < norm.rows(); ++row) {
-      const double normalized =
-          (norm.at(norm.x, row, c) - expected.mean) * inverse_std * norm.of(norm.gamma, c);
-      // The tolerance has no term for the size of the mean, which cancels exactly.
-      expect_rounded(norm.at(norm.y, row, c), normalized + norm.of(norm.beta, c),
-                     std::abs(normalized) + std::abs(norm.of(norm.beta, c)), eps, "y");
-    }
-  }
-}
-
-// Computes backward by its formula from the saved statistics, or with constant statistics (inference).
-template <class T>
-void check_backward(Norm<T> norm, bool training, GradMode mode, double eps) {
-  SCOPED_TRACE(norm.x.shape().text() + (training ? ", training" : ", inference"));
-  CpuStream stream({.threads = 2});
-  if (training) norm.forward(stream);
-  const Norm<T> before = norm;
-  if (training)
-    norm.backward(stream, mode);
-  else
-    norm.inference_backward(stream, mode);
-  const auto start = [&](double value) { return mode == GradMode::accumulate ? value : 0.0; };
-  for (std::int64_t c = 0; c < norm.channels(); ++c) {
-    const double mean = norm.of(training ? norm.mean : norm.running_mean, c);
-    const double inverse_std = training ? norm.of(norm.inverse_std, c)
-                                        : 1 / std::sqrt(norm.of(norm.running_var, c) + norm.options.epsilon);
-    const auto normalized = [&](std::int64_t row) { return (norm.at(norm.x, row, c) - mean) * inverse_std; };
-    double dgamma = 0, dbeta = 0;
-    for (std::int64_t row = 0; row < norm.rows(); ++row) {
-      dbeta += norm.at(norm.dy, row, c);
-      dgamma += norm.at(norm.dy, row, c) * normalized(row);
-    }
-    // Sums of up to n terms of size 1 in f64, rounded to T once.
-    expect_rounded(norm.of(norm.dbeta, c), start(before.of(before.dbeta, c)) + dbeta, norm.n(), eps, "dbeta");
-    expect_rounded(norm.of(norm.dgamma, c), start(before.of(before.dgamma, c)) + dgamma, norm.n(), eps,
-                   "dgamma");
-    for (std::int64_t row = 0; row < norm.rows(); ++row) {
-      const double factor = norm.of(norm.gamma, c) * inverse_std;
-      const double direct = factor * norm.at(norm.dy, row, c);
-      const double through_mean = training ? -factor * dbeta / norm.n() : 0;
-      const double through_var = training ? -factor * normalized(row) * dgamma / norm.n() : 0;
-      const double old = start(before.at(before.dx, row, c));
-      expect_rounded(norm.at(norm.dx, row, c), old + direct + through_mean + through_var,
-                     std::abs(direct) + std::abs(through_mean) + std::abs(through_var) + std::abs(old), eps,
-                     "dx");
-    }
-  }
-}
-
-const std::int64_t kShapes[][2] = {{2, 1},   {3, 3},   {31, 16},  {32, 5},
-                                   {33, 17}, {65, 33}, {2053, 2}, {100, 64}};
-constexpr double kEps64 =
-    64 * std::numeric_limits<double>::epsilon();  // one pass with sums in f64 compared with two passes
-
-TEST(BatchNorm, ForwardEqualsTwoPassesInDouble) {
-  for (const auto& [rows, channels] : kShapes) {
-    check_forward(Norm<float>(rows, channels), kEps);
-    check_forward(Norm<double>(rows, channels), kEps64);
-  }
-}
+using testing::Fusion;
+using testing::kFusions;
+using testing::kPlainNorm;
+using testing::Norm;
+using testing::ShardEnds;
 
 TEST(BatchNorm, LargeMeanDoesNotCancel) {
-  for (const auto& [rows, channels] : kShapes) check_forward(Norm<float>(rows, channels, 1e4), kEps);
-}
-
-TEST(BatchNorm, BackwardEqualsItsFormula) {
-  for (const auto& [rows, channels] : kShapes)
-    for (const bool training : {true, false})
-      for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
-        check_backward(Norm<float>(rows, channels), training, mode, kEps);
-        check_backward(Norm<double>(rows, channels), training, mode, kEps64);
-      }
-}
-
-TEST(BatchNorm, DoesNotWriteUnwantedGradients) {
-  CpuStream stream({.threads = 2});
-  Norm<float> norm(40, 18);
-  norm.forward(stream);
-  Norm<float> all = norm;
-  all.backward(stream, GradMode::overwrite);
-  Norm<float> some = norm;
-  norm.backward(stream, {.x = some.dx.grad()});
-  expect_same_bits(some.dx, all.dx);
-  norm.backward(stream, {.gamma = some.dgamma.grad(), .beta = some.dbeta.grad()});
-  expect_same_bits(some.dgamma, all.dgamma);
-  expect_same_bits(some.dbeta, all.dbeta);
-  norm.inference_backward(stream, {.gamma = some.dgamma.grad()});
-  norm.inference_backward(stream, GradMode::overwrite);
-  expect_same_bits(some.dgamma, norm.dgamma);
-}
-
-// The results of torch.nn.BatchNorm1d(3, eps=1e-3, momentum=0.3) in double after four training steps, of its
-// last backward, and of evaluation mode. x[r][c] = ((7 r + 3 c + 5 step) mod 11) / 4 - 1 + c, dy[r][c] = ((3
-// r + 2 c) mod 5) - 1.5.
-TEST(BatchNorm, EqualsPyTorchOverSeveralSteps) {
-  CpuStream stream({.threads = 1});
-  Norm<double> norm(6, 3);
-  norm.options = {.epsilon = 1e-3, .momentum = 0.3};
-  norm.gamma = Array<double>({3}, {1, 0.5, -2});
-  norm.beta = Array<double>({3}, {0.25, -1, 3});
-  norm.running_mean = Array<double>({3}, 0);
-  norm.running_var = Array<double>({3}, 1);
-  for (int step = 0; step < 4; ++step) {
-    for (int r = 0; r < 6; ++r)
-      for (int c = 0; c < 3; ++c) {
-        norm.x[static_cast<std::size_t>(r * 3 + c)] = ((7 * r + 3 * c + 5 * step) % 11) / 4.0 - 1 + c;
-        norm.dy[static_cast<std::size_t>(r * 3 + c)] = ((3 * r + 2 * c) % 5) - 1.5;
-      }
-    norm.forward(stream);
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 2});
+  for (const std::int64_t rows : {2, 33, 2053}) {
+    Norm<float> norm(rows, 17);
+    for (float& x : norm.x) x += 1e4F;
+    Norm<double> exact = norm.widened();
+    forward(cpu, norm, kPlainNorm);
+    forward(cpu, exact, kPlainNorm);
+    const double eps = 8 * testing::kEps;  // a few roundings of numbers of the size of the deviation
+    for (std::size_t c = 0; c < norm.mean.size(); ++c)
+      EXPECT_NEAR(norm.inverse_std[c], exact.inverse_std[c], eps * exact.inverse_std[c]);
+    for (std::size_t e = 0; e < norm.y.size(); ++e)
+      ASSERT_NEAR(norm.y[e], exact.y[e], eps * (1 + std::abs(exact.y[e])));
   }
-  norm.backward(stream, GradMode::overwrite);
-  constexpr double kPrinted = 1e-10;  // the PyTorch results are printed with 12 digits
-  expect_near(norm.running_mean, Array<double>({3}, {0.177025, 1.0623125, 1.6955625}), kPrinted);
-  expect_near(norm.running_var, Array<double>({3}, {0.81705125, 0.753271875, 0.808271875}), kPrinted);
-  expect_near(
-      norm.y,
-      Array<double>({6, 3}, {-0.0659750869785, -0.856985396022, 0.278054307495, -1.32987543489,
-                             -1.54345549512, 2.69756158972, 0.881950173957, -0.3421328217, 5.11706887195,
-                             -0.381950173957, -1.0286029208, 0.882931128051, 1.82987543489, -1.71507301989,
-                             3.30243841028, 0.565975086978, -0.513750346474, 5.72194569251}),
-      kPrinted);
-  expect_near(
-      norm.dx,
-      Array<double>({6, 3}, {-2.33784549178, -0.0224647910535, -2.20670552582, 0.52847590426, -1.28757399219,
-                             1.00936982866, -0.379910408092, 0.58313206025, 4.22544518313, 2.48641098795,
-                             -0.681977140885, -0.192933046084, 1.5780246756, 1.48526415346, 3.02314230839,
-                             -1.87515566793, -0.0763802895818, -5.85831874827}),
-      kPrinted);
-  expect_near(norm.dgamma, Array<double>({3}, {-3.47572595676, 0.686470099096, 3.32682251306}), kPrinted);
-  expect_near(norm.dbeta, Array<double>({3}, {1, 3, 5}), kPrinted);
-  norm.inference(stream);
-  expect_near(
-      norm.y,
-      Array<double>({6, 3}, {0.0542758810523, -0.604089356291, -1.01166459878, -1.0513539393, -1.17980237086,
-                             1.21155709706, 0.883498246316, -0.172304595362, 3.43477879289, -0.222131574035,
-                             -0.748017609934, -0.455859174817, 1.71272061158, -1.32373062451, 1.76736252102,
-                             0.607090791228, -0.316232849005, 3.99058421685}),
-      kPrinted);
 }
 
 TEST(BatchNorm, BitsDoNotDependOnThreads) {
-  CpuStream one({.threads = 1});
-  CpuStream three({.threads = 3});
-  Norm<float> a(3001, 19);
-  Norm<float> b = a;
-  a.forward(one);
-  b.forward(three);
-  a.backward(one, GradMode::overwrite);
-  b.backward(three, GradMode::overwrite);
+  Norm<float> a(3001, 19), b = a;
+  for (const auto& [norm, threads] : {std::pair{&a, 1}, {&b, 3}}) {
+    const DeviceContext cpu = DeviceContext::create_cpu({.threads = threads});
+    forward(cpu, *norm, kPlainNorm);
+    backward(cpu, *norm, kPlainNorm, GradMode::overwrite);
+  }
   expect_same_bits(a.y, b.y);
   expect_same_bits(a.running_var, b.running_var);
   expect_same_bits(a.dx, b.dx);
@@ -276,49 +49,29 @@ TEST(BatchNorm, BitsDoNotDependOnThreads) {
   expect_same_bits(a.dbeta, b.dbeta);
 }
 
-TEST(BatchNorm, EmptyBatch) {
-  CpuStream stream({.threads = 2});
+TEST(BatchNorm, EmptyBatchKeepsRunningStatisticsAndAddsNothing) {
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 2});
   Norm<float> norm(0, 5);
   const Norm<float> before = norm;
-  norm.forward(stream);
-  norm.inference(stream);
+  forward(cpu, norm, kPlainNorm);
   expect_same_bits(norm.running_mean, before.running_mean);
   expect_same_bits(norm.running_var, before.running_var);
-  norm.backward(stream, GradMode::accumulate);
+  backward(cpu, norm, kPlainNorm, GradMode::accumulate);
   expect_same_bits(norm.dgamma, before.dgamma);
-  norm.backward(stream, GradMode::overwrite);
-  expect_near(norm.dgamma, Array<float>({5}, 0), 0);
-  expect_near(norm.dbeta, Array<float>({5}, 0), 0);
-}
-
-TEST(BatchNorm, PropagatesNan) {
-  CpuStream stream({.threads = 1});
-  Norm<float> norm(8, 2);
-  norm.x[5] = std::numeric_limits<float>::quiet_NaN();  // channel 1
-  norm.forward(stream);
-  EXPECT_TRUE(std::isnan(norm.inverse_std[1]));
-  EXPECT_TRUE(std::isnan(norm.y[1]));
-  EXPECT_FALSE(std::isnan(norm.y[0]));
-}
-
-TEST(BatchNorm, ImagesAreRowsOfChannels) {
-  CpuStream stream({.threads = 2});
-  Norm<float> rows(2 * 3 * 4, 5);
-  Norm<float> images = rows;
-  rows.forward(stream);
-  View x = images.x.view();
-  View y = images.y.view();
-  x.shape = y.shape = Shape{2, 3, 4, 5};
-  images.forward(stream, x, y);
-  expect_same_bits(images.y, rows.y);
 }
 
 TEST(BatchNorm, SteadyStateAllocatesNoMemory) {
   CpuStream stream({.threads = 1});
   Norm<float> norm(1024, 32);
+  const kernels::BatchNorm layer{
+      norm.gamma.view(), norm.beta.view(), norm.running_mean.view(), norm.running_var.view(), {}};
+  const kernels::SavedStatistics saved{norm.mean.view(), norm.inverse_std.view(), norm.coefficients.view()};
   const auto step = [&] {
-    norm.forward(stream);
-    norm.backward(stream, GradMode::overwrite);
+    kernels::batch_norm_statistics(stream, layer, norm.x.view(), saved);
+    kernels::batch_norm_normalize(stream, layer, norm.x.view(), {}, saved, norm.y.view());
+    kernels::batch_norm_backward(
+        stream, layer, {norm.dy.view(), norm.x.view(), norm.y.view()}, saved,
+        {.x = norm.dx.grad(), .gamma = norm.dgamma.grad(), .beta = norm.dbeta.grad()});
   };
   const auto in_use = [] {
     const struct mallinfo2 info = mallinfo2();
@@ -328,6 +81,186 @@ TEST(BatchNorm, SteadyStateAllocatesNoMemory) {
   const std::size_t before = in_use();
   for (int i = 0; i < 50; ++i) step();
   EXPECT_LE(in_use(), before);
+}
+
+/// Expects the same bits, including NaN and signed zeros.
+template <class T>
+void expect_identical(const Array<T>& found, const Array<T>& expected, const char* what) {
+  ASSERT_EQ(found.shape(), expected.shape());
+  for (std::size_t e = 0; e < found.size(); ++e)
+    ASSERT_EQ(std::memcmp(&found[e], &expected[e], sizeof(T)), 0)
+        << what << ", element " << e << ": " << testing::value_of(found[e]) << " and "
+        << testing::value_of(expected[e]);
+}
+
+template <class T>
+void expect_fused_as_separate(Norm<T> fused, const Fusion& fusion, GradMode mode) {
+  SCOPED_TRACE(fused.x.shape().text() + ", " + fusion.text() +
+               (mode == GradMode::accumulate ? ", adding" : ""));
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 2});
+  CpuStream stream({.threads = 2});
+  Norm<T> separate = fused;
+  forward(cpu, fused, fusion);
+  backward(cpu, fused, fusion, mode);
+
+  const Fusion plain{.training = fusion.training, .relu = false, .residual = false};
+  forward(cpu, separate, plain);
+  if (fusion.residual)
+    kernels::add(stream, separate.y.view(), separate.residual.view(), separate.y.view(), 1, 1);
+  if (fusion.relu) {
+    kernels::unary_forward(stream, kernels::UnaryOp::relu, separate.y.view(), separate.y.view());
+    kernels::unary_backward(stream, kernels::UnaryOp::relu, separate.dy.view(), separate.y.view(),
+                            separate.dy.grad());
+  }
+  if (fusion.gelu) {
+    kernels::unary_backward(stream, kernels::UnaryOp::gelu, separate.dy.view(), separate.y.view(),
+                            separate.dy.grad());
+    kernels::unary_forward(stream, kernels::UnaryOp::gelu, separate.y.view(), separate.y.view());
+  }
+  backward(cpu, separate, plain, mode, {true, false, true, true});
+  kernels::scale(stream, separate.dy.view(), 1, separate.dresidual.grad(mode));
+
+  expect_identical(fused.y, separate.y, "y");
+  expect_identical(fused.mean, separate.mean, "mean");
+  expect_identical(fused.inverse_std, separate.inverse_std, "inverse_std");
+  expect_identical(fused.running_mean, separate.running_mean, "running_mean");
+  expect_identical(fused.running_var, separate.running_var, "running_var");
+  expect_identical(fused.dx, separate.dx, "dx");
+  expect_identical(fused.dresidual, separate.dresidual, "dresidual");
+  expect_identical(fused.dgamma, separate.dgamma, "dgamma");
+  expect_identical(fused.dbeta, separate.dbeta, "dbeta");
+}
+
+TEST(BatchNormFused, MatchesSeparateOpsBitForBit) {
+  // Fewer channels than the lanes of a sum, as many, and more. Rows of one block and of several blocks. More
+  // of both than a thread processes at once.
+  constexpr std::int64_t kShapes[][2] = {{2, 1}, {3, 3}, {33, 17}, {65, 16}, {2053, 2}, {700, 65}};
+  for (const auto& [rows, channels] : kShapes)
+    for (const Fusion& fusion : kFusions)
+      for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
+        expect_fused_as_separate(Norm<float>(rows, channels), fusion, mode);
+        expect_fused_as_separate(Norm<double>(rows, channels), fusion, mode);
+      }
+}
+
+TEST(BatchNormFused, GeluMatchesSeparateOpsBitForBit) {
+  constexpr Fusion kGelu{.training = true, .relu = false, .residual = false, .gelu = true};
+  constexpr std::int64_t kShapes[][2] = {{2, 1}, {33, 17}, {2053, 2}, {700, 65}};
+  for (const auto& [rows, channels] : kShapes)
+    for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
+      expect_fused_as_separate(Norm<float>(rows, channels), kGelu, mode);
+      expect_fused_as_separate(Norm<double>(rows, channels), kGelu, mode);
+      expect_fused_as_separate(Norm<bfloat16>(rows, channels), kGelu, mode);
+    }
+}
+
+TEST(BatchNormFused, PropagatesNan) {
+  Norm<float> norm(40, 18);
+  norm.x[5] = std::numeric_limits<float>::quiet_NaN();
+  norm.residual[100] = std::numeric_limits<float>::quiet_NaN();
+  for (const Fusion& fusion : kFusions) expect_fused_as_separate(norm, fusion, GradMode::overwrite);
+  forward(Device::cpu(), norm, {.training = true, .relu = true, .residual = true});
+  EXPECT_TRUE(std::isnan(norm.y[5]));
+  EXPECT_TRUE(std::isnan(norm.y[100]));
+}
+
+TEST(BatchNormFused, DoesNotWriteUnwantedGradients) {
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 2});
+  for (const bool training : {true, false}) {
+    const Fusion fusion{.training = training, .relu = true, .residual = true};
+    Norm<float> before(700, 65);
+    forward(cpu, before, fusion);
+    Norm<float> all = before;
+    backward(cpu, all, fusion, GradMode::overwrite);
+    Norm<float> some = before;
+    backward(cpu, some, fusion, GradMode::overwrite, {false, true, false, false});
+    expect_identical(some.dresidual, all.dresidual, "dresidual alone");
+    expect_identical(some.dx, before.dx, "dx unwanted");
+    expect_identical(some.dgamma, before.dgamma, "dgamma unwanted");
+    some = before;
+    backward(cpu, some, fusion, GradMode::overwrite, {true, false, false, false});
+    expect_identical(some.dx, all.dx, "dx alone");
+    expect_identical(some.dresidual, before.dresidual, "dresidual unwanted");
+  }
+}
+
+// If x is its own residual, its gradient is the sum of both gradients.
+TEST(BatchNormFused, SupportsOneArrayForBothGradients) {
+  CpuStream stream({.threads = 2});
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 2});
+  const Fusion fusion{.training = true, .relu = true, .residual = true};
+  Norm<double> norm(700, 65);
+  forward(cpu, norm, fusion);
+  Norm<double> separate = norm;
+  backward(cpu, separate, fusion, GradMode::overwrite);
+  kernels::add(stream, separate.dx.view(), separate.dresidual.view(), separate.dx.view(), 1, 1);
+  kernels::batch_norm_backward(
+      stream, {.gamma = norm.gamma.view(), .options = {.activation = FusedActivation::relu}},
+      {norm.dy.view(), norm.x.view(), norm.y.view()}, {norm.mean.view(), norm.inverse_std.view(), {}},
+      {norm.dx.grad(GradMode::overwrite), norm.dx.grad(GradMode::accumulate), norm.dgamma.grad(),
+       norm.dbeta.grad()});
+  expect_identical(norm.dx, separate.dx, "sum");
+}
+
+// The error of sums of about 1000 terms of size 1 in a different order, times an inverse deviation of about
+// 2.
+constexpr double kTolerance = 1e-12;
+
+TEST(SyncBatchNorm, MatchWholeBatch) {
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 2});
+  for (const ShardEnds& ends : {ShardEnds{700}, {233, 466, 700}, {0, 1, 300, 300, 700}, {699, 700, 700}})
+    for (const std::int64_t channels : {1, 17})
+      for (const Fusion& fusion : kFusions)
+        for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
+          if (!fusion.training) continue;
+          SCOPED_TRACE(fusion.text() + ", " + std::to_string(ends.size()) + " shards");
+          Norm<double> whole(700, channels);
+          for (double& x : whole.x) x += 1000;  // a large mean must not cause cancellation
+          Norm<double> parts = whole;
+          forward(cpu, whole, fusion);
+          forward_in_shards(cpu, parts, fusion, ends);
+          constexpr double kOfTheMean = 1000 * kTolerance;
+          expect_near(parts.mean, whole.mean, kOfTheMean);
+          expect_near(parts.inverse_std, whole.inverse_std, kTolerance);
+          expect_near(parts.y, whole.y, kOfTheMean);
+          expect_near(parts.running_mean, whole.running_mean, kOfTheMean);
+          expect_near(parts.running_var, whole.running_var, kTolerance);
+          parts = whole;
+          backward(cpu, whole, fusion, mode);
+          backward_in_shards(cpu, parts, fusion, mode, ends);
+          expect_near(parts.dx, whole.dx, kTolerance);
+          expect_near(parts.dresidual, whole.dresidual, 0);
+          expect_near(parts.dgamma, whole.dgamma, 700 * kTolerance);
+          expect_near(parts.dbeta, whole.dbeta, 700 * kTolerance);
+          if (HasFailure()) return;
+        }
+}
+
+// The unbiased variance of the running statistics divides by n - 1, so it is undefined for fewer than two
+// rows.
+TEST(SyncBatchNorm, DoNotUpdateRunningStatisticsBelowTwoRows) {
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 1});
+  const Fusion fusion{.training = true, .relu = false, .residual = false};
+  for (const std::int64_t rows : {0, 1}) {
+    Norm<double> norm(rows, 5);
+    const Norm<double> before = norm;
+    forward_in_shards(cpu, norm, fusion, {0, rows, rows});
+    expect_near(norm.running_mean, before.running_mean, 0);
+    expect_near(norm.running_var, before.running_var, 0);
+    for (std::size_t e = 0; e < norm.y.size(); ++e) EXPECT_DOUBLE_EQ(norm.y[e], norm.beta[e]);
+    backward_in_shards(cpu, norm, fusion, GradMode::overwrite, {0, rows, rows});
+    expect_near(norm.dgamma, Array<double>({5}), 0);
+    expect_near(norm.dx, Array<double>({rows, 5}), 1e-9);  // relative to 1 / sqrt(epsilon), which is 316
+  }
+}
+
+TEST(SyncBatchNorm, PropagatesNan) {
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 1});
+  Norm<float> norm(40, 3);
+  norm.x[4] = std::numeric_limits<float>::quiet_NaN();  // row 1, channel 1
+  forward_in_shards(cpu, norm, {.training = true, .relu = true, .residual = false}, {10, 40});
+  for (std::size_t e = 0; e < norm.y.size(); ++e) ASSERT_EQ(std::isnan(norm.y[e]), e % 3 == 1) << e;
+  EXPECT_TRUE(std::isnan(norm.running_var[1]));
 }
 
 }  // namespace

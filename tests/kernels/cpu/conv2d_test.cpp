@@ -23,14 +23,11 @@ using testing::expect_near;
 using testing::expect_same_bits;
 using testing::kEps;
 
-/// All algorithms but Winograd's. winograd_test.cpp and few_channels_test.cpp have more cases for those.
-void compare(const ConvCase& c, GradMode mode, std::size_t offset = 0) {
-  const DirectConvolutions direct;
-  CpuStream stream({.threads = 2});
-  testing::compare_with_reference(
-      stream, {kernels::conv2d_forward, kernels::conv2d_backward_data, kernels::conv2d_backward_filter}, 1, c,
-      mode, offset);
-}
+constexpr testing::ConvAlgorithm kConv2d{kernels::conv2d_forward, kernels::conv2d_backward_data,
+                                         kernels::conv2d_backward_filter};
+
+// Two blocks, of five and of four images.
+constexpr ConvCase kTwoBlocks{9, 16, 16, 12, 20, 3, 3, 1, 1};
 
 TEST(Conv2dReference, EqualsAnExampleByHand) {
   CpuStream stream({.threads = 1});
@@ -109,8 +106,12 @@ TEST(Conv2dReference, BitsDoNotDependOnThreads) {
       {5, 7, 7, 5, 6, 3, 3, 2, 1});
 }
 
+// All algorithms but Winograd's. winograd_test.cpp and few_channels_test.cpp have more cases for those.
 TEST(Conv2d, EqualsTheReference) {
-  for (const ConvCase& c : testing::kConvCases) compare(c, GradMode::overwrite);
+  const DirectConvolutions direct;
+  testing::compare_with_reference(kConv2d, 1, testing::kConvCases);
+  const ConvCase blocks[] = {kTwoBlocks, {9, 16, 16, 24, 40, 3, 3, 1, 1, 2}};
+  testing::compare_with_reference(kConv2d, 1, blocks);
 }
 
 // Includes the cases that conv2d_forward() computes by other algorithms.
@@ -135,15 +136,6 @@ TEST(OneDnn, EqualsTheReference) {
   for (const ConvCase& c : testing::kConvCases)
     testing::compare_with_reference(stream, {forward, backward_data, backward_filter}, 1, c,
                                     GradMode::overwrite);
-}
-
-TEST(Conv2d, AccumulatesGradients) {
-  for (const ConvCase& c : testing::kConvCases) compare(c, GradMode::accumulate);
-}
-
-TEST(Conv2d, SupportsUnalignedArrays) {
-  for (const ConvCase& c : testing::kConvCases)
-    for (const std::size_t offset : {1u, 3u}) compare(c, GradMode::overwrite, offset);
 }
 
 TEST(Conv2d, UsesReferenceForF64) {
@@ -172,47 +164,9 @@ TEST(Conv2d, EmptyBatch) {
   expect_near(dfilter, Array<float>(c.filter(), 0), 0);
 }
 
-// Two blocks, of five and of four images.
-constexpr ConvCase kTwoBlocks{9, 16, 16, 12, 20, 3, 3, 1, 1};
-
-TEST(Conv2d, ComputesBlocksOfImages) {
-  for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
-    compare(kTwoBlocks, mode);
-    compare({9, 16, 16, 24, 40, 3, 3, 1, 1, 2}, mode);
-  }
-}
-
-template <class T>
-struct ConvResults {
-  Array<T> y{kTwoBlocks.y()}, dx{kTwoBlocks.x()}, dfilter{kTwoBlocks.filter()};
-
-  ConvResults(CpuStream& stream, const ConvArrays<T>& in) {
-    const Conv2dOptions options = kTwoBlocks.options();
-    kernels::conv2d_forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), options);
-    kernels::conv2d_backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(), options);
-    kernels::conv2d_backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(), options);
-  }
-};
-
-template <class T>
-void expect_bits_independent_of_threads() {
-  const ConvArrays<T> in(kTwoBlocks);
-  CpuStream one({.threads = 1});
-  const ConvResults<T> expected(one, in);
-  for (const int threads : {2, 3}) {
-    CpuStream stream({.threads = threads});
-    for (int repeat = 0; repeat < 3; ++repeat) {
-      const ConvResults<T> found(stream, in);
-      expect_same_bits(found.y, expected.y);
-      expect_same_bits(found.dx, expected.dx);
-      expect_same_bits(found.dfilter, expected.dfilter);
-    }
-  }
-}
-
 TEST(Conv2d, BitsDoNotDependOnThreads) {
-  expect_bits_independent_of_threads<float>();
-  expect_bits_independent_of_threads<bfloat16>();
+  testing::expect_bits_of_any_threads<float>(kConv2d, kTwoBlocks);
+  testing::expect_bits_of_any_threads<bfloat16>(kConv2d, kTwoBlocks);
 }
 
 // 3x3 windows of 16 channels use Winograd's algorithm, of 12 oneDNN; 5x5 windows of 6 are products of windows.

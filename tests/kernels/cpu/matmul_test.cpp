@@ -91,35 +91,6 @@ TEST(Matmul, DoesNothingForEmptyResult) {
   compare<double>({4, 0, 3}, {.transpose_b = true}, GradMode::accumulate, kEps);
 }
 
-TEST(Matmul, OverwritesPreviousValues) {
-  CpuStream stream({.threads = 1});
-  const Array<float> one({1, 1}, {2});
-  Array<float> c({1, 1}, std::numeric_limits<float>::quiet_NaN());
-  kernels::matmul(stream, one.view(), one.view(), c.grad());
-  EXPECT_EQ(c[0], 4);
-}
-
-TEST(Linear, MatchesGemmThenBiasThenRelu) {
-  CpuStream stream({.threads = 2});
-  const auto x = Array<float>::random({5, 7}, 1, 1);
-  const auto weight = Array<float>::random({3, 7}, 2, 3);
-  const auto bias = Array<float>::random({3}, 3);
-  for (const bool with_bias : {false, true})
-    for (const bool relu : {false, true}) {
-      SCOPED_TRACE(::testing::Message() << "bias " << with_bias << ", relu " << relu);
-      Array<float> expected({5, 3});
-      kernels::matmul(stream, x.view(), weight.view(), expected.grad(), {.transpose_b = true});
-      for (std::size_t e = 0; e < expected.size(); ++e) {
-        if (with_bias) expected[e] += bias[e % 3];
-        if (relu) expected[e] = std::max(expected[e], 0.0f);
-      }
-      Array<float> y({5, 3}, std::numeric_limits<float>::quiet_NaN());
-      kernels::linear_forward(stream, x.view(), weight.view(), with_bias ? bias.view() : ConstView(),
-                              y.view(), relu);
-      testing::expect_same_bits(y, expected);
-    }
-}
-
 TEST(Linear, ReturnsBiasForEmptySums) {
   CpuStream stream({.threads = 1});
   const Array<float> bias({2}, {3, -4});

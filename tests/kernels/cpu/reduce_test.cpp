@@ -1,12 +1,13 @@
-// Tests of reductions on the CPU.
-#include "convoy/kernels/reduce.h"
-#include "convoy/kernels/elementwise.h"
+// Tests of reductions and of cross-entropy on the CPU. The op cases test the values.
+#include "convoy/kernels/softmax.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/reduce.h"
 #include "tests/kernels/array.h"
 
 namespace convoy {
@@ -14,37 +15,121 @@ namespace {
 
 using testing::Array;
 
+/// The outputs of one forward and one backward.
+template <class T>
+struct Result {
+  Array<T> losses, log_sum_exp, gradient;
+  Array<std::int32_t> correct;
+  Array<T> total, correct_count;
+
+  Result(int threads, const Array<T>& logits, const Array<std::int32_t>& labels, double smoothing, T dloss,
+         double loss_scale = 1)
+      : losses({logits.shape()[0]}),
+        log_sum_exp({logits.shape()[0]}),
+        gradient(logits.shape()),
+        correct({logits.shape()[0]}),
+        total({1}),
+        correct_count({1}) {
+    CpuStream stream({.threads = threads});
+    const Array<T> scale({1}, {dloss});
+    const CrossEntropyOptions options{.smoothing = smoothing, .scale = loss_scale};
+    kernels::softmax_cross_entropy_forward(stream, logits.view(), labels.view(), options, losses.view(),
+                                           log_sum_exp.view(), correct.view(), total.view(),
+                                           correct_count.view());
+    kernels::softmax_cross_entropy_backward(stream, scale.view(), logits.view(), labels.view(),
+                                            log_sum_exp.view(), options, gradient.grad());
+  }
+};
+
+template <class T>
+class CrossEntropy : public ::testing::Test {
+ protected:
+  static constexpr double kEps = std::numeric_limits<T>::epsilon();
+};
+using CrossEntropyTypes = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(CrossEntropy, CrossEntropyTypes);
+
+TYPED_TEST(CrossEntropy, IsStableForLargeLogits) {
+  // The shifts are exactly representable, so the losses must not change.
+  Array<TypeParam> small({2, 3}, {0, 1, 2, 5, -3, 0}), large = small;
+  for (TypeParam& x : large) x += 4096;
+  const Array<std::int32_t> labels({2}, {1, 0});
+  for (const double smoothing : {0.0, 0.2})
+    testing::expect_same_bits(Result<TypeParam>(1, small, labels, smoothing, 1).losses,
+                              Result<TypeParam>(1, large, labels, smoothing, 1).losses);
+
+  const Array<TypeParam> extreme({2, 2}, {1000, -1000, 1000, -1000});
+  const Result<TypeParam> result(1, extreme, Array<std::int32_t>({2}, {0, 1}), 0, TypeParam{1});
+  testing::expect_same_bits(result.losses, Array<TypeParam>({2}, {0, 2000}));
+  testing::expect_same_bits(result.gradient, Array<TypeParam>({2, 2}, {0, 0, 1, -1}));
+}
+
+TYPED_TEST(CrossEntropy, PropagatesNan) {
+  const Array<TypeParam> logits({1, 3}, {0, std::numeric_limits<TypeParam>::quiet_NaN(), 1});
+  EXPECT_TRUE(std::isnan(Result<TypeParam>(1, logits, Array<std::int32_t>({1}, {2}), 0, 1).losses[0]));
+}
+
+TYPED_TEST(CrossEntropy, RowsAreIndependentOfThreads) {
+  for (const Shape& shape : {Shape{0, 10}, Shape{1, 1}, Shape{33, 1000}, Shape{10007, 10}}) {
+    SCOPED_TRACE(shape.text());
+    const auto logits = Array<TypeParam>::random(shape, 5, 1);
+    Array<std::int32_t> labels({shape[0]});
+    for (std::size_t row = 0; row < labels.size(); ++row)
+      labels[row] = static_cast<std::int32_t>(row % shape[1]);
+    const Result<TypeParam> one(1, logits, labels, 0.1, 2), three(3, logits, labels, 0.1, 2);
+    testing::expect_same_bits(one.losses, three.losses);
+    testing::expect_same_bits(one.gradient, three.gradient);
+    testing::expect_same_bits(one.correct, three.correct);
+    testing::expect_same_bits(one.correct_count, three.correct_count);
+  }
+}
+
+TYPED_TEST(CrossEntropy, ScalesTotalAndGradient) {
+  const auto logits = Array<TypeParam>::random({7, 5}, 6);
+  const Array<std::int32_t> labels({7}, {0, 1, 2, 3, 4, 0, 4});
+  const Result<TypeParam> sum(1, logits, labels, 0.1, 2), mean(1, logits, labels, 0.1, 2, 1.0 / 7);
+  double total = 0;
+  for (const TypeParam loss : sum.losses) total += loss;
+  EXPECT_NEAR(sum.total[0], total, this->kEps * total);
+  EXPECT_EQ(mean.total[0], static_cast<TypeParam>(1.0 / 7) * sum.total[0]);
+  testing::expect_same_bits(mean.losses, sum.losses);
+  const auto scaled = static_cast<TypeParam>(1.0 / 7) * TypeParam{2};
+  const Result<TypeParam> by_dloss(1, logits, labels, 0.1, scaled);
+  testing::expect_same_bits(mean.gradient, by_dloss.gradient);
+  const Result<TypeParam> none(1, Array<TypeParam>({0, 5}), Array<std::int32_t>({0}), 0, 1);
+  EXPECT_EQ(none.total[0], 0);
+  EXPECT_EQ(none.correct_count[0], 0);
+}
+
 constexpr std::int64_t kSizes[] = {0, 1, 31, 32, 33, 255, 257, 8192, 8193, 100003};
 
 template <class T>
 class Reduce : public ::testing::Test {
  protected:
-  static constexpr double kEps = std::numeric_limits<T>::epsilon();
   CpuStream one{{.threads = 1}}, three{{.threads = 3}};
 };
 
 using ReduceTypes = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(Reduce, ReduceTypes);
 
-TYPED_TEST(Reduce, SumMatchesSumInDouble) {
-  for (const std::int64_t n : kSizes) {
-    SCOPED_TRACE(n);
-    const auto x = Array<TypeParam>::random({n}, 1, 3);
-    double expected = 0, size = 0;
-    for (const TypeParam element : x) {
-      expected += element;
-      size += std::abs(element);
-    }
-    Array<TypeParam> y({1}, TypeParam{9}), same({1});
-    kernels::sum(this->one, x.view(), y.grad());
-    // Sums in double in a different order, then one rounding to the type.
-    const double tolerance =
-        1e-15 * size * std::sqrt(static_cast<double>(n)) + this->kEps * std::abs(expected);
-    ASSERT_NEAR(y[0], expected, tolerance);
-    kernels::sum(this->three, x.view(), same.grad());
-    testing::expect_same_bits(y, same);
-    kernels::sum(this->three, x.view(), same.grad(GradMode::accumulate));
-    ASSERT_EQ(same[0], 2 * y[0]);
+// The op cases test the values.
+TYPED_TEST(Reduce, BitsDoNotDependOnThreads) {
+  for (const Shape& shape : {Shape{0, 5}, {3, 0}, {65, 8200}, {5003, 33}, {100003, 1}, {2, 7, 9, 3}}) {
+    SCOPED_TRACE(shape.text());
+    const Shape columns{shape[-1]};
+    const auto x = Array<TypeParam>::random(shape, 2, 1);
+    const auto bias = Array<TypeParam>::random(columns, 3, 2);
+    const auto results = [&](CpuStream& stream) {
+      std::vector<Array<TypeParam>> out;
+      for (const Shape& of : {Shape{1}, columns, columns, shape, shape}) out.emplace_back(of, TypeParam{9});
+      kernels::sum(stream, x.view(), out[0].grad());
+      kernels::sum_rows(stream, x.view(), out[1].grad());
+      kernels::relu_bias_backward(stream, x.view(), x.view(), out[3].view(), out[2].grad());
+      kernels::add_bias(stream, x.view(), bias.view(), out[4].view());
+      return out;
+    };
+    const auto one = results(this->one), three = results(this->three);
+    for (std::size_t i = 0; i < one.size(); ++i) testing::expect_same_bits(one[i], three[i]);
   }
 }
 
@@ -55,44 +140,6 @@ TEST(Sum, RoundsOnceForManyFloats) {
   Array<float> y({1});
   kernels::sum(stream, x.view(), y.grad());
   EXPECT_EQ(y[0], static_cast<float>(static_cast<double>(0.1f) * kMany));
-}
-
-TYPED_TEST(Reduce, SumRowsAndAddBias) {
-  const Shape shapes[] = {{0, 5},   {1, 1},     {3, 0},     {33, 10},    {257, 31},
-                          {64, 33}, {65, 8200}, {5003, 33}, {100003, 1}, {2, 7, 9, 3}};
-  for (const Shape& shape : shapes) {
-    SCOPED_TRACE(shape.text());
-    const std::int64_t columns = shape[-1];
-    const auto width = static_cast<std::size_t>(columns);
-    const auto x = Array<TypeParam>::random(shape, 2, 1);
-    const auto bias = Array<TypeParam>::random({columns}, 3, 2);
-    std::vector<double> expected(width);
-    for (std::size_t i = 0; i < x.size(); ++i) expected[i % width] += x[i];
-
-    Array<TypeParam> y({columns}, TypeParam{5}), same({columns});
-    kernels::sum_rows(this->one, x.view(), y.grad());
-    kernels::sum_rows(this->three, x.view(), same.grad());
-    testing::expect_same_bits(y, same);
-    // Sums of numbers below 1 in double, then one rounding.
-    for (std::size_t c = 0; c < width; ++c)
-      ASSERT_NEAR(y[c], expected[c],
-                  this->kEps * std::abs(expected[c]) + 1e-16 * static_cast<double>(x.size()));
-    kernels::sum_rows(this->three, x.view(), same.grad(GradMode::accumulate));
-    for (std::size_t c = 0; c < width; ++c) ASSERT_EQ(same[c], 2 * y[c]);
-
-    Array<TypeParam> g(shape), rectified(shape);
-    kernels::relu_bias_backward(this->three, x.view(), x.view(), g.view(), y.grad());
-    kernels::unary_backward(this->one, kernels::UnaryOp::relu, x.view(), x.view(), rectified.grad());
-    kernels::sum_rows(this->one, rectified.view(), same.grad());
-    testing::expect_same_bits(g, rectified);
-    testing::expect_same_bits(y, same);
-
-    Array<TypeParam> out(shape), in_place = x;
-    kernels::add_bias(this->three, x.view(), bias.view(), out.view());
-    for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(out[i], x[i] + bias[i % width]);
-    kernels::add_bias(this->one, in_place.view(), bias.view(), in_place.view());
-    testing::expect_same_bits(in_place, out);
-  }
 }
 
 TYPED_TEST(Reduce, AddBiasWithRelu) {
@@ -109,17 +156,6 @@ TYPED_TEST(Reduce, AddBiasWithRelu) {
   kernels::add_bias(this->one, many.view(), many_bias.view(), sums.view());
   kernels::add_bias(this->three, cut.view(), many_bias.view(), cut.view(), true);  // in place
   for (std::size_t e = 0; e < cut.size(); ++e) ASSERT_EQ(cut[e], std::max(sums[e], TypeParam{0}));
-}
-
-TYPED_TEST(Reduce, BroadcastScalar) {
-  const Array<TypeParam> x({1}, {TypeParam{3}});
-  for (const std::int64_t n : kSizes) {
-    Array<TypeParam> y({n}, TypeParam{1});
-    kernels::broadcast_scalar(this->three, x.view(), 0.5, y.grad());
-    for (const TypeParam element : y) ASSERT_EQ(element, TypeParam{1.5});
-    kernels::broadcast_scalar(this->three, x.view(), -1, y.grad(GradMode::accumulate));
-    for (const TypeParam element : y) ASSERT_EQ(element, TypeParam{-1.5});
-  }
 }
 
 TYPED_TEST(Reduce, GlobalNormCombinesAllTensors) {

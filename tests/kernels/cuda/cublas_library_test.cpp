@@ -3,7 +3,6 @@
 
 #include <vector>
 
-#include "convoy/kernels/cuda/cublas/check.h"
 #include "convoy/kernels/cuda/cublas/matmul.h"
 
 namespace convoy::kernels::cuda {

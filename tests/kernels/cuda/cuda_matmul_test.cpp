@@ -177,14 +177,6 @@ TYPED_TEST(CudaMatmul, AgreesInEveryTransposition) {
           this->compare(kernels::matmul, s, {.transpose_a = ta, .transpose_b = tb}, mode);
 }
 
-TYPED_TEST(CudaMatmul, SupportsUnalignedArrays) {
-  for (const std::size_t offset : {1, 2, 3, 8}) {
-    this->compare(kernels::matmul, {17, 33, 20}, {}, GradMode::overwrite, offset);
-    this->compare(kernels::matmul, {64, 16, 32}, {.transpose_a = true}, GradMode::accumulate, offset);
-    this->compare(kernels::matmul, {16, 64, 32}, {.transpose_b = true}, GradMode::overwrite, offset);
-  }
-}
-
 // If K is split among blocks, their sums must be added before rounding.
 TYPED_TEST(CudaMatmul, RoundsLongSumOnce) {
   this->compare(kernels::matmul, {8, 16, 4096}, {.transpose_b = true}, GradMode::overwrite);
@@ -199,48 +191,8 @@ TYPED_TEST(CudaMatmul, DoesNothingForAnUnwantedResult) {
 }
 
 template <class T>
-class CudaLinear : public CudaMatmul<T> {
- protected:
-  void compare(Sizes s, bool with_bias, bool relu, std::size_t offset = 0) {
-    SCOPED_TRACE(::testing::Message() << s.m << " rows, " << s.k << " -> " << s.n << ", bias " << with_bias
-                                      << ", relu " << relu << ", offset " << offset);
-    const auto x = Array<T>::random({s.m, s.k}, 1);
-    const auto weight = Array<T>::random({s.n, s.k}, 2);
-    const auto bias = Array<T>::random({s.n}, 3);
-    const auto exact_x = x.template to<double>(), exact_weight = weight.template to<double>(),
-               exact_bias = bias.template to<double>();
-    CpuStream cpu({.threads = 1});
-    Array<double> expected({s.m, s.n});
-    kernels::linear_forward(cpu, exact_x.view(), exact_weight.view(),
-                            with_bias ? exact_bias.view() : ConstView(), expected.view(), relu);
-
-    const DeviceContext gpu = DeviceContext::create_cuda(0);
-    const DeviceArray<T> gpu_x(gpu, x, offset), gpu_weight(gpu, weight, offset), gpu_bias(gpu, bias, offset);
-    testing::Repeats<T> repeats;
-    this->for_each_order([&] {
-      const DeviceArray<T> y(gpu, Array<T>({s.m, s.n}, static_cast<T>(NAN)), offset);
-      kernels::linear_forward(cuda_stream_of(gpu), gpu_x.view(), gpu_weight.view(),
-                              with_bias ? ConstView(gpu_bias.view()) : ConstView(), y.view(), relu);
-      const Array<T> found = y.values();
-      // If the operations are not fused, the GEMM's result, of size sqrt(K) / 3, is rounded before the bias
-      // is added.
-      const double of_gemm = testing::unit_roundoff<T>() * (4 * std::sqrt(static_cast<double>(s.k)) / 3 + 1);
-      testing::expect_rounded_near(found, expected, dot_tolerance<T>(s.k) + of_gemm);
-      repeats.expect_same(found);
-    });
-  }
-};
+class CudaLinear : public testing::GpuTest {};
 TYPED_TEST_SUITE(CudaLinear, MatmulTypes);
-
-TYPED_TEST(CudaLinear, AgreesWithSeparateOps) {
-  for (const Sizes s : kSizes)
-    for (const bool bias : {false, true})
-      for (const bool relu : {false, true}) this->compare(s, bias, relu);
-}
-
-TYPED_TEST(CudaLinear, SupportsUnalignedArrays) {
-  for (const std::size_t offset : {1, 2, 3, 8}) this->compare({17, 32, 64}, true, true, offset);
-}
 
 // The descriptors of a layer are cached, but each call sets its own bias.
 TYPED_TEST(CudaLinear, EachCallReadsItsBias) {

@@ -27,58 +27,47 @@ using testing::unit_roundoff;
 template <class T>
 using Direction = std::conditional_t<std::is_same_v<T, float>, bfloat16, T>;
 
-/// Returns the slot of a Matrix or an OnGpu.
-template <class Arrays>
-kernels::MuonSlot slot_of(Arrays& a) {
-  return {.parameter = a.value.view(),
-          .gradient = a.is_half ? ConstView(a.half_gradient.view()) : ConstView(a.gradient.view()),
-          .momentum = a.momentum.view(),
-          .direction = a.direction.view(),
-          .low_precision_copy = a.has_copy ? a.copy.view() : View{},
-          .scale = 1.5};
-}
-
-/// The arrays of one matrix on the CPU.
+/// The initial values of one matrix.
 template <class T>
 struct Matrix {
-  Array<T> value, gradient, momentum, direction;
-  Array<bfloat16> half_gradient;
+  Array<T> value, gradient, momentum;
   bool is_half;  // whether the gradient is bf16
-  Array<bfloat16> copy;
   bool has_copy;
 
   Matrix(std::int64_t rows, std::int64_t columns, std::uint32_t seed)
       : value(Array<T>::random({rows, columns}, seed)),
         gradient(Array<T>::random({rows, columns}, seed + 1)),
         momentum(Array<T>::random({rows, columns}, seed + 2)),
-        direction({rows, columns}),
-        half_gradient(gradient.template to<bfloat16>()),
         is_half(seed % 2 == 0),
-        copy({rows, columns}),
         has_copy(seed % 3 == 0) {}
-
-  kernels::MuonSlot slot() { return slot_of(*this); }
 };
 
-/// The same arrays on a GPU, each `offset` elements after an aligned address.
-template <class T>
-struct OnGpu {
+/// Its arrays on a device, each `offset` elements after an aligned address. D: the type of directions.
+template <class T, class D>
+struct MuonArrays {
   DeviceArray<T> value, gradient, momentum;
-  DeviceArray<Direction<T>> direction;
+  DeviceArray<D> direction;
   DeviceArray<bfloat16> half_gradient, copy;
   bool is_half, has_copy;
 
-  OnGpu(const DeviceContext& gpu, const Matrix<T>& from, std::size_t offset)
-      : value(gpu, from.value, offset),
-        gradient(gpu, from.gradient, offset),
-        momentum(gpu, from.momentum, offset),
-        direction(gpu, from.value.shape(), offset),
-        half_gradient(gpu, from.half_gradient, offset),
-        copy(gpu, from.copy, offset),
+  MuonArrays(const DeviceContext& device, const Matrix<T>& from, std::size_t offset)
+      : value(device, from.value, offset),
+        gradient(device, from.gradient, offset),
+        momentum(device, from.momentum, offset),
+        direction(device, from.value.shape(), offset),
+        half_gradient(device, from.gradient.template to<bfloat16>(), offset),
+        copy(device, Array<bfloat16>(from.value.shape()), offset),
         is_half(from.is_half),
         has_copy(from.has_copy) {}
 
-  kernels::MuonSlot slot() const { return slot_of(*this); }
+  kernels::MuonSlot slot() const {
+    return {.parameter = value.view(),
+            .gradient = is_half ? ConstView(half_gradient.view()) : ConstView(gradient.view()),
+            .momentum = momentum.view(),
+            .direction = direction.view(),
+            .low_precision_copy = has_copy ? copy.view() : View{},
+            .scale = 1.5};
+  }
 };
 
 /// Sizes around the ends of packs, blocks and pieces, and more matrices than one launch takes: 49 for the
@@ -109,59 +98,51 @@ std::vector<kernels::MuonGroup> groups_of(Matrices& matrices) {
   return groups;
 }
 
-/// The scalars of a step on the CPU.
-struct Numbers {
-  Array<double> lr{{2}, {0.1, 0.075}}, grad_scale{{1}, {0.375}}, steps{{1}, {6.0}};
-  Array<std::int32_t> skip{{1}, {0}};
+/// The arrays of all matrices, and the factors of the parameters after run().
+template <class T, class D>
+struct MuonStep {
+  DeviceContext device;
+  std::deque<MuonArrays<T, D>> matrices;
+  Array<double> keep;
+
+  MuonStep(const DeviceContext& on_device, const std::vector<Matrix<T>>& start, bool aligned = true)
+      : device(on_device), keep({static_cast<std::int64_t>(start.size())}) {
+    for (std::size_t i = 0; i < start.size(); ++i)
+      matrices.emplace_back(device, start[i], aligned ? 0 : i % 3);
+  }
+  /// Calls both kernels.
+  void run(bool skips = false) {
+    const DeviceArray<double> lr(device, Array<double>({2}, {0.1, 0.075})),
+        grad_scale(device, Array<double>({1}, {0.375})), steps(device, Array<double>({1}, {6.0})),
+        factors(device, keep.shape());
+    const DeviceArray<std::int32_t> skip(device, Array<std::int32_t>({1}, {skips ? 1 : 0}));
+    const kernels::StepScalars scalars{
+        .lr = lr.view(), .grad_scale = grad_scale.view(), .skip = skip.view(), .steps = steps.view()};
+    const std::vector<kernels::MuonGroup> groups = groups_of(matrices);
+    on(device.stream(), [&](auto& s) {
+      kernels::muon_direction(s, groups, scalars, factors.view());
+      kernels::muon_update(s, groups, scalars, factors.view());
+    });
+    EXPECT_EQ(steps.values()[0], 6) << "the kernels do not count the step";
+    keep = factors.values();
+  }
 };
 
 template <class T>
 class CudaMuonStep : public testing::GpuTest {
  protected:
+  using OnGpu = MuonStep<T, Direction<T>>;
   DeviceContext gpu = Device::best();  // without a GPU, the test is skipped
-  CpuStream cpu{{.threads = 1}};
-
-  /// Runs both kernels on the GPU.
-  void run_on_gpu(std::deque<OnGpu<T>>& matrices, const Numbers& numbers, Array<double>& keep) const {
-    const DeviceArray<double> lr(gpu, numbers.lr), grad_scale(gpu, numbers.grad_scale),
-        steps(gpu, numbers.steps), factors(gpu, keep.shape());
-    const DeviceArray<std::int32_t> skip(gpu, numbers.skip);
-    const kernels::StepScalars scalars{
-        .lr = lr.view(), .grad_scale = grad_scale.view(), .skip = skip.view(), .steps = steps.view()};
-    const std::vector<kernels::MuonGroup> groups = groups_of(matrices);
-    on(gpu.stream(), [&](auto& s) {
-      kernels::muon_direction(s, groups, scalars, factors.view());
-      kernels::muon_update(s, groups, scalars, factors.view());
-    });
-    EXPECT_EQ(steps.values()[0], numbers.steps[0]) << "the kernels do not count the step";
-    keep = factors.values();
-  }
-
-  std::deque<OnGpu<T>> copies_of(const std::vector<Matrix<T>>& matrices, bool aligned) const {
-    std::deque<OnGpu<T>> copies;
-    for (std::size_t i = 0; i < matrices.size(); ++i)
-      copies.emplace_back(gpu, matrices[i], aligned ? 0 : i % 3);
-    return copies;
-  }
 };
 
-using Types = ::testing::Types<float, double>;
-TYPED_TEST_SUITE(CudaMuonStep, Types);
+using MuonTypes = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(CudaMuonStep, MuonTypes);
 
 TYPED_TEST(CudaMuonStep, MatchesTheCpuForHundredsOfMatrices) {
   using T = TypeParam;
-  std::vector<Matrix<T>> expected = make_matrices<T>();
-  const std::vector<Matrix<T>> start = expected;
-  Numbers numbers;
-  Array<double> keep({static_cast<std::int64_t>(start.size())});
-  const kernels::StepScalars scalars{.lr = numbers.lr.view(),
-                                     .grad_scale = numbers.grad_scale.view(),
-                                     .skip = numbers.skip.view(),
-                                     .steps = numbers.steps.view()};
-  const std::vector<kernels::MuonGroup> groups = groups_of(expected);
-  kernels::muon_direction(this->cpu, groups, scalars, keep.view());
-  kernels::muon_update(this->cpu, groups, scalars, keep.view());
-
+  const std::vector<Matrix<T>> start = make_matrices<T>();
+  MuonStep<T, T> expected(DeviceContext::create_cpu({.threads = 1}), start);
+  expected.run();
   // nvcc may fuse multiplications and additions: a few roundings of numbers up to 2. Directions are at most 1,
   // and those of f32 are rounded to bf16, so that the new parameter has the error rate scale 2^-8.
   const double roundings = 8 * unit_roundoff<T>() * 2;
@@ -169,19 +150,20 @@ TYPED_TEST(CudaMuonStep, MatchesTheCpuForHundredsOfMatrices) {
   std::vector<Array<T>> first;
   for (const bool aligned : {true, false})
     this->for_each_order([&] {
-      std::deque<OnGpu<T>> found = this->copies_of(start, aligned);
-      Array<double> found_keep(keep.shape());
-      this->run_on_gpu(found, numbers, found_keep);
-      for (std::size_t i = 0; i < found.size(); ++i) {
+      typename TestFixture::OnGpu found(this->gpu, start, aligned);
+      found.run();
+      for (std::size_t i = 0; i < start.size(); ++i) {
         SCOPED_TRACE("matrix " + std::to_string(i));
-        EXPECT_NEAR(found_keep[i], keep[i], 1e-14 * keep[i]);
-        expect_rounded_near(found[i].momentum.values(), expected[i].momentum, roundings);
-        expect_rounded_near(found[i].direction.values(), expected[i].direction, roundings);
-        const Array<T> value = found[i].value.values();
+        const auto& on_gpu = found.matrices[i];
+        const auto& on_cpu = expected.matrices[i];
+        EXPECT_NEAR(found.keep[i], expected.keep[i], 1e-14 * expected.keep[i]);
+        expect_rounded_near(on_gpu.momentum.values(), on_cpu.momentum.values(), roundings);
+        expect_rounded_near(on_gpu.direction.values(), on_cpu.direction.values(), roundings);
+        const Array<T> value = on_gpu.value.values();
         // A normalized parameter can be larger than 2: its error grows with the factor.
-        expect_rounded_near(value, expected[i].value, updated * std::max(1.0, keep[i]));
-        if (found[i].has_copy) {
-          const Array<bfloat16> copy = found[i].copy.values();
+        expect_rounded_near(value, on_cpu.value.values(), updated * std::max(1.0, expected.keep[i]));
+        if (on_gpu.has_copy) {
+          const Array<bfloat16> copy = on_gpu.copy.values();
           for (std::size_t e = 0; e < value.size(); ++e)
             ASSERT_EQ(copy[e].bits, converted<bfloat16>(value[e]).bits);
         }
@@ -192,17 +174,13 @@ TYPED_TEST(CudaMuonStep, MatchesTheCpuForHundredsOfMatrices) {
 }
 
 TYPED_TEST(CudaMuonStep, SkippedStepChangesNothing) {
-  using T = TypeParam;
-  const std::vector<Matrix<T>> start = make_matrices<T>();
-  std::deque<OnGpu<T>> found = this->copies_of(start, true);
-  Numbers numbers;
-  numbers.skip[0] = 1;
-  Array<double> keep({static_cast<std::int64_t>(start.size())});
-  this->run_on_gpu(found, numbers, keep);
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    expect_same_bits(found[i].value.values(), start[i].value);
-    expect_same_bits(found[i].momentum.values(), start[i].momentum);
-    expect_same_bits(found[i].copy.values().template to<float>(), start[i].copy.template to<float>());
+  const std::vector<Matrix<TypeParam>> start = make_matrices<TypeParam>();
+  typename TestFixture::OnGpu found(this->gpu, start);
+  found.run(/*skips=*/true);
+  for (std::size_t i = 0; i < start.size(); ++i) {
+    expect_same_bits(found.matrices[i].value.values(), start[i].value);
+    expect_same_bits(found.matrices[i].momentum.values(), start[i].momentum);
+    for (const bfloat16 element : found.matrices[i].copy.values()) EXPECT_EQ(element.bits, 0);
   }
 }
 
@@ -211,17 +189,12 @@ TYPED_TEST(CudaMuonStep, ZeroGradientGivesAZeroDirection) {
   std::vector<Matrix<T>> start(1, Matrix<T>(4, 5, 1));
   for (Array<T>* array : {&start[0].gradient, &start[0].momentum})
     std::fill(array->begin(), array->end(), T{0});
-  std::deque<OnGpu<T>> found = this->copies_of(start, true);
-  Array<double> keep({1});
-  this->run_on_gpu(found, Numbers(), keep);
-  for (const auto& value : found[0].direction.values()) EXPECT_EQ(testing::value_of(value), 0);
+  typename TestFixture::OnGpu found(this->gpu, start);
+  found.run();
+  for (const auto& value : found.matrices[0].direction.values()) EXPECT_EQ(testing::value_of(value), 0);
 }
 
-TYPED_TEST(CudaMuonStep, AcceptsNoMatrix) {
-  std::deque<OnGpu<TypeParam>> none;
-  Array<double> keep({0});
-  this->run_on_gpu(none, Numbers(), keep);
-}
+TYPED_TEST(CudaMuonStep, AcceptsNoMatrix) { typename TestFixture::OnGpu(this->gpu, {}).run(); }
 
 }  // namespace
 }  // namespace convoy

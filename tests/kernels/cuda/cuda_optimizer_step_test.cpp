@@ -24,12 +24,10 @@ using testing::value_of;
 /// The array of a parameter that is unaligned on the GPU.
 enum class Unaligned { none, value, gradient, first, second, low_precision_copy };
 
-/// The arrays of one parameter.
+/// The initial values of one parameter.
 template <class T>
 struct OptimizerParameter {
   Array<T> value, gradient, first, second;
-  Array<float16> f16_gradient;
-  Array<bfloat16> bf16_gradient;
   Unaligned unaligned;
   DType half;           // type of the low-precision copy; f32: no copy
   DType half_gradient;  // type of the gradient; f32: T
@@ -40,39 +38,30 @@ struct OptimizerParameter {
         gradient(Array<T>::random({n}, seed + 1)),
         first(Array<T>::random({n}, seed + 2)),
         second(Array<T>::random({n}, seed + 3)),
-        f16_gradient(gradient.template to<float16>()),
-        bf16_gradient(gradient.template to<bfloat16>()),
         unaligned(which),
         half(half_dtype),
         half_gradient(gradient_dtype) {
     for (T& element : second) element = std::abs(element);
   }
-
-  ConstView stored_gradient() const {
-    if (half_gradient == DType::f16) return f16_gradient.view();
-    return half_gradient == DType::bf16 ? bf16_gradient.view() : ConstView(gradient.view());
-  }
-
-  View low_precision_copy() const { return {}; }  // the GPU's copy is compared with its own parameter
 };
 
-/// The same values on a GPU.
+/// Its arrays on a device.
 template <class T>
-struct OptimizerOnGpu {
+struct OptimizerArrays {
   DeviceArray<T> value, gradient, first, second;
   DeviceArray<float16> f16, f16_gradient;
   DeviceArray<bfloat16> bf16, bf16_gradient;
   DType half, half_gradient;
 
-  OptimizerOnGpu(const DeviceContext& gpu, const OptimizerParameter<T>& p)
-      : value(gpu, p.value, offset(p, Unaligned::value)),
-        gradient(gpu, p.gradient, offset(p, Unaligned::gradient)),
-        first(gpu, p.first, offset(p, Unaligned::first)),
-        second(gpu, p.second, offset(p, Unaligned::second)),
-        f16(gpu, p.value.shape(), offset(p, Unaligned::low_precision_copy)),
-        f16_gradient(gpu, p.f16_gradient, offset(p, Unaligned::gradient)),
-        bf16(gpu, p.value.shape(), offset(p, Unaligned::low_precision_copy)),
-        bf16_gradient(gpu, p.bf16_gradient, offset(p, Unaligned::gradient)),
+  OptimizerArrays(const DeviceContext& device, const OptimizerParameter<T>& p)
+      : value(device, p.value, offset(p, Unaligned::value)),
+        gradient(device, p.gradient, offset(p, Unaligned::gradient)),
+        first(device, p.first, offset(p, Unaligned::first)),
+        second(device, p.second, offset(p, Unaligned::second)),
+        f16(device, p.value.shape(), offset(p, Unaligned::low_precision_copy)),
+        f16_gradient(device, p.gradient.template to<float16>(), offset(p, Unaligned::gradient)),
+        bf16(device, p.value.shape(), offset(p, Unaligned::low_precision_copy)),
+        bf16_gradient(device, p.gradient.template to<bfloat16>(), offset(p, Unaligned::gradient)),
         half(p.half),
         half_gradient(p.half_gradient) {}
 
@@ -87,9 +76,11 @@ struct OptimizerOnGpu {
     return half_gradient == DType::bf16 ? bf16_gradient.view() : ConstView(gradient.view());
   }
 };
+template <class T>
+using OptimizerModel = std::deque<OptimizerArrays<T>>;
 
-/// Sizes around the ends of packs, blocks and pieces; some are empty, some unaligned; more than one launch
-/// takes.
+/// Sizes around the ends of packs, blocks and pieces; some are empty, some unaligned, and one is
+/// zero; more than one launch takes.
 template <class T>
 std::vector<OptimizerParameter<T>> make_model() {
   constexpr DType kHalves[] = {DType::f32, DType::f16, DType::bf16, DType::f32};
@@ -103,32 +94,22 @@ std::vector<OptimizerParameter<T>> make_model() {
   for (const std::int64_t n : testing::kTailSizes) add(n);
   for (const std::int64_t n : {4095, 4096, 4097, 4098, 12301}) add(n);
   for (int i = 0; i < 180; ++i) add(i % 9);
+  for (T& element : model[5].value) element = 0;
   return model;
 }
 
-/// The scalars of a step.
+constexpr double kStepsBefore = 6;
+
+/// The scalars of a step on a device.
 struct OptimizerNumbers {
-  Array<double> lr{{2}, {0.1, 0.075}}, grad_scale{{1}, {0.375}}, steps{{1}, {6.0}};
-  Array<std::int32_t> skip{{1}, {0}};
-
-  kernels::StepScalars scalars(bool scaled) {
-    return {.lr = lr.view(),
-            .grad_scale = scaled ? grad_scale.view() : ConstView(),
-            .skip = scaled ? skip.view() : ConstView(),
-            .steps = steps.view()};
-  }
-};
-
-/// The same values on a GPU.
-struct OnDevice {
   DeviceArray<double> lr, grad_scale, steps;
   DeviceArray<std::int32_t> skip;
 
-  OnDevice(const DeviceContext& gpu, const OptimizerNumbers& numbers)
-      : lr(gpu, numbers.lr),
-        grad_scale(gpu, numbers.grad_scale),
-        steps(gpu, numbers.steps),
-        skip(gpu, numbers.skip) {}
+  explicit OptimizerNumbers(const DeviceContext& device, bool skips = false)
+      : lr(device, Array<double>({2}, {0.1, 0.075})),
+        grad_scale(device, Array<double>({1}, {0.375})),
+        steps(device, Array<double>({1}, {kStepsBefore})),
+        skip(device, Array<std::int32_t>({1}, {skips ? 1 : 0})) {}
   kernels::StepScalars scalars(bool scaled) const {
     return {.lr = lr.view(),
             .grad_scale = scaled ? ConstView(grad_scale.view()) : ConstView(),
@@ -141,31 +122,33 @@ template <class T>
 class CudaOptimizer : public testing::GpuTest {
  protected:
   DeviceContext gpu = Device::best();  // without a GPU, the test is skipped
-  CpuStream cpu{{.threads = 1}};
+  DeviceContext cpu = DeviceContext::create_cpu({.threads = 1});
 
   /// Runs step(stream, parameter views, scalars) on both devices, in every order of threads, and compares the
   /// results.
   template <class Slots, class Step>
   void expect_same(Slots slots, Step step, double tolerance) {
+    const std::vector<OptimizerParameter<T>> start = make_model<T>();
     for (const bool scaled : {false, true}) {
       SCOPED_TRACE(scaled ? "scaled" : "not scaled");
-      auto expected = make_model<T>();
-      const auto start = expected;
-      OptimizerNumbers cpu_numbers = numbers;
-      step(cpu, slots(expected), cpu_numbers.scalars(scaled));
+      const auto run = [&](const DeviceContext& device, OptimizerModel<T>& model) {
+        for (const OptimizerParameter<T>& p : start) model.emplace_back(device, p);
+        const OptimizerNumbers numbers(device);
+        on(device.stream(), [&](auto& s) { step(s, slots(model), numbers.scalars(scaled)); });
+        EXPECT_EQ(numbers.steps.values()[0], kStepsBefore + 1);
+      };
+      OptimizerModel<T> expected;
+      run(cpu, expected);
       std::vector<Array<T>> first_found;
       this->for_each_order([&] {
-        std::deque<OptimizerOnGpu<T>> held;
-        for (const OptimizerParameter<T>& p : start) held.emplace_back(gpu, p);
-        const OnDevice gpu_numbers(gpu, numbers);
-        on(gpu.stream(), [&](auto& s) { step(s, slots(held), gpu_numbers.scalars(scaled)); });
-        EXPECT_EQ(gpu_numbers.steps.values()[0], cpu_numbers.steps[0]);
+        OptimizerModel<T> held;
+        run(gpu, held);
         for (std::size_t i = 0; i < held.size(); ++i) {
           SCOPED_TRACE("parameter " + std::to_string(i));
           const Array<T> found = held[i].value.values();
-          expect_rounded_near(found, expected[i].value, tolerance);
-          expect_rounded_near(held[i].first.values(), expected[i].first, tolerance);
-          expect_rounded_near(held[i].second.values(), expected[i].second, tolerance);
+          expect_rounded_near(found, expected[i].value.values(), tolerance);
+          expect_rounded_near(held[i].first.values(), expected[i].first.values(), tolerance);
+          expect_rounded_near(held[i].second.values(), expected[i].second.values(), tolerance);
           expect_rounded_copy(found, held[i]);
           if (first_found.size() == i) first_found.push_back(found);
           testing::expect_same_bits(found, first_found[i]);
@@ -178,14 +161,12 @@ class CudaOptimizer : public testing::GpuTest {
   template <class Slots, class Step>
   void expect_unchanged(Slots slots, Step step) {
     const auto start = make_model<T>();
-    OptimizerNumbers skipping = numbers;
-    skipping.skip[0] = 1;
-    const OnDevice gpu_numbers(gpu, skipping);
-    std::deque<OptimizerOnGpu<T>> held;
+    const OptimizerNumbers numbers(gpu, /*skips=*/true);
+    OptimizerModel<T> held;
     for (const OptimizerParameter<T>& p : start) held.emplace_back(gpu, p);
     std::vector<Array<float16>> copies;
-    for (const OptimizerOnGpu<T>& p : held) copies.push_back(p.f16.values());
-    on(gpu.stream(), [&](auto& s) { step(s, slots(held), gpu_numbers.scalars(true)); });
+    for (const OptimizerArrays<T>& p : held) copies.push_back(p.f16.values());
+    on(gpu.stream(), [&](auto& s) { step(s, slots(held), numbers.scalars(true)); });
     for (std::size_t i = 0; i < held.size(); ++i) {
       SCOPED_TRACE("parameter " + std::to_string(i));
       testing::expect_same_bits(held[i].value.values(), start[i].value);
@@ -194,13 +175,11 @@ class CudaOptimizer : public testing::GpuTest {
       const Array<float16> copy = held[i].f16.values();
       for (std::size_t e = 0; e < copy.size(); ++e) ASSERT_EQ(copy[e].bits, copies[i][e].bits);
     }
-    EXPECT_EQ(gpu_numbers.steps.values()[0], numbers.steps[0]) << "a skipped step does not count";
+    EXPECT_EQ(numbers.steps.values()[0], kStepsBefore) << "a skipped step does not count";
   }
 
-  OptimizerNumbers numbers;
-
  private:
-  static void expect_rounded_copy(const Array<T>& found, const OptimizerOnGpu<T>& parameter) {
+  static void expect_rounded_copy(const Array<T>& found, const OptimizerArrays<T>& parameter) {
     const auto expect = [&](auto copy) {
       for (std::size_t e = 0; e < found.size(); ++e)
         ASSERT_EQ(copy[e].bits, converted<std::decay_t<decltype(copy[e])>>(found[e]).bits) << "element " << e;
@@ -290,6 +269,29 @@ TYPED_TEST(CudaOptimizer, AdamOfHundredsOfParameters) {
   }
 }
 
+/// Steps by LARS or LAMB. The second group does not adapt.
+constexpr auto step_layers = [](auto& stream, const auto& slots, const kernels::StepScalars& scalars) {
+  if constexpr (std::is_same_v<decltype(slots), const std::vector<kernels::SgdSlot>&>) {
+    auto groups =
+        in_groups<kernels::LarsGroup>(slots, kernels::LarsOptions{{.momentum = 0.9, .weight_decay = 0.1}});
+    groups[1].options.adapts = false;
+    kernels::lars_step(stream, groups, scalars);
+  } else {
+    auto groups = in_groups<kernels::LambGroup>(slots, kernels::LambOptions{{.weight_decay = 0.1}});
+    groups[1].options.adapts = false;
+    kernels::lamb_step(stream, groups, scalars);
+  }
+};
+
+constexpr auto with_momentum = [](std::size_t) { return true; };
+
+TYPED_TEST(CudaOptimizer, LarsAndLambOfHundredsOfParameters) {
+  // A dozen of roundings; numbers are at most about 3, where the second moment is not close to 0.
+  const double tolerance = 120 * unit_roundoff<TypeParam>();
+  this->expect_same(sgd_slots(with_momentum), step_layers, tolerance);
+  this->expect_same(adam_slots, step_layers, tolerance);
+}
+
 TYPED_TEST(CudaOptimizer, SkippedStepChangesNothing) {
   this->expect_unchanged(
       sgd_slots([](std::size_t i) { return i % 2 == 0; }),
@@ -300,6 +302,8 @@ TYPED_TEST(CudaOptimizer, SkippedStepChangesNothing) {
                                         const kernels::StepScalars& scalars) {
     kernels::adam_step(stream, {{slots, {.weight_decay = 0.1}}}, scalars);
   });
+  this->expect_unchanged(sgd_slots(with_momentum), step_layers);
+  this->expect_unchanged(adam_slots, step_layers);
 }
 
 TYPED_TEST(CudaOptimizer, PreparesAnyNumberOfGroups) {
@@ -319,18 +323,18 @@ TEST(CudaMixedOptimizer, AcceptsMixedParameterTypesAndEmptyLists) {
   const CudaAvailability gpus = cuda_availability();
   if (gpus.count == 0) GTEST_SKIP() << gpus.reason;
   const DeviceContext gpu = DeviceContext::create_cuda(0);
-  const OptimizerOnGpu<float> narrow(gpu, OptimizerParameter<float>(100, 1, Unaligned::none, DType::f32));
-  const OptimizerOnGpu<double> wide(gpu, OptimizerParameter<double>(100, 1, Unaligned::none, DType::bf16));
+  const OptimizerArrays<float> narrow(gpu, OptimizerParameter<float>(100, 1, Unaligned::none, DType::f32));
+  const OptimizerArrays<double> wide(gpu, OptimizerParameter<double>(100, 1, Unaligned::none, DType::bf16));
   const std::vector<kernels::SgdSlot> slots = {
       {.parameter = narrow.value.view(), .gradient = narrow.gradient.view()},
       {.parameter = wide.value.view(),
        .gradient = wide.gradient.view(),
        .low_precision_copy = wide.low_precision_copy()}};
   const kernels::SgdSlot half{.parameter = narrow.f16.view(), .gradient = narrow.f16.view()};
-  OptimizerNumbers numbers;
-  numbers.lr[0] = 0.5;
-  const OnDevice gpu_numbers(gpu, numbers);
-  const kernels::StepScalars scalars = gpu_numbers.scalars(false);
+  const OptimizerNumbers numbers(gpu);
+  const DeviceArray<double> half_lr(gpu, Array<double>({1}, {0.5}));
+  kernels::StepScalars scalars = numbers.scalars(false);
+  scalars.lr = half_lr.view();
   on(gpu.stream(), [&](auto& s) {
     kernels::sgd_step(s, {}, scalars);
     kernels::adam_step(s, {}, scalars);
@@ -338,7 +342,7 @@ TEST(CudaMixedOptimizer, AcceptsMixedParameterTypesAndEmptyLists) {
     EXPECT_THROW(kernels::sgd_step(s, {{{half}, {}}}, scalars),
                  UsageError);  // master parameters must not be half precision
   });
-  EXPECT_EQ(gpu_numbers.steps.values()[0], numbers.steps[0] + 3) << "a step without parameters counts";
+  EXPECT_EQ(numbers.steps.values()[0], kStepsBefore + 3) << "a step without parameters counts";
   // 1 - 0.5 for multiples of 2^-20 is exact in both types.
   testing::expect_same_bits(narrow.value.values().to<double>(), wide.value.values());
   EXPECT_NE(narrow.value.values()[99],
@@ -380,6 +384,40 @@ TEST_F(CudaStepScalars, ClipScalesDownOnlyAboveMaxNorm) {
   }
   expect_same(nullptr, &f32);
   expect_same(nullptr, &f64);
+}
+
+template <class T>
+class CudaLossScale : public testing::GpuTest {};
+
+using CudaLossScaleTypes = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(CudaLossScale, CudaLossScaleTypes);
+
+TYPED_TEST(CudaLossScale, ChangesLikeOnTheCpu) {
+  CpuStream cpu({.threads = 1});
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  const kernels::LossScaleOptions options{
+      .growth = 2, .backoff = 0.5, .interval = 2, .minimum = 512, .maximum = 3000};
+  Array<TypeParam> scale({1}, {TypeParam{1024}});
+  Array<std::int32_t> good({1}, {0}), skipped({1}, {0}), failed({1}, {0});
+  const DeviceArray<TypeParam> gpu_scale(gpu, scale);
+  const DeviceArray<std::int32_t> gpu_good(gpu, good), gpu_skipped(gpu, skipped), gpu_failed(gpu, failed);
+  const auto state_of = [](auto&&... numbers) { return kernels::LossScaleView{numbers.view()...}; };
+  // Up to the maximum, down to the minimum, a failure there, and up again.
+  for (const std::int32_t overflows : {0, 0, 0, 0, 9, 0, 1, 1, 1, 0, 0}) {
+    const Array<std::int32_t> count({1}, {overflows});
+    const DeviceArray<std::int32_t> gpu_count(gpu, count);
+    kernels::update_loss_scale(cpu, count.view(), state_of(scale, good, skipped, failed), options);
+    on(gpu.stream(), [&](auto& s) {
+      kernels::update_loss_scale(s, gpu_count.view(), state_of(gpu_scale, gpu_good, gpu_skipped, gpu_failed),
+                                 options);
+    });
+    testing::expect_same_bits(gpu_scale.values(), scale);
+    testing::expect_same_bits(gpu_good.values(), good);
+    testing::expect_same_bits(gpu_skipped.values(), skipped);
+    testing::expect_same_bits(gpu_failed.values(), failed);
+  }
+  EXPECT_EQ(failed[0], 1);
+  EXPECT_EQ(scale[0], 1024);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // Compares kernels/reduce.h on the GPU with the CPU.
 #include "convoy/kernels/elementwise.h"
-#include "convoy/kernels/reduce.h"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "convoy/kernels/reduce.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/rounding.h"
 #include "tests/testing/support/gpu.h"
@@ -22,7 +22,6 @@ using testing::DeviceArray;
 using testing::expect_rounded;
 using testing::expect_rounded_near;
 using testing::Repeats;
-using testing::unit_roundoff;
 using testing::value_of;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -45,35 +44,6 @@ template <class T>
 class CudaReduce : public CudaReduceTest {};
 using CudaReduceTypes = ::testing::Types<float, double, float16, bfloat16>;
 TYPED_TEST_SUITE(CudaReduce, CudaReduceTypes);
-
-TYPED_TEST(CudaReduce, Sum) {
-  using T = TypeParam;
-  std::vector<std::int64_t> sizes(std::begin(testing::kTailSizes), std::end(testing::kTailSizes));
-  for (const std::int64_t n : {8191, 8192, 8193, 20003})
-    sizes.push_back(n);  // around the size of a block's piece
-  for (const std::int64_t n : sizes)
-    for (const std::size_t offset : {0u, 1u})
-      for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
-        SCOPED_TRACE(::testing::Message() << n << " at " << offset);
-        const auto x = Array<T>::random({n}, 1);
-        const Array<T> before({1}, {static_cast<T>(0.75f)});
-        Array<double> y({1}, {0.75});
-        kernels::sum(this->cpu, x.template to<double>().view(), y.grad(mode));
-        const DeviceArray<T> gpu_x(this->gpu(), x, offset);
-        Repeats<T> repeats;
-        this->for_each_order([&] {
-          const DeviceArray<T> gpu_y(this->gpu(), before, offset);
-          on(this->gpu().stream(), [&](auto& s) { kernels::sum(s, gpu_x.view(), gpu_y.grad(mode)); });
-          const Array<T> found = gpu_y.values();
-          // One rounding to the compute type, and one more after 0.75 is added.
-          const double size = std::abs(y[0]) + 0.75;
-          expect_rounded_near(
-              found, y, order_tolerance(static_cast<double>(n)) + 2 * unit_roundoff<ComputeType<T>>() * size);
-          repeats.expect_same(found);
-        });
-      }
-  on(this->gpu().stream(), [](auto& s) { kernels::sum(s, ConstView(), GradView()); });  // unwanted result
-}
 
 // One launch computes them.
 TYPED_TEST(CudaReduce, NormAndCountOfOneSmallTensor) {
@@ -105,90 +75,6 @@ TEST_F(CudaReduceTest, RoundsSumOfManyFloatsOnce) {
   EXPECT_EQ(y.values()[0], static_cast<float>(static_cast<double>(0.1f) * kMany));
 }
 
-// Rows with and without whole packs; one or several row blocks; one or several column tiles.
-const Shape kMatrices[] = {{0, 5},   {1, 1},    {3, 0},     {33, 10},  {257, 31},    {64, 33},
-                           {70, 64}, {5003, 8}, {1100, 80}, {9001, 1}, {5, 7, 9, 3}, {9, 1032}};
-
-TYPED_TEST(CudaReduce, SumRows) {
-  using T = TypeParam;
-  for (const Shape& shape : kMatrices)
-    for (const std::size_t offset : {0u, 1u})
-      for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
-        SCOPED_TRACE(shape.text() + " at " + std::to_string(offset));
-        const Shape columns{shape[-1]};
-        const double rows =
-            static_cast<double>(shape.numel()) / static_cast<double>(std::max<std::int64_t>(1, shape[-1]));
-        const auto x = Array<T>::random(shape, 2);
-        const auto before = Array<T>::random(columns, 3);
-        auto y = before.template to<double>();
-        kernels::sum_rows(this->cpu, x.template to<double>().view(), y.grad(mode));
-        const DeviceArray<T> gpu_x(this->gpu(), x, offset);
-        // Two roundings to the compute type; a column's sum is about sqrt(rows / 3).
-        const double tolerance =
-            order_tolerance(rows) + 2 * unit_roundoff<ComputeType<T>>() * (4 * std::sqrt(rows / 3) + 1);
-        Repeats<T> repeats;
-        this->for_each_order([&] {
-          const DeviceArray<T> gpu_y(this->gpu(), before, offset);
-          on(this->gpu().stream(), [&](auto& s) { kernels::sum_rows(s, gpu_x.view(), gpu_y.grad(mode)); });
-          const Array<T> found = gpu_y.values();
-          expect_rounded_near(found, y, tolerance);
-          repeats.expect_same(found);
-        });
-        if (mode == GradMode::accumulate) continue;
-        const DeviceArray<double> wide(this->gpu(), columns);  // a result type other than that of x
-        on(this->gpu().stream(), [&](auto& s) { kernels::sum_rows(s, gpu_x.view(), wide.grad()); });
-        expect_rounded_near(wide.values(), y, order_tolerance(rows));
-      }
-  on(this->gpu().stream(), [](auto& s) {
-    kernels::sum_rows(s, ConstView(nullptr, {3, 4}, dtype_of<T>), GradView());
-  });
-}
-
-// Also in place, and without the gradient of a bias.
-TYPED_TEST(CudaReduce, ReluBiasBackwardMatchesTwoKernels) {
-  using T = TypeParam;
-  for (const Shape& shape : kMatrices)
-    for (const std::size_t offset : {0u, 1u})
-      for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
-        SCOPED_TRACE(shape.text() + " at " + std::to_string(offset));
-        auto results = Array<T>::random(shape, 4);  // negative ones too, which are as 0
-        if (results.size() > 2)
-          results[1] = T(std::numeric_limits<float>::quiet_NaN()), results[2] = T(-0.0F);
-        const auto before = Array<T>::random({shape[-1]}, 3);
-        const DeviceArray<T> dy(this->gpu(), Array<T>::random(shape, 2), offset), y(this->gpu(), results);
-        const DeviceArray<T> g(this->gpu(), shape), db(this->gpu(), before, offset);
-        on(this->gpu().stream(), [&](auto& s) {
-          kernels::unary_backward(s, kernels::UnaryOp::relu, dy.view(), y.view(), g.grad());
-          kernels::sum_rows(s, g.view(), db.grad(mode));
-        });
-        auto expected = before.template to<double>();
-        kernels::sum_rows(this->cpu, g.values().template to<double>().view(), expected.grad(mode));
-        const double rows =
-            static_cast<double>(shape.numel()) / static_cast<double>(std::max<std::int64_t>(1, shape[-1]));
-        const double tolerance =  // as for sum_rows()
-            order_tolerance(rows) + 2 * unit_roundoff<ComputeType<T>>() * (4 * std::sqrt(rows / 3) + 1);
-        Repeats<T> repeats;
-        this->for_each_order([&] {
-          const DeviceArray<T> found(this->gpu(), shape, offset), sums(this->gpu(), before, offset);
-          const DeviceArray<T> in_place(this->gpu(), dy.values());
-          on(this->gpu().stream(), [&](auto& s) {
-            kernels::relu_bias_backward(s, dy.view(), y.view(), found.view(), sums.grad(mode));
-            kernels::relu_bias_backward(s, in_place.view(), y.view(), in_place.view(), GradView());
-          });
-          testing::expect_same_bits(found.values(), g.values());
-          testing::expect_same_bits(in_place.values(), g.values());
-          expect_rounded_near(sums.values(), expected, tolerance);
-          repeats.expect_same(sums.values());
-          if (rows <= 70) testing::expect_same_bits(sums.values(), db.values());  // one block of rows
-          on(this->gpu().stream(), [&](auto& s) {
-            const DeviceArray<T> again(this->gpu(), before);
-            kernels::relu_bias_backward(s, found.view(), y.view(), found.view(), again.grad(mode));
-          });
-          testing::expect_same_bits(found.values(), g.values());
-        });
-      }
-}
-
 TEST_F(CudaReduceTest, SumRowsWithManyColumnTiles) {
   const Shape shape{400, 8193};  // 257 column tiles leave room for only three row blocks
   const auto x = Array<float>::random(shape, 2);
@@ -200,56 +86,36 @@ TEST_F(CudaReduceTest, SumRowsWithManyColumnTiles) {
   expect_rounded_near(gpu_y.values(), y, order_tolerance(400));
 }
 
-TYPED_TEST(CudaReduce, AddBias) {
+// The op cases test other values.
+TYPED_TEST(CudaReduce, AddBiasAndReluWorkInPlaceAndPropagateNan) {
   using T = TypeParam;
   using C = ComputeType<T>;
-  for (const Shape& shape : kMatrices)
-    for (const std::size_t offset : {0u, 1u})
-      for (const bool relu : {false, true}) {
-        SCOPED_TRACE(shape.text() + " at " + std::to_string(offset) + (relu ? " relu" : ""));
-        auto x = Array<T>::random(shape, 2);
-        if (x.size() > 2) x[x.size() / 2] = static_cast<T>(kNaN);
-        const auto bias = Array<T>::random({shape[-1]}, 3);
-        Array<C> y(shape);
-        kernels::add_bias(this->cpu, x.template to<C>().view(), bias.template to<C>().view(), y.view(), relu);
-        const DeviceArray<T> gpu_bias(this->gpu(), bias, offset);
-        this->for_each_order([&] {
-          const DeviceArray<T> gpu_x(this->gpu(), x, offset), gpu_y(this->gpu(), shape, offset);
-          on(this->gpu().stream(), [&](auto& s) {
-            kernels::add_bias(s, gpu_x.view(), gpu_bias.view(), gpu_y.view(), relu);
-            kernels::add_bias(s, gpu_x.view(), gpu_bias.view(), gpu_x.view(), relu);
-          });
-          expect_rounded(gpu_y.values(), y);  // one addition, the same on both devices
-          expect_rounded(gpu_x.values(), y);
-        });
-      }
+  for (const Shape& shape : {Shape{64, 33}, Shape{70, 64}})
+    for (const bool relu : {false, true}) {
+      auto x = Array<T>::random(shape, 2);
+      x[x.size() / 2] = static_cast<T>(kNaN);
+      const auto bias = Array<T>::random({shape[-1]}, 3);
+      Array<C> y(shape);
+      kernels::add_bias(this->cpu, x.template to<C>().view(), bias.template to<C>().view(), y.view(), relu);
+      const DeviceArray<T> gpu_bias(this->gpu(), bias), in_place(this->gpu(), x), dy(this->gpu(), x),
+          masked(this->gpu(), shape);
+      on(this->gpu().stream(), [&](auto& s) {
+        kernels::add_bias(s, in_place.view(), gpu_bias.view(), in_place.view(), relu);
+        kernels::relu_bias_backward(s, dy.view(), in_place.view(), masked.view(), GradView());
+        kernels::relu_bias_backward(s, dy.view(), in_place.view(), dy.view(), GradView());
+      });
+      expect_rounded(in_place.values(), y);  // one addition, the same on both devices
+      testing::expect_same_bits(dy.values(), masked.values());
+    }
 }
 
-TYPED_TEST(CudaReduce, BroadcastScalar) {
-  using T = TypeParam;
-  using C = ComputeType<T>;
-  for (const std::int64_t n : {0, 1, 31, 33, 257, 8191, 8192, 8193})
-    for (const std::size_t offset : {0u, 1u})
-      for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
-        const Array<T> x({1}, {static_cast<T>(3.0f)});
-        const auto before = Array<T>::random({n}, 1);
-        auto y = before.template to<C>();
-        kernels::broadcast_scalar(this->cpu, x.template to<C>().view(), 1.0 / 7, y.grad(mode));
-        const DeviceArray<T> gpu_x(this->gpu(), x, offset);
-        const DeviceArray<float> float_x(this->gpu(), Array<float>({1}, {3}));
-        this->for_each_order([&] {
-          const DeviceArray<T> gpu_y(this->gpu(), before, offset), of_float(this->gpu(), before);
-          on(this->gpu().stream(), [&](auto& s) {
-            kernels::broadcast_scalar(s, gpu_x.view(), 1.0 / 7, gpu_y.grad(mode));
-            kernels::broadcast_scalar(s, float_x.view(), 1.0 / 7, of_float.grad(mode));
-          });
-          // nvcc may fuse multiplication and addition: two roundings of numbers below 2.
-          expect_rounded_near(gpu_y.values(), y, 4 * unit_roundoff<C>());
-          expect_rounded_near(of_float.values(), y, 4 * unit_roundoff<C>());
-        });
-      }
-  on(this->gpu().stream(),
-     [](auto& s) { kernels::broadcast_scalar(s, ConstView(nullptr, {1}, dtype_of<T>), 1, GradView()); });
+TYPED_TEST(CudaReduce, DoesNothingForUnwantedResults) {
+  const ConstView none(nullptr, {3, 4}, dtype_of<TypeParam>);
+  on(this->gpu().stream(), [&](auto& s) {
+    kernels::sum(s, ConstView(), GradView());
+    kernels::sum_rows(s, none, GradView());
+    kernels::broadcast_scalar(s, ConstView(nullptr, {1}, dtype_of<TypeParam>), 1, GradView());
+  });
 }
 
 /// The same tensors on both devices, cycling through all types.
@@ -392,6 +258,31 @@ TYPED_TEST(CudaReduce, ArgmaxIsTheFirstLargest) {
         testing::expect_same_bits(found.values(), indices);
       });
     }
+}
+
+class CudaChecksum : public testing::GpuTest {};
+
+template <class T>
+void expect_value_of_cpu(const DeviceContext& gpu, std::int64_t count) {
+  CpuStream cpu{{.threads = 1}};
+  const auto x = Array<T>::random({count}, 5);
+  Array<std::int32_t> expected({2}, 0), found({2}, 0);
+  kernels::checksum(cpu, x.view(), expected.view());
+  const DeviceArray<T> gpu_x(gpu, x);
+  const DeviceArray<std::int32_t> value(gpu, Array<std::int32_t>({2}, 7));
+  on(gpu.stream(), [&](auto& s) { kernels::checksum(s, gpu_x.view(), value.view()); });
+  found = value.values();
+  EXPECT_EQ(found[0], expected[0]) << count;
+  EXPECT_EQ(found[1], expected[1]) << count;
+}
+
+TEST_F(CudaChecksum, IsThatOfTheCpu) {
+  const DeviceContext gpu = Device::best();
+  for (const std::int64_t count : {0, 1, 2, 3, 7, 8, 31, 32, 33, 255, 257, 1025, 70001}) {
+    expect_value_of_cpu<float>(gpu, count);
+    expect_value_of_cpu<double>(gpu, count);
+    expect_value_of_cpu<bfloat16>(gpu, count);
+  }
 }
 
 }  // namespace

@@ -16,9 +16,11 @@
 #include "convoy/kernels/runtime/cuda/check.h"
 #include "convoy/kernels/runtime/cuda/device.h"
 #include "convoy/kernels/runtime/cuda/stream.h"
+#include "convoy/kernels/runtime/event.h"
 #include "convoy/kernels/runtime/library_versions.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/runtime/graph_fixture.h"
+#include "tests/testing/support/errors.h"
 #include "tests/testing/support/gpu.h"
 
 namespace convoy {
@@ -208,6 +210,81 @@ TEST_F(CudaRuntime, OutOfMemoryThrowsAndLeavesTheDeviceUsable) {
   const DeviceArray<float> x(gpu, Array<float>({33}, -1));
   kernels::unary_forward(stream_of(gpu), kernels::UnaryOp::relu, x.view(), x.view());
   expect_same_bits(x.values(), Array<float>({33}, 0));
+}
+
+class CudaEvents : public testing::GpuTest {};
+
+TEST_F(CudaEvents, BlocksAnotherStreamUntilReached) {
+  // On a real GPU, the work takes long enough that an unordered reader would be too early.
+  const std::int64_t count = testing::gpus_are_emulated() ? 1025 : std::int64_t{1} << 24;
+  for_each_order([&] {
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
+    CachingAllocator memory(cuda_memory(0), 0);
+    CudaStream other(0, memory, {.priority = StreamPriority::high});
+    const DeviceArray<float> x(gpu, Array<float>({count}, 1));
+    const DeviceArray<float> sum(gpu, Array<float>({count}, 0));
+    const DeviceArray<float> copy(gpu, {count});
+    Event ready(gpu.stream()), done(gpu.stream());
+    EXPECT_TRUE(ready.reached());
+    for (int i = 0; i < 20; ++i)
+      on(gpu.stream(), [&](auto& stream) {
+        kernels::unary_backward(stream, kernels::UnaryOp::relu, x.view(), x.view(),
+                                sum.grad(GradMode::accumulate));
+      });
+    ready.record(gpu.stream());
+    ready.wait(std::ref(other));
+    kernels::unary_forward(other, kernels::UnaryOp::relu, sum.view(), copy.view());
+    done.record(std::ref(other));
+    done.wait(gpu.stream());
+    testing::expect_same_bits(copy.values(), Array<float>({count}, 20));
+    done.wait();
+    EXPECT_TRUE(done.reached());
+  });
+}
+
+TEST_F(CudaEvents, ThrowsForStreamsOfAnotherKind) {
+  const DeviceContext gpu = DeviceContext::create_cuda(0), cpu = DeviceContext::create_cpu({.threads = 1});
+  Event of_gpu(gpu.stream()), of_cpu(cpu.stream());
+  EXPECT_THROW(of_gpu.record(cpu.stream()), UsageError);
+  EXPECT_THROW(of_cpu.wait(gpu.stream()), UsageError);
+  EXPECT_THROW(Event::timed(gpu.stream()).record(cpu.stream()), UsageError);
+  EXPECT_THROW(Event::timed(cpu.stream()).record(gpu.stream()), UsageError);
+}
+
+class CudaDispatch : public testing::GpuTest {};
+
+Array<float> relu_on(const DeviceContext& device, const Array<float>& x) {
+  const DeviceArray<float> on_device(device, x);
+  on(device.stream(), [&](auto& stream) {
+    kernels::unary_forward(stream, kernels::UnaryOp::relu, on_device.view(), on_device.view());
+  });
+  return on_device.values();
+}
+
+TEST_F(CudaDispatch, CallsTheKernelOfTheDevice) {
+  const Array<float> x({3}, {-2, 0, 5});
+  const Array<float> y({3}, {0, 0, 5});
+  testing::expect_same_bits(relu_on(Device::cpu(), x), y);
+  testing::expect_same_bits(relu_on(DeviceContext::create_cuda(0), x), y);
+}
+
+TEST_F(CudaDispatch, ThrowsUsageErrorForUnsupportedTypes) {
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  const DeviceArray<std::int32_t> x(gpu, {8});
+  EXPECT_THROW(
+      on(gpu.stream(),
+         [&](auto& stream) { kernels::unary_forward(stream, kernels::UnaryOp::relu, x.view(), x.view()); }),
+      UsageError);
+}
+
+TEST_F(CudaDispatch, ThrowsUsageErrorForAKernelOfTheCpuAlone) {
+  int calls = 0;
+  const auto kernel = [&](CpuStream&) { return ++calls; };
+  EXPECT_EQ(on(DeviceContext::create_cpu({}).stream(), kernel), 1);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  EXPECT_THAT(testing::message_of<UsageError>([&] { on(gpu.stream(), kernel); }),
+              ::testing::HasSubstr("found a tensor on a GPU, and an op with a kernel for the CPU alone"));
+  EXPECT_EQ(calls, 1);
 }
 
 }  // namespace

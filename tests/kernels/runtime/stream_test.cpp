@@ -5,13 +5,18 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <mutex>
 #include <numeric>
+#include <span>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "convoy/kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/event.h"
 #include "convoy/kernels/runtime/memory/memory.h"
+#include "convoy/kernels/runtime/upload.h"
+#include "tests/kernels/array.h"
 
 namespace convoy {
 namespace {
@@ -226,6 +231,62 @@ TEST(Device, CopiesBytes) {
   copy_bytes(device, {from.data(), {3}, DType::f32}, device, {to.data(), {3}, DType::f32});
   EXPECT_EQ(to, from);
   copy_bytes(device, {nullptr, {0}, DType::f32}, device, {nullptr, {0}, DType::f32});
+}
+
+TEST(Event, IsReachedBeforeItIsRecorded) {
+  CpuStream stream;
+  const Event event{std::ref(stream)};
+  EXPECT_TRUE(event.reached());
+  event.wait();
+}
+
+TEST(Event, BlocksAnotherStreamUntilReached) {
+  CpuStream first({.own_thread = true}), second({.own_thread = true});
+  Event event{std::ref(first)};
+  std::mutex gate;
+  std::unique_lock closed(gate);
+  std::atomic<int> order = 0;
+  int of_first = -1, of_second = -1;
+  first.submit([&] {
+    const std::lock_guard passed(gate);
+    of_first = order++;
+  });
+  event.record(std::ref(first));
+  event.wait(std::ref(second));
+  second.submit([&] { of_second = order++; });
+  EXPECT_FALSE(event.reached());
+  closed.unlock();
+  event.wait();
+  EXPECT_TRUE(event.reached());
+  second.synchronize();
+  EXPECT_EQ(of_first, 0);
+  EXPECT_EQ(of_second, 1);
+}
+
+TEST(Event, BlocksTheCallerOfAnInlineStream) {
+  CpuStream inline_stream, queue({.own_thread = true});
+  Event event{std::ref(queue)};
+  bool done = false;
+  queue.submit([&] { done = true; });
+  event.record(std::ref(queue));
+  event.wait(std::ref(inline_stream));
+  EXPECT_TRUE(done);
+}
+
+using testing::Array;
+
+TEST(Upload, CopiesImmediatelyOnTheCpu) {
+  const DeviceContext cpu = Device::cpu();
+  EXPECT_TRUE(cpu.host() == cpu);
+  const Array<float> from({37}, 3.0f);
+  Array<float> to({37});
+  Uploader uploader(cpu);
+  const Uploader::Copy copy{.from = from.view(), .to = to.view()};
+  const Upload upload = uploader.start(std::span(&copy, 1));
+  EXPECT_TRUE(upload.done());
+  upload.wait();
+  upload.wait_on_compute_stream();
+  testing::expect_same_bits(to, from);
 }
 
 }  // namespace

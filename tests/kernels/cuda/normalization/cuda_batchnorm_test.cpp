@@ -1,11 +1,17 @@
-// Compares kernels/batchnorm.h on the GPU with the CPU, which computes in f64 on the widened inputs.
+// Tests of kernels/batchnorm.h on the GPU: shards, addresses, unwanted gradients, NaN and large means. The op cases test
+// the values.
 #include "convoy/kernels/batchnorm.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
+#include <numbers>
 #include <string>
 
-#include "tests/kernels/batchnorm_shards.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/shared/normal_quotient.h"
+#include "tests/kernels/batchnorm_arrays.h"
 #include "tests/testing/support/gpu.h"
 
 namespace convoy {
@@ -17,6 +23,7 @@ using testing::DeviceArray;
 using testing::expect_same_bits;
 using testing::Fusion;
 using testing::kFusions;
+using testing::kPlainNorm;
 using testing::kWantAll;
 using testing::Norm;
 using testing::Offsets;
@@ -24,181 +31,42 @@ using testing::ShardEnds;
 using testing::value_of;
 using testing::Wanted;
 
-// f32: for these shapes a thread adds at most 8 rows in groups, the tree of a block has at most 8 levels, and
-// about 10 roundings follow, each of half an eps. f64: the error of the CPU's sums, over up to 64 blocks of
-// rows in order, is added.
 template <class T>
-constexpr double kTolerance = (std::is_same_v<T, double> ? 64 : 16) *
-                              2 * testing::unit_roundoff<ComputeType<T>>();
-
-double at(const Array<double>& matrix, std::int64_t row, std::int64_t c) {
-  return matrix[static_cast<std::size_t>(row * matrix.shape()[1] + c)];
-}
-double of(const Array<double>& vector, std::int64_t c) { return vector[static_cast<std::size_t>(c)]; }
-
-/// Expects equality within `tolerance` times magnitude(row, c), plus one rounding to T.
-template <class T, class Magnitude>
-void expect_elements(const Array<T>& found, const Array<double>& expected, double tolerance,
-                     const Magnitude& magnitude, const char* what) {
-  for (std::int64_t row = 0; row < expected.shape()[0]; ++row)
-    for (std::int64_t c = 0; c < expected.shape()[1]; ++c) {
-      const double wanted = at(expected, row, c);
-      const double value = value_of(found[static_cast<std::size_t>(row * expected.shape()[1] + c)]);
-      constexpr double kSubnormal = std::is_same_v<T, float16> ? 0x1p-25 : 0;  // half the spacing
-      const double error = tolerance * magnitude(row, c) + kSubnormal;
-      ASSERT_NEAR(value, wanted, error + testing::unit_roundoff<T>() * (std::abs(wanted) + error))
-          << what << " of row " << row << ", channel " << c;
-    }
-}
-template <class C, class Magnitude>
-void expect_channels(const Array<C>& found, const Array<double>& expected, double tolerance,
-                     const Magnitude& magnitude, const char* what) {
-  for (std::int64_t c = 0; c < expected.shape()[0]; ++c)
-    ASSERT_NEAR(value_of(found[static_cast<std::size_t>(c)]), of(expected, c), tolerance * magnitude(c))
-        << what << " of channel " << c;
-}
-
-/// Compares `norm` after the GPU's forward with `exact` after the CPU's forward.
-template <class T>
-void expect_same_forward(const Norm<T>& norm, const Norm<double>& exact, const Fusion& fusion) {
-  std::vector<double> spread(static_cast<std::size_t>(norm.channels()));  // largest |x - mean|
-  const Array<double>& mean = fusion.training ? exact.mean : exact.running_mean;
-  for (std::int64_t row = 0; row < norm.rows(); ++row)
-    for (std::int64_t c = 0; c < norm.channels(); ++c) {
-      double& maximum = spread[static_cast<std::size_t>(c)];
-      maximum = std::max(maximum, std::abs(at(exact.x, row, c) - of(mean, c)));
-    }
-  const auto inverse_std = [&](std::int64_t c) {
-    return fusion.training ? of(exact.inverse_std, c) : 1 / std::sqrt(of(exact.running_var, c) + 1e-5);
-  };
-  const auto magnitude = [&](std::int64_t row, std::int64_t c) {
-    return std::abs(of(exact.gamma, c)) * inverse_std(c) * spread[static_cast<std::size_t>(c)] +
-           std::abs(of(exact.beta, c)) + (fusion.residual ? std::abs(at(exact.residual, row, c)) : 0);
-  };
-  expect_elements(norm.y, exact.y, kTolerance<T>, magnitude, "y");
-  if (!fusion.training) return;
-  const auto size_of_mean = [&](std::int64_t c) {
-    return spread[static_cast<std::size_t>(c)] + std::abs(of(exact.mean, c));
-  };
-  expect_channels(norm.mean, exact.mean, kTolerance<T>, size_of_mean, "mean");
-  expect_channels(
-      norm.inverse_std, exact.inverse_std, kTolerance<T>, [&](auto c) { return of(exact.inverse_std, c); },
-      "inverse_std");
-  expect_channels(
-      norm.running_mean, exact.running_mean, kTolerance<T>, [&](auto c) { return 1 + size_of_mean(c); },
-      "running_mean");
-  expect_channels(
-      norm.running_var, exact.running_var, kTolerance<T>, [&](auto c) { return of(exact.running_var, c); },
-      "running_var");
-}
-
-/// Compares the gradients of the GPU with those of the CPU, both computed from `before`.
-template <class T>
-void expect_same_backward(const Norm<T>& found, const Norm<double>& exact, const Norm<double>& before,
-                          const Fusion& fusion) {
-  const double n = static_cast<double>(before.rows());
-  const auto g = [&](std::int64_t row, std::int64_t c) {
-    return fusion.relu && at(before.y, row, c) <= 0 ? 0 : std::abs(at(before.dy, row, c));
-  };
-  const auto inverse_std = [&](std::int64_t c) {
-    return fusion.training ? of(before.inverse_std, c) : 1 / std::sqrt(of(before.running_var, c) + 1e-5);
-  };
-  const auto xh = [&](std::int64_t row, std::int64_t c) {
-    return std::abs(at(before.x, row, c) - of(fusion.training ? before.mean : before.running_mean, c)) *
-           inverse_std(c);
-  };
-  Array<double> dgamma(before.gamma.shape()), dbeta(before.beta.shape());  // magnitudes of the summed terms
-  for (std::int64_t c = 0; c < before.channels(); ++c)
-    for (std::int64_t row = 0; row < before.rows(); ++row) {
-      dgamma[static_cast<std::size_t>(c)] += g(row, c) * xh(row, c);
-      dbeta[static_cast<std::size_t>(c)] += g(row, c);
-    }
-  expect_channels(
-      found.dgamma, exact.dgamma, kTolerance<T>, [&](auto c) { return of(dgamma, c) + 1; }, "dgamma");
-  expect_channels(
-      found.dbeta, exact.dbeta, kTolerance<T>, [&](auto c) { return of(dbeta, c) + 1; }, "dbeta");
-  const auto size_of_dx = [&](std::int64_t row, std::int64_t c) {
-    const double through_statistics = (of(dbeta, c) + xh(row, c) * of(dgamma, c)) / n;
-    return std::abs(of(before.gamma, c)) * inverse_std(c) *
-               (g(row, c) + (fusion.training ? through_statistics : 0)) +
-           std::abs(at(before.dx, row, c));
-  };
-  expect_elements(found.dx, exact.dx, kTolerance<T>, size_of_dx, "dx");
-  const auto size_of_dresidual = [&](std::int64_t row, std::int64_t c) {
-    return g(row, c) + std::abs(at(before.dresidual, row, c));
-  };
-  expect_elements(found.dresidual, exact.dresidual, kTolerance<T>, size_of_dresidual, "dresidual");
-}
-
-template <class T>
-class CudaBatchNorm : public testing::GpuTest {
- protected:
-  const DeviceContext cpu_ = DeviceContext::create_cpu({.threads = 1});
-
-  void check(Norm<T> norm, const Fusion& fusion, const Offsets& at = {}) const {
-    SCOPED_TRACE(norm.x.shape().text() + " " + std::string(to_string(dtype_of<T>)) + ", " + fusion.text());
-    const DeviceContext gpu = DeviceContext::create_cuda(0);
-    Norm<double> exact = norm.widened();
-    forward(cpu_, exact, fusion);
-    forward(gpu, norm, fusion, at);
-    expect_same_forward(norm, exact, fusion);
-    for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
-      const Norm<double> before = norm.widened();
-      Norm<double> expected = before;
-      Norm<T> found = norm;
-      backward(cpu_, expected, fusion, mode);
-      backward(gpu, found, fusion, mode, kWantAll, at);
-      expect_same_backward(found, expected, before, fusion);
-      if (::testing::Test::HasFailure()) return;
-    }
-  }
-
-  /// Compares the GPU's result on shards with the CPU's result on the whole batch.
-  void check_parts(Norm<T> norm, const Fusion& fusion, GradMode mode, const ShardEnds& ends) const {
-    SCOPED_TRACE(norm.x.shape().text() + " " + std::string(to_string(dtype_of<T>)) + ", " + fusion.text());
-    const DeviceContext gpu = DeviceContext::create_cuda(0);
-    Norm<double> exact = norm.widened();
-    forward(cpu_, exact, fusion);
-    forward_in_shards(gpu, norm, fusion, ends);
-    expect_same_forward(norm, exact, fusion);
-    const Norm<double> before = norm.widened();
-    Norm<double> expected = before;
-    backward(cpu_, expected, fusion, mode);
-    backward_in_shards(gpu, norm, fusion, mode, ends);
-    expect_same_backward(norm, expected, before, fusion);
-  }
-};
+class CudaBatchNorm : public testing::GpuTest {};
 using CudaBatchNormTypes = ::testing::Types<float, double, float16, bfloat16>;
 TYPED_TEST_SUITE(CudaBatchNorm, CudaBatchNormTypes);
 
-// Channels that come in packs for all types, for some, and for none; one tile of channels, less than one, and
-// several; rows that end within a thread's group, within a block, and after one block.
-constexpr std::int64_t kShapes[][2] = {{2, 1},   {33, 1},   {257, 3},  {31, 32},  {255, 33}, {2, 257},
-                                       {65, 12}, {33, 136}, {1025, 8}, {520, 16}, {70, 264}};
-
-TYPED_TEST(CudaBatchNorm, EqualsTheCpu) {
-  std::size_t turn = 0;  // selects two fusions per shape: one for training, one for inference
-  for (const auto& [rows, channels] : kShapes) {
-    this->check(Norm<TypeParam>(rows, channels), kFusions[turn % 4]);
-    this->check(Norm<TypeParam>(rows, channels), kFusions[4 + (turn + 1) % 4]);
-    ++turn;
-  }
-}
-
-TYPED_TEST(CudaBatchNorm, OfShardsEqualsTheCpu) {
+// Shards of some rows, of one row, and of none. The op cases test the values of a whole batch, in every type.
+TYPED_TEST(CudaBatchNorm, OfShardsEqualsTheBatch) {
+  using T = TypeParam;
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  const double tolerance = 64 * testing::unit_roundoff<ComputeType<T>>();
   std::size_t turn = 0;
-  for (const auto& [rows, channels] : kShapes) {
+  for (const auto& [rows, channels] : {std::pair{33, 1}, {257, 3}, {65, 12}, {1025, 8}, {70, 264}}) {
+    const Fusion& fusion = kFusions[turn % 4];
+    const GradMode mode = turn % 3 == 0 ? GradMode::accumulate : GradMode::overwrite;
     const ShardEnds ends =
-        turn % 2 == 0 ? ShardEnds{0, rows / 3, rows / 3, rows} : ShardEnds{rows - 1, rows, rows};
-    this->check_parts(Norm<TypeParam>(rows, channels), kFusions[turn % 4],
-                      turn % 3 == 0 ? GradMode::accumulate : GradMode::overwrite, ends);
-    ++turn;
+        turn++ % 2 == 0 ? ShardEnds{0, rows / 3, rows / 3, rows} : ShardEnds{rows - 1, rows, rows};
+    SCOPED_TRACE(::testing::Message() << rows << " x " << channels << ", " << fusion.text());
+    Norm<T> whole(rows, channels), shards = whole;
+    forward(gpu, whole, fusion);
+    forward_in_shards(gpu, shards, fusion, ends);
+    testing::expect_near(shards.mean, whole.mean, tolerance);
+    testing::expect_near(shards.running_var, whole.running_var, tolerance);
+    testing::expect_near(shards.y, whole.y, 8 * (tolerance + testing::unit_roundoff<T>()));
+    shards = whole;
+    backward(gpu, whole, fusion, mode);
+    backward_in_shards(gpu, shards, fusion, mode, ends);
+    testing::expect_near(shards.dx, whole.dx, 8 * (tolerance + testing::unit_roundoff<T>()));
+    testing::expect_near(shards.dresidual, whole.dresidual, 0);
+    testing::expect_near(shards.dgamma, whole.dgamma, tolerance * rows);
+    testing::expect_near(shards.dbeta, whole.dbeta, tolerance * rows);
   }
 }
 
 TYPED_TEST(CudaBatchNorm, OfShardsWithFewerThanTwoRows) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
-  const Fusion fusion{.training = true, .relu = false, .residual = false};
+  const Fusion& fusion = kPlainNorm;
   for (const std::int64_t rows : {0, 1})
     for (const std::int64_t channels : {0, 5, 16}) {
       Norm<TypeParam> norm(rows, channels);
@@ -211,37 +79,33 @@ TYPED_TEST(CudaBatchNorm, OfShardsWithFewerThanTwoRows) {
     }
 }
 
-// A single unaligned array must disable packs.
+// A single unaligned array disables packs, which changes no bits.
 TYPED_TEST(CudaBatchNorm, SupportsUnalignedViews) {
-  for (const auto array :
-       {&Offsets::x, &Offsets::residual, &Offsets::dy, &Offsets::y, &Offsets::dx, &Offsets::dresidual,
-        &Offsets::gamma, &Offsets::beta, &Offsets::mean, &Offsets::inverse_std, &Offsets::coefficients,
-        &Offsets::running_mean, &Offsets::running_var, &Offsets::dgamma, &Offsets::dbeta}) {
-    Offsets at;
-    at.*array = 1;
-    for (const bool training : {true, false})
-      for (const bool residual : {true, false})
-        this->check(Norm<TypeParam>(33, 16), {.training = training, .relu = true, .residual = residual}, at);
-  }
-}
-
-TYPED_TEST(CudaBatchNorm, GivesSameBitsInEveryThreadOrder) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
-  const Fusion fusion{.training = true, .relu = true, .residual = true};
-  for (const auto& [rows, channels] : {std::pair{1300, 16}, std::pair{300, 33}}) {
-    testing::Repeats<TypeParam> y, dx;
-    testing::Repeats<ComputeType<TypeParam>> running_var, dgamma, dbeta;
-    this->for_each_order([&, rows = rows, channels = channels] {
-      Norm<TypeParam> norm(rows, channels);
-      forward(gpu, norm, fusion);
-      backward(gpu, norm, fusion, GradMode::overwrite);
-      y.expect_same(norm.y);
-      running_var.expect_same(norm.running_var);
-      dx.expect_same(norm.dx);
-      dgamma.expect_same(norm.dgamma);
-      dbeta.expect_same(norm.dbeta);
-    });
-  }
+  for (const bool training : {true, false})
+    for (const bool residual : {true, false}) {
+      const Fusion fusion{.training = training, .relu = true, .residual = residual};
+      Norm<TypeParam> aligned(33, 16);
+      const Norm<TypeParam> before = aligned;
+      forward(gpu, aligned, fusion);
+      backward(gpu, aligned, fusion, GradMode::accumulate);
+      for (const auto array :
+           {&Offsets::x, &Offsets::residual, &Offsets::dy, &Offsets::y, &Offsets::dx, &Offsets::dresidual,
+            &Offsets::gamma, &Offsets::beta, &Offsets::mean, &Offsets::inverse_std, &Offsets::coefficients,
+            &Offsets::running_mean, &Offsets::running_var, &Offsets::dgamma, &Offsets::dbeta}) {
+        Offsets at;
+        at.*array = 1;
+        Norm<TypeParam> norm = before;
+        forward(gpu, norm, fusion, at);
+        backward(gpu, norm, fusion, GradMode::accumulate, kWantAll, at);
+        expect_same_bits(norm.y, aligned.y);
+        expect_same_bits(norm.running_var, aligned.running_var);
+        expect_same_bits(norm.dx, aligned.dx);
+        expect_same_bits(norm.dresidual, aligned.dresidual);
+        expect_same_bits(norm.dgamma, aligned.dgamma);
+        expect_same_bits(norm.dbeta, aligned.dbeta);
+      }
+    }
 }
 
 TYPED_TEST(CudaBatchNorm, DoesNotWriteUnwantedGradients) {
@@ -329,48 +193,250 @@ TYPED_TEST(CudaBatchNorm, AcceptsEmptyBatch) {
   }
 }
 
-class CudaBatchNormOfFloats : public CudaBatchNorm<float> {};
-
 // The mean is 1e4 and the standard deviation is 1, for which f32 has 10 fractional bits. The statistics and y
 // must be accurate to a few ulp of the deviation, without a term for the mean. Only values as large as the
 // mean may be rounded accordingly.
+using CudaBatchNormOfFloats = CudaBatchNorm<float>;
 TEST_F(CudaBatchNormOfFloats, LargeMeanDoesNotCancel) {
-  const DeviceContext gpu = DeviceContext::create_cuda(0);
-  for (const auto& [rows, channels] : {std::pair{1300, 16}, std::pair{300, 33}, std::pair{3000, 1}}) {
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 1}), gpu = DeviceContext::create_cuda(0);
+  // The last has so many tiles of channels that there is only one block of rows, which takes more rows.
+  for (const auto& [rows, channels] : {std::pair{1300, 16}, {300, 33}, {3000, 1}, {260, 4097}}) {
     SCOPED_TRACE(Shape({rows, channels}).text());
     Norm<float> norm(rows, channels);
     constexpr float kUniformTo1 = 1.7320508F;  // sqrt(3): scales a uniform number in [-1, 1) to deviation 1
     for (float& x : norm.x) x = 1e4F + kUniformTo1 * x;
     std::fill(norm.running_mean.begin(), norm.running_mean.end(), 0.0F);
     Norm<double> exact = norm.widened();
-    const Fusion fusion{.training = true, .relu = false, .residual = false};
-    forward(cpu_, exact, fusion);
-    forward(gpu, norm, fusion);
-    expect_channels(
-        norm.mean, exact.mean, 1, [](auto) { return 0x1p-24 * 16384; }, "mean");
+    forward(cpu, exact, kPlainNorm);
+    forward(gpu, norm, kPlainNorm);
     constexpr double kUlps = 8 * 0x1p-23;
-    expect_channels(
-        norm.inverse_std, exact.inverse_std, kUlps, [](auto) { return 1; }, "inverse_std");
-    expect_channels(
-        norm.running_var, exact.running_var, kUlps, [](auto) { return 2; }, "running_var");
-    expect_elements(
-        norm.y, exact.y, kUlps, [](auto, auto) { return kUniformTo1 + 1; }, "y");
+    testing::expect_near(norm.mean, exact.mean, 0x1p-24 * 16384);
+    testing::expect_near(norm.inverse_std, exact.inverse_std, kUlps);
+    testing::expect_near(norm.running_var, exact.running_var, 2 * kUlps);
+    testing::expect_near(norm.y, exact.y, (kUniformTo1 + 1) * kUlps);
   }
 }
 
-// More partial sums per channel than threads that add them.
-TEST_F(CudaBatchNormOfFloats, ManyBlocksOfRows) {
-  check(Norm<float>(2130, 31), {.training = true, .relu = true, .residual = true});
+// Tests of the mask of batch norm's ReLU on the GPU: whether it is read from y, recomputed from x, or stored
+// as a masked gradient, the gradients have the same bits.
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+/// Arrays in which the sign of y is hard to tell: values that cancel or underflow, zeros of both signs, a
+/// channel of zeros, and gradients of NaN, infinity and -0.
+template <class T>
+Norm<T> with_special_values(std::int64_t rows, std::int64_t channels) {
+  using C = ComputeType<T>;
+  Norm<T> norm(rows, channels);
+  const auto c = [&](std::int64_t channel) { return static_cast<std::size_t>(channel % channels); };
+  norm.gamma[c(0)] = C{0};
+  norm.beta[c(0)] = C{0};
+  norm.gamma[c(1)] = static_cast<C>(1e-7);  // y underflows in f16
+  norm.beta[c(1)] = C{0};
+  norm.gamma[c(2)] = C{-0.0};
+  norm.beta[c(2)] = C{-0.0};
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto e = static_cast<std::size_t>(row * channels);
+    norm.x[e + c(3)] = static_cast<T>(row % 2 == 0 ? 1 : -1);
+    if (row % 3 == 0) norm.x[e + c(4)] = T{};
+    if (row % 7 == 0) norm.dy[e + c(row)] = static_cast<T>(-0.0F);
+  }
+  // Half of the values are below 0 by about one rounding, since x is +-1 and the mean is about 0.
+  norm.gamma[c(3)] = C{1};
+  norm.beta[c(3)] = C{1};
+  norm.dy[norm.dy.size() - 1] = static_cast<T>(kNan);
+  norm.dy[norm.dy.size() / 2] = static_cast<T>(std::numeric_limits<float>::infinity());
+  return norm;
 }
 
-// So many tiles of channels that there is only one block of rows: a block takes more rows.
-TEST_F(CudaBatchNormOfFloats, ManyTilesOfChannels) {
-  const Fusion fusion{.training = true, .relu = false, .residual = false};
-  Norm<float> norm(260, 4097);
-  Norm<double> exact = norm.widened();
-  forward(cpu_, exact, fusion);
-  forward(DeviceContext::create_cuda(0), norm, fusion);
-  expect_same_forward(norm, exact, fusion);
+/// Expects equal bits, which tells -0 from 0. All NaN are equal.
+template <class T>
+void expect_identical(const Array<T>& a, const Array<T>& b) {
+  ASSERT_EQ(a.shape(), b.shape());
+  for (std::size_t e = 0; e < a.size(); ++e)
+    if (!std::isnan(testing::value_of(a[e])) || !std::isnan(testing::value_of(b[e]))) {
+      ASSERT_EQ(std::memcmp(&a[e], &b[e], sizeof(T)), 0) << "element " << e;
+    }
+}
+
+template <class T>
+void expect_same_gradients(const Norm<T>& a, const Norm<T>& b) {
+  expect_identical(a.dx, b.dx);
+  expect_identical(a.dgamma, b.dgamma);
+  expect_identical(a.dbeta, b.dbeta);
+}
+
+template <class T>
+class CudaBatchNormMask : public testing::GpuTest {};
+using CudaBatchNormMaskTypes = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CudaBatchNormMask, CudaBatchNormMaskTypes);
+
+// Packs and single elements; several tiles and blocks of rows.
+constexpr std::int64_t kMaskShapes[][2] = {{700, 16}, {33, 5}, {300, 72}};
+
+TYPED_TEST(CudaBatchNormMask, RecomputedIsTheOneOfY) {
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  const Fusion fusion{.training = true, .relu = true, .residual = false};
+  for (const auto& [rows, channels] : kMaskShapes) {
+    for (const bool has_nan : {false, true}) {
+      Norm<TypeParam> norm = with_special_values<TypeParam>(rows, channels);
+      if (has_nan) norm.x[static_cast<std::size_t>(channels)] = static_cast<TypeParam>(kNan);
+      forward(gpu, norm, fusion);
+      for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
+        Norm<TypeParam> read = norm, recomputed = norm;
+        backward(gpu, read, fusion, mode, kWantAll, {}, /*reads_y=*/true);
+        std::fill(recomputed.y.begin(), recomputed.y.end(),
+                  static_cast<TypeParam>(kNan));  // must not be read
+        Norm<TypeParam> unaligned = recomputed;
+        backward(gpu, recomputed, fusion, mode);
+        expect_same_gradients(recomputed, read);
+        backward(gpu, unaligned, fusion, mode, kWantAll, Offsets{.coefficients = 1});
+        expect_same_gradients(unaligned, read);
+      }
+    }
+  }
+}
+
+TYPED_TEST(CudaBatchNormMask, RecomputedForShardsIsTheOneOfY) {
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  const Fusion fusion{.training = true, .relu = true, .residual = false};
+  for (const auto& [rows, channels] : kMaskShapes) {
+    Norm<TypeParam> read = with_special_values<TypeParam>(rows, channels);
+    forward_in_shards(gpu, read, fusion, {rows});
+    Norm<TypeParam> recomputed = read;
+    backward(gpu, read, fusion, GradMode::overwrite, kWantAll, {}, /*reads_y=*/true);
+    std::fill(recomputed.y.begin(), recomputed.y.end(), static_cast<TypeParam>(kNan));
+    backward_in_shards(gpu, recomputed, fusion, GradMode::overwrite, {rows});
+    expect_same_gradients(recomputed, read);
+  }
+}
+
+// A gradient that overwrites is stored by the first pass, and one that adds by the second. Sums with 0 have
+// no -0, so their values are compared.
+TYPED_TEST(CudaBatchNormMask, MaskedGradientIsStoredOnce) {
+  using T = TypeParam;
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  for (const bool training : {true, false}) {
+    const Fusion fusion{.training = training, .relu = true, .residual = true};
+    for (const auto& [rows, channels] : kMaskShapes) {
+      Norm<T> norm = with_special_values<T>(rows, channels);
+      forward(gpu, norm, fusion);
+      norm.dx = norm.dresidual = Array<T>(norm.x.shape(), T{});
+      norm.dgamma = norm.dbeta = Array<ComputeType<T>>({channels}, 0);
+      Norm<T> stored = norm, added = norm, none = norm, unaligned = norm;
+      backward(gpu, stored, fusion, GradMode::overwrite);
+      Array<T> masked = norm.dy;
+      for (std::size_t e = 0; e < masked.size(); ++e)
+        if (!(testing::value_of(norm.y[e]) > 0)) masked[e] = T{};
+      expect_identical(stored.dresidual, masked);
+      backward(gpu, none, fusion, GradMode::overwrite, {true, false, true, true});
+      expect_same_gradients(stored, none);
+      backward(gpu, unaligned, fusion, GradMode::overwrite, kWantAll, Offsets{.dresidual = 1});
+      expect_same_gradients(unaligned, none);
+      expect_identical(unaligned.dresidual, stored.dresidual);
+      backward(gpu, added, fusion, GradMode::accumulate);
+      testing::expect_same_bits(added.dx, stored.dx);
+      testing::expect_same_bits(added.dresidual, stored.dresidual);
+    }
+  }
+}
+
+// Tests that a batch norm with a fused GELU computes on a GPU what separate kernels compute.
+
+constexpr Fusion kGelu{.training = true, .relu = false, .residual = false, .gelu = true};
+
+TEST(NormalQuotient, HasTheErrorsThatItStates) {
+  for (const bool is_short : {false, true}) {
+    double largest = 0;
+    for (int i = 0; i <= 14500; ++i) {
+      const float size = static_cast<float>(i) * 1e-3F;
+      const kernels::NormalQuotient found =
+          is_short ? kernels::short_normal_quotient(size) : kernels::normal_quotient(size);
+      const double exact = 0.5 * std::erfc(size * std::numbers::sqrt2 / 2) * std::exp(0.5 * size * size);
+      largest = std::max(largest, std::abs(double{found.above} / double{found.below} / exact - 1));
+    }
+    // Rounding adds at most half a unit in the last place for each of nine operations.
+    EXPECT_LE(largest, is_short ? 0x1.1p-15 : 0x1p-27 + 9 * 0x1p-24);
+    EXPECT_GE(largest, is_short ? 0x1p-16 : 0.0);
+  }
+}
+
+/// Runs batch norm, and then the kernels of a GELU, in `norm`.
+template <class T>
+void run_separately(const DeviceContext& gpu, Norm<T>& norm, GradMode mode) {
+  forward(gpu, norm, kPlainNorm);
+  const DeviceArray<T> u(gpu, norm.y), dy(gpu, norm.dy);
+  on(gpu.stream(), [&](auto& s) {
+    kernels::unary_backward(s, kernels::UnaryOp::gelu, dy.view(), u.view(), dy.grad());
+    kernels::unary_forward(s, kernels::UnaryOp::gelu, u.view(), u.view());
+  });
+  Norm<T> masked = norm;
+  masked.dy = dy.values();
+  backward(gpu, masked, kPlainNorm, mode, {true, false, true, true});
+  norm.y = u.values();
+  norm.dx = masked.dx, norm.dgamma = masked.dgamma, norm.dbeta = masked.dbeta;
+}
+
+/// The largest difference, in values and sums of the size of 1: nvcc may contract products and sums of the two
+/// kernels in other ways, which can also change how a result is rounded to T.
+template <class T>
+constexpr double kGeluTolerance = 64 * std::numeric_limits<T>::epsilon();
+template <>
+constexpr double kGeluTolerance<float16> = 0x1p-8;
+template <>
+constexpr double kGeluTolerance<bfloat16> = 0x1p-5;
+
+template <class U>
+void expect_alike(const Array<U>& found, const Array<U>& expected, double tolerance, const char* what) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t e = 0; e < found.size(); ++e)
+    ASSERT_NEAR(static_cast<double>(testing::value_of(found[e])),
+                static_cast<double>(testing::value_of(expected[e])), tolerance)
+        << what << ", element " << e;
+}
+
+template <class T>
+class CudaBatchNormGelu : public testing::GpuTest {};
+using CudaBatchNormGeluTypes = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CudaBatchNormGelu, CudaBatchNormGeluTypes);
+
+// Packs and single elements; several tiles and blocks of rows.
+constexpr std::int64_t kGeluShapes[][2] = {{700, 16}, {33, 5}, {300, 72}};
+
+TYPED_TEST(CudaBatchNormGelu, IsThatOfSeparateKernels) {
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  for (const auto& [rows, channels] : kGeluShapes)
+    for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
+      SCOPED_TRACE(::testing::Message() << rows << " rows, " << channels << " channels");
+      Norm<TypeParam> separate(rows, channels), fused = separate;
+      run_separately(gpu, separate, mode);
+      forward(gpu, fused, kGelu);
+      Norm<TypeParam> unaligned = fused;
+      std::fill(fused.y.begin(), fused.y.end(), TypeParam{});  // must not be read
+      backward(gpu, fused, kGelu, mode, {true, false, true, true});
+      backward(gpu, unaligned, kGelu, mode, {true, false, true, true}, {.coefficients = 1});
+      testing::expect_same_bits(unaligned.dx, fused.dx);
+      testing::expect_same_bits(unaligned.dgamma, fused.dgamma);
+      fused.y = unaligned.y;
+      expect_alike(fused.y, separate.y, kGeluTolerance<TypeParam>, "y");
+      expect_alike(fused.dx, separate.dx, kGeluTolerance<TypeParam>, "dx");
+      expect_alike(fused.dgamma, separate.dgamma, kGeluTolerance<TypeParam>, "dgamma");
+      expect_alike(fused.dbeta, separate.dbeta, kGeluTolerance<TypeParam>, "dbeta");
+    }
+}
+
+TYPED_TEST(CudaBatchNormGelu, OfShardsIsThatOfTheBatch) {
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  for (const auto& [rows, channels] : kGeluShapes) {
+    Norm<TypeParam> whole(rows, channels), shards = whole;
+    forward(gpu, whole, kGelu);
+    forward_in_shards(gpu, shards, kGelu, {rows});
+    testing::expect_same_bits(shards.y, whole.y);
+    backward(gpu, whole, kGelu, GradMode::overwrite, {true, false, true, true});
+    backward_in_shards(gpu, shards, kGelu, GradMode::overwrite, {rows});
+    testing::expect_same_bits(shards.dx, whole.dx);
+    testing::expect_same_bits(shards.dgamma, whole.dgamma);
+  }
 }
 
 }  // namespace

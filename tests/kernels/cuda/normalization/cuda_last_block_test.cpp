@@ -3,7 +3,6 @@
 #include "convoy/kernels/runtime/cuda/stream.h"
 #include "convoy/kernels/runtime/cuda_graph.h"
 #include "tests/kernels/batchnorm_arrays.h"
-#include "tests/kernels/batchnorm_shards.h"
 #include "tests/testing/support/gpu.h"
 
 namespace convoy {

@@ -1,7 +1,7 @@
-// Compares kernels/softmax_cross_entropy.h on the GPU with the CPU in f64.
+// Tests of kernels/softmax.h on the GPU: short rows, and huge and non-finite logits. The op cases test
+// other values.
 #include "convoy/kernels/reduce.h"
 #include "convoy/kernels/softmax.h"
-#include "convoy/kernels/softmax_cross_entropy.h"
 
 #include <gtest/gtest.h>
 
@@ -20,15 +20,8 @@ namespace {
 using testing::Array;
 using testing::ComputeType;
 using testing::DeviceArray;
-using testing::expect_rounded_near;
-using testing::Repeats;
 using testing::unit_roundoff;
 using testing::value_of;
-
-// Short rows, up to the largest number of rows and classes of one block, and beyond; lanes with no class, one
-// class, and several classes; warps without a row; rows that a whole block processes.
-const Shape kShapes[] = {{0, 10}, {1, 1},  {9, 2},   {5, 10},   {257, 3},  {1024, 16}, {1025, 2}, {3, 17},
-                         {4, 32}, {3, 33}, {6, 100}, {5, 1000}, {2, 1024}, {2, 1025},  {3, 1537}};
 
 /// Returns the error of exp(x - offset) and of its sum over a row, in units of the roundoff. x - offset is up
 /// to 8 and rounded. exp has an error of at most 2 ulp (CUDA C++ Programming Guide, "Mathematical
@@ -58,54 +51,6 @@ class CudaCrossEntropy : public testing::GpuTest {
 
 using LossTypes = ::testing::Types<float, double, float16, bfloat16>;
 TYPED_TEST_SUITE(CudaCrossEntropy, LossTypes);
-
-TYPED_TEST(CudaCrossEntropy, Forward) {
-  using T = TypeParam;
-  using C = ComputeType<T>;
-  for (const Shape& shape : kShapes)
-    for (const double smoothing : {0.0, 0.1}) {
-      const std::size_t offset = smoothing > 0 ? 1 : 0;
-      SCOPED_TRACE(shape.text() + " smoothing " + std::to_string(smoothing));
-      const auto x = this->logits(shape);
-      auto labels = this->labels(shape);
-      const Shape rows{shape[0]};
-      Array<double> losses(rows), log_sum_exp(rows);
-      Array<std::int32_t> correct(rows);
-      if (shape[0] > 1) {  // at least one correct prediction
-        const T* const row = x.begin() + shape[1];
-        labels[1] = static_cast<std::int32_t>(
-            std::max_element(row, row + shape[1], [](T a, T b) { return value_of(a) < value_of(b); }) - row);
-      }
-      const CrossEntropyOptions options{.smoothing = smoothing, .scale = 1.0 / 3};
-      Array<double> total({1});
-      kernels::softmax_cross_entropy_forward(this->cpu, x.template to<double>().view(), labels.view(),
-                                             options, losses.view(), log_sum_exp.view(), correct.view(),
-                                             total.view());
-      const DeviceArray<T> gpu_x(this->gpu, x, offset);
-      const DeviceArray<std::int32_t> gpu_labels(this->gpu, labels);
-      // Also the logarithm, three sums of numbers up to 16, and with smoothing the sum of x - offset, whose
-      // terms are up to 8.
-      const double tolerance = this->kUnit * ((1 + 8 * smoothing) * exp_tolerance(shape[1]) + 5 * 16);
-      Repeats<C> repeats;
-      this->for_each_order([&] {
-        const DeviceArray<C> gpu_losses(this->gpu, rows, offset), gpu_log_sum_exp(this->gpu, rows);
-        const DeviceArray<C> gpu_total(this->gpu, {1}), gpu_sum(this->gpu, {1}), gpu_count(this->gpu, {1});
-        const DeviceArray<std::int32_t> gpu_correct(this->gpu, rows);
-        on(this->gpu.stream(), [&](auto& s) {
-          kernels::softmax_cross_entropy_forward(s, gpu_x.view(), gpu_labels.view(), options,
-                                                 gpu_losses.view(), gpu_log_sum_exp.view(),
-                                                 gpu_correct.view(), gpu_total.view(), gpu_count.view());
-          kernels::sum(s, gpu_losses.view(), GradView(gpu_sum.view()));
-        });
-        EXPECT_EQ(gpu_total.values()[0], static_cast<C>(options.scale) * gpu_sum.values()[0]);
-        expect_rounded_near(gpu_losses.values(), losses, tolerance);
-        expect_rounded_near(gpu_log_sum_exp.values(), log_sum_exp, tolerance);
-        testing::expect_same_bits(gpu_correct.values(), correct);
-        EXPECT_EQ(gpu_count.values()[0], static_cast<C>(std::accumulate(correct.begin(), correct.end(), 0)));
-        repeats.expect_same(gpu_losses.values());
-      });
-    }
-}
 
 // One block computes up to 1,024 rows of up to 16 classes, and adds their losses.
 TYPED_TEST(CudaCrossEntropy, ShortRowsHaveTheSameBitsInAnyBatch) {
@@ -139,71 +84,6 @@ TYPED_TEST(CudaCrossEntropy, ShortRowsHaveTheSameBitsInAnyBatch) {
         ASSERT_EQ(short_log_sum_exp[row], log_sum_exp[row]) << row;
         ASSERT_EQ(short_correct[row], correct[row]) << row;
       }
-    }
-}
-
-TYPED_TEST(CudaCrossEntropy, Backward) {
-  using T = TypeParam;
-  using C = ComputeType<T>;
-  for (const Shape& shape : kShapes)
-    for (const auto& [smoothing, mode, offset] : {std::tuple{0.0, GradMode::overwrite, std::size_t{0}},
-                                                  {0.1, GradMode::overwrite, 1},
-                                                  {0.1, GradMode::accumulate, 0}}) {
-      SCOPED_TRACE(shape.text() + " smoothing " + std::to_string(smoothing));
-      const auto x = this->logits(shape);
-      const auto labels = this->labels(shape);
-      const Shape rows{shape[0]};
-      Array<double> losses(rows), log_sum_exp(rows);
-      Array<std::int32_t> correct(rows);
-      Array<double> total({1});
-      const CrossEntropyOptions options{.smoothing = smoothing, .scale = 0.75};
-      kernels::softmax_cross_entropy_forward(this->cpu, x.template to<double>().view(), labels.view(),
-                                             options, losses.view(), log_sum_exp.view(), correct.view(),
-                                             total.view());
-      const auto kept = log_sum_exp.template to<C>();
-      const Array<C> dloss({1}, {C{0.375}});
-      const auto before = Array<T>::random(shape, 4);
-      auto dx = before.template to<double>();
-      kernels::softmax_cross_entropy_backward(this->cpu, dloss.template to<double>().view(),
-                                              x.template to<double>().view(), labels.view(),
-                                              kept.template to<double>().view(), options, dx.grad(mode));
-
-      const DeviceArray<T> gpu_x(this->gpu, x, offset);
-      const DeviceArray<std::int32_t> gpu_labels(this->gpu, labels);
-      const DeviceArray<C> gpu_kept(this->gpu, kept), gpu_dloss(this->gpu, dloss);
-      // As exp_tolerance() without the sum, plus four roundings of numbers below 2.
-      const double tolerance = this->kUnit * (16 + 4 + 4 * 2);
-      this->for_each_order([&] {
-        const DeviceArray<T> gpu_dx(this->gpu, before, offset);
-        on(this->gpu.stream(), [&](auto& s) {
-          kernels::softmax_cross_entropy_backward(s, gpu_dloss.view(), gpu_x.view(), gpu_labels.view(),
-                                                  gpu_kept.view(), options, gpu_dx.grad(mode));
-          kernels::softmax_cross_entropy_backward(s, gpu_dloss.view(), gpu_x.view(), gpu_labels.view(),
-                                                  gpu_kept.view(), options, GradView());
-        });
-        expect_rounded_near(gpu_dx.values(), dx, tolerance);
-      });
-    }
-}
-
-TYPED_TEST(CudaCrossEntropy, Softmax) {
-  using T = TypeParam;
-  for (const Shape& shape : kShapes)
-    for (const std::size_t offset : {0u, 1u}) {
-      SCOPED_TRACE(shape.text());
-      const auto x = this->logits(shape);
-      Array<double> y(shape);
-      kernels::softmax(this->cpu, x.template to<double>().view(), y.view());
-      const DeviceArray<T> gpu_x(this->gpu, x, offset);
-      Repeats<T> repeats;
-      this->for_each_order([&] {
-        const DeviceArray<T> gpu_y(this->gpu, shape, offset);
-        on(this->gpu.stream(), [&](auto& s) { kernels::softmax(s, gpu_x.view(), gpu_y.view()); });
-        const Array<T> found = gpu_y.values();
-        expect_rounded_near(found, y,
-                            this->kUnit * 2 * exp_tolerance(shape[1]));  // twice, since y is a quotient
-        repeats.expect_same(found);
-      });
     }
 }
 
