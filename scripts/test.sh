@@ -6,9 +6,10 @@
 #   --all          what continuous integration runs: scripts/lint.sh --checks; that build and all its tests; debug
 #                  (AddressSanitizer and UndefinedBehaviorSanitizer) and tsan (ThreadSanitizer, the concurrent parts),
 #                  both without the programs; release and package, compiled without optimization and without tests to
-#                  run, release with each source by itself; and where nvcc is installed, cuda: all CUDA code compiled
-#                  and linked with NVIDIA's libraries, as shared libraries, and the tests that need no GPU. With a GPU,
-#                  the cuda build has everything and runs every test on it.
+#                  run, release with each source by itself, and once more without the cluster library, for one short
+#                  training; and where nvcc is installed, cuda: all CUDA code compiled and linked with NVIDIA's
+#                  libraries, and the tests that need no GPU. With a GPU, the cuda build has everything and runs every
+#                  test on it.
 #   PRESET…        these builds alone: test, debug (with the programs), tsan, cuda, release
 #
 # CONVOY_DATA=DIR: the directory of real data sets (DIR/cifar10, DIR/mnist). Tests that need them are skipped without.
@@ -51,21 +52,30 @@ begin=$SECONDS
 stages+=("$((SECONDS - begin)) installing packages")
 if [[ -z ${CONVOY_DATA:-} && -d $root/data ]]; then export CONVOY_DATA=$root/data; fi
 
-# compile PRESET [-DNAME=VALUE…]: shows that a preset compiles and links, without optimization and in a directory of its own.
+# compile NAME PRESET [-DNAME=VALUE…] [--target TARGET]: shows that a preset compiles and links, without optimization
+# and in build/compiled/NAME.
 compile() {
-  local preset=$1 directory=$root/build/compiled/$1
-  shift
-  quietly "$directory.configure.log" "configuring $preset" cmake -S "$root" -B "$directory" --preset "$preset" \
-    "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG" "$@"
-  quietly "$directory.build.log" "compiling $preset" cmake --build "$directory" --parallel "$(jobs)"
+  local name=$1 preset=$2 directory=$root/build/compiled/$1 settings=()
+  shift 2
+  while (($# > 0)) && [[ $1 == -D* ]]; do
+    settings+=("$1")
+    shift
+  done
+  quietly "$directory.configure.log" "configuring $name" cmake -S "$root" -B "$directory" --preset "$preset" \
+    "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG" "${settings[@]}"
+  quietly "$directory.build.log" "compiling $name" cmake --build "$directory" --parallel "$(jobs)" "$@"
 }
 is_clean=yes
 if [[ $all == yes ]]; then
   begin=$SECONDS
   (quietly "$root/build/lint.log" "checking style and documentation" "$root/scripts/lint.sh" --checks) || is_clean=no
   stages+=("$((SECONDS - begin)) checking style and documentation")
-  compile release -DCMAKE_UNITY_BUILD=OFF  # the other builds compile several sources as one
-  compile package
+  compile release release -DCMAKE_UNITY_BUILD=OFF  # the other builds compile several sources as one
+  compile without-cluster release "-DCONVOY_COMPONENTS=engine;comm;models;datasets;train" -DCONVOY_TESTS=OFF --target convoy-train
+  quietly "$root/build/compiled/without-cluster.train.log" "training without the cluster library" \
+    "$root/build/compiled/without-cluster/bin/convoy-train" --model lenet --dataset shapes --devices 2 --device cpu \
+    --max-steps 4 --out "$root/build/compiled/without-cluster/run-$$"
+  compile package package
   quietly "$root/build/compiled/install.log" "installing package" \
     cmake --install "$root/build/compiled/package" --prefix "$root/build/compiled/prefix"
   "$root/build/compiled/prefix/bin/convoy-train" --version >/dev/null || die "the installed convoy-train does not start"
@@ -85,7 +95,7 @@ for preset in $(printf '%s\n' "${presets[@]}" | sort -u); do
       # Without a GPU this code is compiled and hardly run, so its host code is not optimized, and there is one kind of
       # GPU, for which a kernel that spills registers is an error. scripts/compiled_kernels.py reads the PTX, for sm_80 too.
       settings=()
-      has_gpu || settings=(-DCONVOY_TOOLKIT_TESTS=ON -DCONVOY_PROGRAMS=OFF -DBUILD_SHARED_LIBS=ON -DCMAKE_UNITY_BUILD=OFF
+      has_gpu || settings=(-DCONVOY_TOOLKIT_TESTS=ON -DCONVOY_PROGRAMS=OFF -DCMAKE_UNITY_BUILD=OFF
                            "-DCMAKE_CUDA_ARCHITECTURES=80-virtual;90" "-DCMAKE_CUDA_FLAGS=-Xptxas=-warn-spills --no-compress"
                            "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG")
       build cuda "${settings[@]}"
