@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "bench/kernels/kernel_rows.h"
 #include "bench/kernels/kernel_benchmarks.h"
+#include "bench/kernels/kernel_rows.h"
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/compute.h"
 #include "convoy/apps/common/machine.h"

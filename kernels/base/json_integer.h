@@ -47,16 +47,16 @@ void read_entry(const Json& json, const char* name, T& value) {
 /// Defines to_json() and from_json() of a struct, whose listed members are the entries of an object. For the
 /// namespace of the struct, in a source that includes nlohmann/json.hpp. from_json() throws DataError for
 /// any other JSON.
-#define CONVOY_DEFINE_JSON(Type, ...)                                                                     \
-  void to_json(nlohmann::json& json, const Type& value) {                                                 \
-    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(CONVOY_WRITE_ENTRY, __VA_ARGS__))                            \
-  }                                                                                                       \
-  void from_json(const nlohmann::json& json, Type& value) {                                               \
-    try {                                                                                                 \
-      NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(CONVOY_READ_ENTRY, __VA_ARGS__))                           \
-    } catch (const std::exception& error) {                                                               \
-      ::convoy::fail<::convoy::DataError>(#Type ": {}", error.what());                                    \
-    }                                                                                                     \
+#define CONVOY_DEFINE_JSON(Type, ...)                                           \
+  void to_json(nlohmann::json& json, const Type& value) {                       \
+    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(CONVOY_WRITE_ENTRY, __VA_ARGS__))  \
+  }                                                                             \
+  void from_json(const nlohmann::json& json, Type& value) {                     \
+    try {                                                                       \
+      NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(CONVOY_READ_ENTRY, __VA_ARGS__)) \
+    } catch (const std::exception& error) {                                     \
+      ::convoy::fail<::convoy::DataError>(#Type ": {}", error.what());          \
+    }                                                                           \
   }
 #define CONVOY_WRITE_ENTRY(member) json[#member] = value.member;
 #define CONVOY_READ_ENTRY(member) ::convoy::read_entry(json, #member, value.member);

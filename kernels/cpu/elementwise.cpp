@@ -7,8 +7,8 @@
 
 #include "convoy/kernels/base/convert.h"
 #include "convoy/kernels/cpu/primitives/map.h"
-#include "convoy/kernels/cpu/primitives/vector_math.h"
 #include "convoy/kernels/cpu/primitives/random_words.h"
+#include "convoy/kernels/cpu/primitives/vector_math.h"
 #include "convoy/kernels/shared/broadcast_functions.h"
 #include "convoy/kernels/shared/elementwise_functions.h"
 

@@ -13,8 +13,8 @@
 #include "convoy/kernels/cuda/primitives/element.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/cuda/primitives/map.h"
-#include "convoy/kernels/cuda/primitives/normal_distribution.h"
 #include "convoy/kernels/cuda/primitives/multi_tensor.h"
+#include "convoy/kernels/cuda/primitives/normal_distribution.h"
 #include "convoy/kernels/shared/broadcast_functions.h"
 #include "convoy/kernels/shared/elementwise_functions.h"
 

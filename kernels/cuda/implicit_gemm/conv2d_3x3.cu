@@ -4,8 +4,9 @@
 
 #include "convoy/kernels/cuda/implicit_gemm/geometry.h"
 #include "convoy/kernels/cuda/primitives/async_copy.h"
-#include "convoy/kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/cuda/primitives/early_start.h"
 #include "convoy/kernels/cuda/primitives/element.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/cuda/primitives/tensor_core.h"
 #include "convoy/kernels/cuda/primitives/warpgroup.h"
 

@@ -7,6 +7,7 @@
 
 #include "convoy/kernels/cuda/normalization/normalized.h"
 #include "convoy/kernels/cuda/primitives/channel_sums.h"
+#include "convoy/kernels/cuda/primitives/early_start.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/cuda/primitives/normal_distribution.h"
 #include "convoy/kernels/elementwise.h"

@@ -11,8 +11,9 @@
 
 #include "convoy/kernels/cuda/optimizer/prepared_step.h"
 #include "convoy/kernels/cuda/primitives/block_reduce.h"
-#include "convoy/kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/cuda/primitives/early_start.h"
 #include "convoy/kernels/cuda/primitives/element.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/cuda/primitives/multi_tensor.h"
 #include "convoy/kernels/shared/optimizer_update.h"
 

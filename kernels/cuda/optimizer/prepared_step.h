@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "convoy/kernels/base/convert.h"
-#include "convoy/kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/cuda/primitives/early_start.h"
 #include "convoy/kernels/cuda/primitives/element.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/shared/optimizer_update.h"
 
 namespace convoy::kernels::cuda {
