@@ -3,6 +3,7 @@
 #include <functional>
 #include <thread>
 
+#include "convoy/kernels/cuda/primitives/early_start.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/runtime/device_context.h"
 #include "tests/cuda_emulator/tests/fixture.h"
