@@ -16,7 +16,7 @@ class StepMarks : public ::testing::Test {
   /// Trains LeNet for four steps, of which the third is captured, and returns the marks in its graph.
   std::uint64_t captured_marks(const Arguments& more,
                                const std::vector<training::Callback*>& callbacks = {}) {
-    const Arguments arguments =
+    Arguments arguments =
         with(workshop.train_arguments("run" + std::to_string(++runs_),
                                       {"--device", "cuda", "--max-steps", "4", "--batch-size", "8"}),
              more);
