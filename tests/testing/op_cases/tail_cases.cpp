@@ -79,15 +79,17 @@ void add_batch_norms(std::vector<OpCase>& cases) {
                      .inputs = {{rows, channels}, {channels}, {channels}},
                      .op =
                          [](auto x) {
-                           const Tensor& scale = x[1].value();
+                           const Variable gamma = parameter(x[1]);
+                           const Tensor& scale = gamma.value();
                            const auto zeros = [&] {
                              return Tensor::zeros(scale.shape(), scale.dtype(), scale.context());
                            };
                            const BatchNormStatistics running{zeros(), zeros()};
-                           return batch_norm(x[0], x[1], x[2], running, true);
+                           return batch_norm(x[0], gamma, parameter(x[2]), running, true);
                          },
                      // Dividing by the deviation of two rows amplifies errors if they happen to be close.
-                     .terms = static_cast<double>(rows) * 64});
+                     .terms = static_cast<double>(rows) * 64,
+                     .roundings = rows > 2 ? 64.0 : 0});
 }
 
 }  // namespace
