@@ -152,7 +152,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
 // Outside kernels/base and kernels/runtime: sources that differ between versions of a library, or between processors.
 const std::set<std::string> kVersionShims = {
     "kernels/cpu/onednn/versions.h",          "kernels/cpu/primitives/simd.h",
-    "kernels/cuda/primitives/async_copy.h",   "kernels/cuda/primitives/launch.h",
+    "kernels/cuda/primitives/async_copy.h",   "kernels/cuda/primitives/early_start.h",
     "kernels/cuda/primitives/tensor_core.h",  "kernels/cuda/primitives/warpgroup.h",
     "datasets/download/download.cpp",         "tests/cuda_emulator/runtime/fiber.cpp",
     "tests/cuda_emulator/runtime/sanitizer.h"};
