@@ -5,6 +5,7 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 import tempfile
 
 from gpu_validation.work import Failed, last_line
@@ -80,18 +81,16 @@ def need_device(work):
 
 
 def sanitizer_problem(work):
-    """Returns why compute-sanitizer does not work here, as in some virtual machines, or "" if it does."""
+    """Returns why compute-sanitizer refuses this machine, as some virtual ones, or "". Raises Failed for an error."""
     tests = work.programs / "cuda_runtime_test"
-    try:
-        done = work.run(["compute-sanitizer", "--tool", "memcheck", tests, "--gtest_filter=CudaDispatch*:CudaRuntime*"],
-                        90)
-    except Failed as problem:
-        return str(problem)
+    if not shutil.which("compute-sanitizer"):
+        return "not installed"
+    done = work.run(["compute-sanitizer", "--tool", "memcheck", tests, "--gtest_filter=CudaDispatch*:CudaRuntime*"], 90)
     refused = re.search(r"Device not supported|not supported on this|Failed to initialize|Unable to",
                         done.stdout + done.stderr)
-    if refused or "ERROR SUMMARY" not in done.stdout:
-        return refused.group(0) if refused else last_line(done.stdout + done.stderr)
-    return ""
+    if not refused and "ERROR SUMMARY" not in done.stdout:
+        raise Failed(f"compute-sanitizer: {last_line(done.stdout + done.stderr)}")
+    return refused.group(0) if refused else ""
 
 
 def run(work):
@@ -114,7 +113,10 @@ def run(work):
     for library in LIBRARIES:
         work.found[library] = library_version(library)
     need_device(work)
-    work.found["compute-sanitizer"] = sanitizer_problem(work) or "works"
+    try:
+        work.found["compute-sanitizer"] = sanitizer_problem(work) or "works"
+    except Failed as problem:  # fails the stages that use it
+        work.found["compute-sanitizer"] = str(problem)
 
 
 def processor_name():

@@ -17,9 +17,12 @@ KEPT = ("steps", "loss_error", "loss_error_pytorch", "state_error", "state_error
 
 def need_pytorch(work):
     """Returns PyTorch's version; raises NotHere without PyTorch."""
-    done = work.run([work.python, "-c", "import torch; print(torch.__version__)"], 60)
-    if done.returncode != 0:
-        raise NotHere(f"{work.python}: {last_line(done.stderr)}")
+    done = work.run([work.python, "-c", "import importlib.util as u\nif u.find_spec('torch') is None: raise SystemExit(77)\n"
+                     "import torch; print(torch.__version__)"], 60)
+    if done.returncode == 77:
+        raise NotHere(f"{work.python} has no torch")
+    if done.returncode != 0:  # it is installed and does not work
+        raise Failed(f"{work.python}: {last_line(done.stderr)}")
     return done.stdout.strip()
 
 

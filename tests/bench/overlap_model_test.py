@@ -56,7 +56,7 @@ class OverlapModel(unittest.TestCase):
         self.assertEqual(megabytes["PyTorch's rule"], [9.46, 26.49, 8.74])
 
     def test_the_chapter_has_the_table(self):
-        done = run(RECORD, "--scale-to", 1.5)
+        done = run(RECORD, "--scale-to", 1.86)
         self.assertIn(done.stdout, (ROOT / "docs" / "overlap.md").read_text())
 
     def test_a_trace_is_read(self):

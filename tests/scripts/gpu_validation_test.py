@@ -10,6 +10,7 @@ import pathlib
 import sys
 import tempfile
 import time
+import types
 import unittest
 from unittest import mock
 
@@ -18,7 +19,7 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "bench" / "python")]
 import generated_images  # noqa: E402
 import validate_gpu  # noqa: E402
 from comparisons import harness, step  # noqa: E402
-from gpu_validation import bandwidth, build, counters, device_tests, environment, nccl, rates  # noqa: E402
+from gpu_validation import bandwidth, build, counters, device_tests, environment, losses, nccl, rates  # noqa: E402
 from gpu_validation import report, smoke, speedrun, training  # noqa: E402
 from gpu_validation.work import Failed, NotHere, Work, outcome_of  # noqa: E402
 
@@ -426,6 +427,23 @@ class Figures(unittest.TestCase):
         self.assertEqual(found["ops"], {"resnet18/linear_512x10_bias/forward":
                                         {"GB/s": 90.0, "GFLOP/s": 300.0, "of_ceiling": 0.25}})
         self.assertIn("| resnet18/linear_512x10_bias/forward | 90 | 300 | 0.25 |", report.bandwidth(found))
+
+    def test_a_side_that_failed_is_not_left_out(self):
+        one = work()
+        rates.note_missing_sides(one, {"slow": "no warm after 12 s", "broken": "RuntimeError: max-autotune"})
+        self.assertEqual((one.left_out, one.problems), (["slow: no warm after 12 s"], ["broken: RuntimeError: max-autotune"]))
+
+    def test_a_library_that_does_not_work_is_not_missing(self):
+        def answers(code):
+            one = work()
+            one.run = lambda *_: types.SimpleNamespace(returncode=code, stdout="2.11\n", stderr="ImportError: libc10.so")
+            return one
+
+        self.assertEqual(losses.need_pytorch(answers(0)), "2.11")
+        with self.assertRaisesRegex(NotHere, "has no torch"):
+            losses.need_pytorch(answers(77))
+        with self.assertRaisesRegex(Failed, "ImportError: libc10.so"):
+            losses.need_pytorch(answers(1))
 
     def test_goals_of_rates(self):
         def side(rate, peak):
