@@ -26,7 +26,7 @@ void run_all(const DeviceContext& device) {
 TEST(KernelRows, RunOnTheCpu) { run_all(DeviceContext::create_cpu({.threads = 1})); }
 
 TEST(KernelRows, RunOnAGpu) {
-  if (cuda_availability().count == 0) GTEST_SKIP() << cuda_availability().reason;
+  if (cuda_availability().count == 0) GTEST_SKIP() << "needs a GPU: " << cuda_availability().reason;
   run_all(DeviceContext::create_cuda(0));
 }
 

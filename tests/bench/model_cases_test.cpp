@@ -323,7 +323,7 @@ TEST(OpRun, RunsInDoublePrecision) {
 }
 
 TEST(OpRun, RunsOnAGpu) {
-  if (cuda_availability().count == 0) GTEST_SKIP() << cuda_availability().reason;
+  if (cuda_availability().count == 0) GTEST_SKIP() << "needs a GPU: " << cuda_availability().reason;
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   for (const DType dtype : {DType::f32, DType::bf16}) {
     SCOPED_TRACE(to_string(dtype));

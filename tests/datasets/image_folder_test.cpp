@@ -179,7 +179,7 @@ TEST(ImageFolder, RefusesDirectoriesWithoutADataSet) {
 }
 
 TEST(ImageFolder, RefusesAnUnreadableDirectory) {
-  if (geteuid() == 0) GTEST_SKIP() << "root may read everything";
+  if (geteuid() == 0) GTEST_SKIP() << "needs another user than root, who may read everything";
   const TempDirectory directory;
   directory.write("a/1.png", picture(1));
   fs::permissions(directory.path() / "a", fs::perms::none);

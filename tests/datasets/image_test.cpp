@@ -194,7 +194,7 @@ TEST(DecodeImage, JpegsThatMisleadTheDecoderAreRefused) {
 class JpegDecoders : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (data::jpeg_decoder_text() == "stb_image") GTEST_SKIP() << "this build has no libjpeg-turbo";
+    if (data::jpeg_decoder_text() == "stb_image") GTEST_SKIP() << "needs a build with libjpeg-turbo";
   }
 };
 

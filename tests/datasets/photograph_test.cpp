@@ -106,7 +106,7 @@ TEST(Orientation, IsUprightIfMetadataAreDamagedOrOfAnotherKind) {
 class WebP : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!data::reads_webp()) GTEST_SKIP() << "this build has no libwebp";
+    if (!data::reads_webp()) GTEST_SKIP() << "needs a build with libwebp";
   }
 };
 
@@ -142,7 +142,7 @@ TEST_F(WebP, AnimationsAndHugeImagesAreRefused) {
 class Tiff : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!data::reads_tiff()) GTEST_SKIP() << "this build has no libtiff";
+    if (!data::reads_tiff()) GTEST_SKIP() << "needs a build with libtiff";
   }
 };
 
@@ -221,7 +221,7 @@ TEST(JpegReduction, IsTheLargestThatLeavesEnoughOfTheShortSide) {
 class ReducedJpeg : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (data::jpeg_decoder_text() == "stb_image") GTEST_SKIP() << "this build has no libjpeg-turbo";
+    if (data::jpeg_decoder_text() == "stb_image") GTEST_SKIP() << "needs a build with libjpeg-turbo";
   }
 };
 

@@ -130,7 +130,7 @@ std::uint64_t status_bytes(const std::string& key) {
 
 TEST(SafetensorsMemory, ReadingNeedsOnlyTheMemoryOfTheFile) {
   if (__asan_init != nullptr || __tsan_init != nullptr)
-    GTEST_SKIP() << "sanitizers allocate additional memory";
+    GTEST_SKIP() << "needs a build without sanitizers, which allocate additional memory";
   constexpr std::int64_t kElements = 16 << 20;
   const TempDirectory temp(TempDirectory::in_memory());
   std::string header = R"({"a":{"dtype":"F32","shape":[16777216],"data_offsets":[0,67108864]}})";

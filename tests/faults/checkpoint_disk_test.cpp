@@ -16,6 +16,7 @@
 #include "convoy/kernels/base/check.h"
 #include "tests/faults/checkpoint_fixture.h"
 #include "tests/faults/system_calls.h"
+#include "tests/testing/support/process.h"
 
 namespace convoy::testing {
 namespace {
@@ -51,10 +52,10 @@ struct DiskFault : ::testing::Test {
 };
 
 TEST_F(DiskFault, FullDiskKeepsTheOldCheckpoint) {
+  if (!testing::may_mount()) GTEST_SKIP() << testing::kNeedsMount;
   const fs::path disk = temp.path() / "disk";
   fs::create_directory(disk);
-  if (geteuid() != 0 || mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=256k") != 0)
-    GTEST_SKIP() << "mounting a small disk requires root";
+  ASSERT_EQ(mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=256k"), 0) << std::strerror(errno);
   struct Unmount {
     const fs::path& disk;
     ~Unmount() { umount2(disk.c_str(), MNT_DETACH); }

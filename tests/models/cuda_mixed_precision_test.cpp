@@ -106,7 +106,7 @@ TEST_F(CudaLossScaling, ThrowsIfTheModelHasMoved) {
 // An optimizer step as captured by training: the learning rate, step count, clipping factor, loss scale and
 // skip flag are read from device memory.
 TEST_F(CudaLossScaling, MatchesEagerExecutionInACudaGraph) {
-  if (!CudaGraph::supported(gpu)) GTEST_SKIP() << gpu.name() << " does not support CUDA graphs";
+  if (!CudaGraph::supported(gpu)) GTEST_SKIP() << "needs a GPU that supports CUDA graphs";
   const optim::LossScaleSettings settings{.initial = 0x1p20, .options = {.interval = 2}};
   Training eager(scene, DType::f16, gpu, settings), captured(scene, DType::f16, gpu, settings);
   // The graph has the step alone, so the gradients need fixed addresses.

@@ -145,7 +145,7 @@ TEST_F(ConvoyLaunch, LeavesNoRankBehindIfItIsKilled) {
 class ConvoyLaunchHosts : public ConvoyLaunch {
  protected:
   void SetUp() override {
-    if (!hosts.unavailable_reason().empty()) GTEST_SKIP() << hosts.unavailable_reason();
+    if (!TwoHosts::missing().empty()) GTEST_SKIP() << TwoHosts::missing();
     remote = workshop.directory().write("remote", "#!/bin/sh\ncase $1 in\n" + hosts.address(0) + ") name=" +
                                                       hosts.name(0) + " ;;\n*) name=" + hosts.name(1) +
                                                       " ;;\nesac\nshift\nexec ip netns exec $name \"$@\"\n");

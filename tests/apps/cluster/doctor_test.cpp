@@ -152,7 +152,7 @@ TEST_F(Doctor, RefusesInvalidOptions) {
 }
 
 TEST_F(Doctor, FindsRanksBoundToOneCore) {
-  if (sysconf(_SC_NPROCESSORS_ONLN) < 2) GTEST_SKIP() << "needs a machine with two cores";
+  if (sysconf(_SC_NPROCESSORS_ONLN) < 2) GTEST_SKIP() << "needs two cores";
   const std::string core = std::to_string(my_cores().front());
   const Arguments bound = joined({"/usr/bin/taskset", "-c", core}, doctor());
   const std::vector<ProcessResult> results = run_ranks({bound, bound});
@@ -163,7 +163,7 @@ TEST_F(Doctor, FindsRanksBoundToOneCore) {
 
 TEST_F(Doctor, FindsMoreRanksThanCores) {
   const int ranks = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)) + 1;
-  if (ranks > 9) GTEST_SKIP() << "this machine has too many cores for this test";
+  if (ranks > 9) GTEST_SKIP() << "needs a machine of at most eight cores";
   run_by_mpi(ranks, doctor());
   EXPECT_THAT(findings(), Contains(HasSubstr("warning: " + std::to_string(ranks) + " ranks on ")));
 }
@@ -246,14 +246,11 @@ TEST_F(Doctor, NamesTheMissingRank) {
   EXPECT_THAT(second.err, HasSubstr("MASTER_ADDR=127.0.0.1 is a loopback address"));
 }
 
-/// Returns whether this process may create such a namespace. Tests that need one are skipped otherwise.
-bool may_unshare(const std::string& flag) {
-  return run_program({"/usr/bin/unshare", flag, "/bin/true"}).exit_code == 0;
-}
-
 TEST_F(Doctor, FindsContainersOfOneMachine) {
-  if (!may_unshare("--pid")) GTEST_SKIP() << "may not make a PID namespace";
-  const Arguments apart = joined({"/usr/bin/unshare", "--pid", "--fork", "--mount-proc"}, doctor());
+  const Arguments container = {"/usr/bin/unshare", "--pid", "--fork", "--mount-proc"};
+  if (run_program(joined(container, {"/bin/true"})).exit_code != 0)
+    GTEST_SKIP() << "needs the permission to create PID namespaces";
+  const Arguments apart = joined(container, doctor());
   for (const ProcessResult& result : run_ranks({doctor(), apart}))
     EXPECT_EQ(result.exit_code, 0) << result.out;
   EXPECT_THAT(findings(), Contains(AllOf(HasSubstr("warning: hosts 0 and 1 are containers of one machine"),
@@ -261,7 +258,7 @@ TEST_F(Doctor, FindsContainersOfOneMachine) {
 }
 
 TEST_F(Doctor, FindsATinyDevShm) {
-  if (!may_unshare("--mount")) GTEST_SKIP() << "may not make a mount namespace";
+  if (!may_mount()) GTEST_SKIP() << kNeedsMount;
   // Large enough for Open MPI to start, but smaller than recommended.
   const Arguments tiny = {"/usr/bin/unshare",
                           "--mount",
@@ -279,7 +276,7 @@ TEST_F(Doctor, FindsATinyDevShm) {
 
 TEST_F(Doctor, FindsAnUnreachableInterfaceBetweenTwoHosts) {
   const TwoHosts hosts;
-  if (!hosts.unavailable_reason().empty()) GTEST_SKIP() << hosts.unavailable_reason();
+  if (!TwoHosts::missing().empty()) GTEST_SKIP() << TwoHosts::missing();
   // An interface that exists only on the second host, like a container bridge.
   for (const Arguments& ip : {Arguments{"link", "add", "lonely", "type", "veth", "peer", "name", "only"},
                               Arguments{"addr", "add", "10.214.78.1/24", "dev", "lonely"},

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "tests/apps/cluster/yaml_text.h"
+#include "tests/apps/find_python.h"
 #include "tests/apps/rank_runs.h"
 #include "tests/apps/tutorials/recipes.h"
 #include "tests/testing/source_tree/source_path.h"
@@ -91,7 +92,7 @@ TEST_F(LaunchRecipes, OneMachineWithMpirun) {
   expect_ranks(run(commands[1], {{"OMPI_MCA_rmaps_base_oversubscribe", "0"}}), 4, 4);
   const ProcessResult unbound = run(commands[2]);
   expect_ranks(unbound, 2, 2);
-  if (sysconf(_SC_NPROCESSORS_ONLN) < 2) GTEST_SKIP() << "binding to cores needs two of them";
+  if (sysconf(_SC_NPROCESSORS_ONLN) < 2) GTEST_SKIP() << "needs two cores";
   const ProcessResult bound = run(commands[3]);
   expect_ranks(bound, 2, 2);
   const auto cores_of = [](const std::string& text, int rank) {
@@ -108,7 +109,7 @@ TEST_F(LaunchRecipes, OneMachineWithMpirun) {
 class TwoHostRecipes : public LaunchRecipes {
  protected:
   void SetUp() override {
-    if (!hosts.unavailable_reason().empty()) GTEST_SKIP() << hosts.unavailable_reason();
+    if (!TwoHosts::missing().empty()) GTEST_SKIP() << TwoHosts::missing();
   }
   std::string placed(const std::string& text) const {
     return replaced(replaced(replaced(text, "node1", hosts.address(0)), "node2", hosts.address(1)),
@@ -309,13 +310,12 @@ TEST_F(LaunchRecipes, MpiJobManifest) {
   expect_ranks(run_program(with_path, {.environment = all}), ranks, ranks);
 
   // PyYAML, if installed, must parse the same manifest.
-  const ProcessResult python =
-      run_program({"/usr/bin/env", "python3", "-c",
-                   "import json, sys\ntry:\n  import yaml\nexcept ImportError:\n  sys.exit(77)\n"
-                   "print(json.dumps(yaml.safe_load(open(sys.argv[1]))))",
-                   file});
-  if (python.exit_code != 0) GTEST_SKIP() << "needs PyYAML for the last comparison; all other checks passed";
-  EXPECT_EQ(Json::parse(python.out), job);
+  const std::string python = find_python("yaml");
+  if (python.empty()) GTEST_SKIP() << no_python("yaml");
+  const ProcessResult parsed = run_program(
+      {python, "-c", "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1]))))", file});
+  ASSERT_EQ(parsed.exit_code, 0) << parsed.err;
+  EXPECT_EQ(Json::parse(parsed.out), job);
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ TEST_P(ProgramHelp, BashCompletesEveryFlag) {
 }
 
 TEST_P(ProgramHelp, ZshReadsTheCompletion) {
-  if (run_program({"/bin/sh", "-c", "command -v zsh"}).exit_code != 0) GTEST_SKIP() << "without zsh";
+  if (run_program({"/bin/sh", "-c", "command -v zsh"}).exit_code != 0) GTEST_SKIP() << "needs zsh";
   const std::string script =
       "autoload -Uz compinit && compinit -u -D && source <(\"$PROGRAM\" --completion zsh) && print "
       "$_comps[" +

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/apps/find_python.h"
 #include "tests/apps/programs.h"
 #include "tests/testing/source_tree/source_path.h"
 
@@ -49,7 +50,9 @@ TEST_F(LogSchema, RefusesChangedFields) {
 }
 
 TEST_F(LogSchema, AgreesWithPythonsValidator) {
-  const Arguments python = {"/usr/bin/python3", "-c", R"(
+  const std::string found = find_python("jsonschema");
+  if (found.empty()) GTEST_SKIP() << no_python("jsonschema");
+  const Arguments python = {found, "-c", R"(
 import json, sys, jsonschema
 schema = json.load(open(sys.argv[1]))
 jsonschema.Draft202012Validator.check_schema(schema)
@@ -61,8 +64,6 @@ for line in lines:
     assert not validator.is_valid({**line, "time": "yesterday"})
 print(sorted({line["event"] for line in lines}))
 )"};
-  if (run_program({python[0], "-c", "import jsonschema"}).exit_code != 0)
-    GTEST_SKIP() << "needs Python's jsonschema (Debian: python3-jsonschema)";
   const ProcessResult result = run_program(
       with(python, {testing::source_path("docs/log.schema.json"), workshop->path("run") / "log.jsonl"}));
   EXPECT_EQ(result.exit_code, 0) << result.err;

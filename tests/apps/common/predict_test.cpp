@@ -8,6 +8,7 @@
 #include <set>
 
 #include "convoy/datasets/formats/readers.h"
+#include "tests/apps/find_python.h"
 #include "tests/apps/programs.h"
 
 namespace convoy::testing {
@@ -211,8 +212,9 @@ TEST_F(Colors, RecordsAreValidForPython) {
   ASSERT_EQ(predict.exit_code, 0) << predict.err;
   EXPECT_THAT(predict.out, HasSubstr("standard input")) << "the text is printed as well";
 
-  const ProcessResult python = run_program({"/usr/bin/env", "python3", "-B", "-c", kReadRecords, json, csv});
-  if (python.exit_code == 127) GTEST_SKIP() << "there is no python3";
+  const std::string found = find_python("csv");
+  if (found.empty()) GTEST_SKIP() << no_python("csv");
+  const ProcessResult python = run_program({found, "-B", "-c", kReadRecords, json, csv});
   ASSERT_EQ(python.exit_code, 0) << python.err;
   const Json records = Json::parse(python.out);
   ASSERT_EQ(records.size(), 2U);

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 class Links : public RankJob, public ::testing::WithParamInterface<int> {
  protected:
   void SetUp() override {
-    if (!hosts.unavailable_reason().empty()) GTEST_SKIP() << hosts.unavailable_reason();
+    if (!TwoHosts::missing().empty()) GTEST_SKIP() << TwoHosts::missing();
   }
   /// Starts a training on both hosts.
   void start_on_hosts(const std::string& out, const Arguments& flags) {
@@ -77,7 +77,8 @@ TEST_P(Links, ThatGoDownEndAllRanksWhichResumeWithTheSameBytes) {
 
 /// The gradients of ResNet-20 in fp64, 2.2 MB in one bucket, need longer than the timeout for each step.
 TEST_P(Links, ThatAreSlowDoNotEndTheTraining) {
-  if (const std::string problem = hosts.limit_rate("10mbit"); !problem.empty()) GTEST_SKIP() << problem;
+  if (const std::string missing = TwoHosts::missing_for_rates(); !missing.empty()) GTEST_SKIP() << missing;
+  hosts.limit_rate("10mbit");
   const auto begin = std::chrono::steady_clock::now();
   start_on_hosts("run",
                  {"--model", "resnet20", "--image-size", "8", "--precision", "fp64", "--batch-size", "4",

@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(All, Errors,
 TEST_P(Errors, AreReportedByEachRankAsTheFirstCause) {
   const auto& [fault, ranks] = GetParam();
   if (fault.limits_memory && __asan_init != nullptr)
-    GTEST_SKIP() << "the sanitizer needs unlimited addresses";
+    GTEST_SKIP() << "needs a build without sanitizers, which need unlimited addresses";
   for (const int faulty : {0, ranks - 1}) {
     processes.clear();
     std::filesystem::remove_all(workshop.path("run"));
@@ -144,7 +144,7 @@ TEST_P(OneFaultyRank, WithAFlippedBitIsNamedByCheckReplicas) {
 /// The loss scaler sees the sum of the gradients, so all ranks skip the step. --check-replicas compares them.
 TEST_P(OneFaultyRank, WithANanGradientInFp16MakesAllSkipTheStep) {
   const int ranks = GetParam();
-  if (cuda_availability().count < ranks) GTEST_SKIP() << "found " << cuda_availability().count << " GPUs";
+  if (cuda_availability().count < ranks) GTEST_SKIP() << "needs " << ranks << " GPUs";
   start_with("NaN gradient", ranks - 1, ranks,
              {"--device", "cuda", "--precision", "fp16", "--no-cuda-graph", "--check-replicas", "1"});
   for (const ProcessResult& result : wait()) EXPECT_EQ(result.exit_code, 0) << result.err;

@@ -29,7 +29,7 @@ class TwoHostTraining : public ::testing::Test {
     const char* root = std::getenv("CONVOY_DATA");
     if (root == nullptr || !std::filesystem::is_directory(std::filesystem::path(root) / "cifar10"))
       GTEST_SKIP() << "needs CONVOY_DATA, a directory with cifar10/";
-    if (!hosts.unavailable_reason().empty()) GTEST_SKIP() << hosts.unavailable_reason();
+    if (!TwoHosts::missing().empty()) GTEST_SKIP() << TwoHosts::missing();
     data = (std::filesystem::path(root) / "cifar10").string();
   }
 
@@ -186,7 +186,7 @@ TEST(Containers, TrainWithTheNetworkOfTheHost) {
   const Arguments container = {"/usr/bin/unshare", "--pid", "--mount-proc", "--fork", "--kill-child"};
   Arguments probe = container;
   probe.push_back("/bin/true");
-  if (run_program(probe).exit_code != 0) GTEST_SKIP() << "cannot create PID namespaces";
+  if (run_program(probe).exit_code != 0) GTEST_SKIP() << "needs the permission to create PID namespaces";
   const Workshop workshop;
   const Arguments training = workshop.train_arguments("two", {"--max-steps", "4", "--comm-timeout", "20"});
   const int port = free_port();

@@ -28,7 +28,7 @@ std::vector<double> losses(const Workshop& workshop, const std::string& out) {
 class CudaRun : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (cuda_availability().count == 0) GTEST_SKIP() << cuda_availability().reason;
+    if (cuda_availability().count == 0) GTEST_SKIP() << "needs a GPU: " << cuda_availability().reason;
   }
   /// Trains for six steps of eight images, unless `more` contains other values.
   ProcessResult train(const std::string& out, Arguments more, const ProcessOptions& options = gpus(1)) const {
@@ -87,7 +87,7 @@ class WithoutGpu : public CudaRun {
  protected:
   void SetUp() override {
     if (cuda_availability().count > 0 && std::getenv("CONVOY_EMULATED_GPUS") == nullptr)
-      GTEST_SKIP() << "this machine has a GPU";
+      GTEST_SKIP() << "needs a machine without a GPU";
   }
 };
 

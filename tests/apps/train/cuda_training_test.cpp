@@ -31,7 +31,7 @@ class CudaTraining : public ::testing::Test {
   using Environment = std::map<std::string, std::string>;
 
   void SetUp() override {
-    if (cuda_availability().count == 0) GTEST_SKIP() << cuda_availability().reason;
+    if (cuda_availability().count == 0) GTEST_SKIP() << "needs a GPU: " << cuda_availability().reason;
   }
 
   /// Trains LeNet on a GPU for five steps of eight images without an algorithm cache, unless `more` contains
@@ -104,7 +104,7 @@ TEST_F(CudaTraining, ReplayedStepsFollowTheState) {
 }
 
 TEST_F(CudaTraining, ResultIsIndependentOfStreamOrder) {
-  if (!is_emulated()) GTEST_SKIP() << "the stream order of a real GPU cannot be set";
+  if (!is_emulated()) GTEST_SKIP() << "needs an emulated GPU";
   const Json eager = trained("eager", {"--deterministic"});
   for (const char* seed : {"1", "2"})
     for (const char* data : {"--data-on-device", "--no-data-on-device"}) {
@@ -189,7 +189,7 @@ TEST_F(CudaTraining, HalfPrecisionCheckpointIsFp32AndEvaluatesInHalfPrecision) {
 }
 
 TEST_F(CudaTraining, UnsupportedPrecisionIsADeviceError) {
-  if (!is_emulated()) GTEST_SKIP() << "only an emulated GPU can have an older compute capability";
+  if (!is_emulated()) GTEST_SKIP() << "needs an emulated GPU";
   for (const char* precision : {"bf16", "tf32"}) {
     const ProcessResult run =
         train("run", {"--precision", precision}, {{"CONVOY_EMULATED_CAPABILITY", "7.0"}});
@@ -259,7 +259,7 @@ TEST_F(CudaTraining, NonFiniteLossStopsTheRunAndKeepsTheLastCheckpoint) {
 // ---- memory ----
 
 TEST_F(CudaTraining, OutOfMemoryDuringARunKeepsTheLastCheckpoint) {
-  if (!is_emulated()) GTEST_SKIP() << "only an emulated GPU can have so little memory";
+  if (!is_emulated()) GTEST_SKIP() << "needs an emulated GPU";
   ASSERT_EQ(trained("run", {"--max-steps", "2"})["steps"], 2);
   const auto checkpoints = checkpoints_of(workshop.path("run"));
   const ProcessResult run = train("run", {"--resume", "auto", "--max-steps", "6", "--no-data-on-device"},
@@ -272,7 +272,7 @@ TEST_F(CudaTraining, OutOfMemoryDuringARunKeepsTheLastCheckpoint) {
 }
 
 TEST_F(CudaTraining, FailedCaptureFallsBackToEagerSteps) {
-  if (!is_emulated()) GTEST_SKIP() << "only an emulated GPU can have so little memory";
+  if (!is_emulated()) GTEST_SKIP() << "needs an emulated GPU";
   // Enough memory for an eager step, but not for the memory pool of its graph.
   const Arguments flags = {"--no-data-on-device", "--deterministic"};
   const Json small =
@@ -309,7 +309,7 @@ TEST_F(CudaTraining, AlgorithmCacheIsReusedByTheNextRun) {
 
 // In the emulator, the fastest plans are compiled at run time.
 TEST_F(CudaTraining, CompiledPlansAreReusedByTheNextRun) {
-  if (!is_emulated()) GTEST_SKIP() << "needs an emulated cuDNN that cannot compile";
+  if (!is_emulated()) GTEST_SKIP() << "needs an emulated GPU";
   const Environment no_compilation = {{"CONVOY_EMULATED_CUDNN_COMPILATIONS", "0"}};
   const std::string plans = workshop.path("plans.json").string();
   trained("first", {"--plan-cache", plans});
@@ -328,7 +328,7 @@ TEST_F(CudaTraining, CompiledPlansAreReusedByTheNextRun) {
 }
 
 TEST_F(CudaTraining, DamagedCompiledPlansAreCompiledAgainWithAWarning) {
-  if (!is_emulated()) GTEST_SKIP() << "needs plans that are compiled at run time";
+  if (!is_emulated()) GTEST_SKIP() << "needs an emulated GPU";
   const std::string plans = workshop.path("plans.json").string();
   trained("first", {"--plan-cache", plans});
   const Json kept = Json::parse(read_text(plans));
@@ -403,7 +403,7 @@ TEST_F(CudaTraining, CheckpointContainsTheAlgorithmCache) {
 // ---- convolutions that cuDNN cannot run, after the five of apps/programs/library_loading.h ----
 
 TEST_F(CudaTraining, ContinuesWithOtherPlanIfFirstCannotRun) {
-  if (!is_emulated()) GTEST_SKIP() << "needs an execution that fails";
+  if (!is_emulated()) GTEST_SKIP() << "needs an emulated GPU";
   trained("run", {"--max-steps", "6"}, {{"CONVOY_EMULATED_CUDNN_FAILURE", "5"}});
   const std::vector<std::string> warned = warnings("run");
   ASSERT_EQ(warned.size(), 1U);
@@ -418,7 +418,7 @@ TEST_F(CudaTraining, ContinuesWithOtherPlanIfFirstCannotRun) {
 
 // Each deterministic step of LeNet executes five convolutions, and the third step is captured.
 TEST_F(CudaTraining, RunsOpByOpIfPlanCannotRunInCapture) {
-  if (!is_emulated()) GTEST_SKIP() << "needs an execution that fails";
+  if (!is_emulated()) GTEST_SKIP() << "needs an emulated GPU";
   trained("run", {"--deterministic"}, {{"CONVOY_EMULATED_CUDNN_FAILURE", "17"}});
   const std::vector<std::string> warned = warnings("run");
   ASSERT_EQ(warned.size(), 2U);

@@ -72,7 +72,7 @@ TEST_P(RecipeFile, WithAResultHasTheDefaultValues) {
   const std::string text = read_text(file());
   if (text.find("\n# Machine: ") == std::string::npos &&
       text.find("The default of its model.") == std::string::npos)
-    GTEST_SKIP() << "no result is documented";
+    return;  // nothing is promised
   const std::map<std::string, std::string> recipe = values_of(text);
   const ProcessResult by_file =
       run_program({program("convoy-train"), "--config", file(), "--device", "cpu", "--print-config"});

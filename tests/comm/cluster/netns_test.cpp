@@ -35,7 +35,7 @@ using Arguments = std::vector<std::string>;
 class Hosts : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!hosts.unavailable_reason().empty()) GTEST_SKIP() << hosts.unavailable_reason();
+    if (!TwoHosts::missing().empty()) GTEST_SKIP() << TwoHosts::missing();
   }
 
   /// Runs `body` on the ranks of both hosts. With two on each, ranks 0 and 1 are on the first host.
@@ -293,7 +293,8 @@ TEST_P(BackendHosts, NameTheOtherHostsRanksWhenTheCableIsPulled) {
 
 /// All-reduces of more data than 10 Mbit/s carry within the timeout. What arrives counts as progress.
 TEST_P(BackendHosts, FinishOverASlowLinkThoughASumTakesLongerThanTheTimeout) {
-  if (const std::string problem = hosts.limit_rate("10mbit"); !problem.empty()) GTEST_SKIP() << problem;
+  if (const std::string missing = TwoHosts::missing_for_rates(); !missing.empty()) GTEST_SKIP() << missing;
+  hosts.limit_rate("10mbit");
   run_backend([&](dist::Rendezvous& rendezvous) {
     const auto comm = GetParam().make(rendezvous, 2);
     comm->barrier();
@@ -343,7 +344,8 @@ TEST_F(MpiHosts, Conform) {
 }
 
 TEST_F(MpiHosts, FinishOverASlowLinkThoughASumTakesLongerThanTheTimeout) {
-  if (const std::string problem = hosts.limit_rate("10mbit"); !problem.empty()) GTEST_SKIP() << problem;
+  if (const std::string missing = TwoHosts::missing_for_rates(); !missing.empty()) GTEST_SKIP() << missing;
+  hosts.limit_rate("10mbit");
   const ProcessResult result =
       run_program(mpirun({CONVOY_MPI_RANKS, "--fault=slow_link"}), {.environment = environment()});
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;

@@ -42,7 +42,7 @@ class NcclRanks : public ::testing::TestWithParam<ConformanceCase> {
 };
 
 TEST_P(NcclRanks, Conform) {
-  if (group->info().world_size < GetParam().min_ranks) GTEST_SKIP() << "needs more ranks";
+  if (group->info().world_size < GetParam().min_ranks) GTEST_SKIP() << "needs more ranks of this program";
   run_cases({&GetParam(), 1}, group->info().world_size, make_here, [] { group->barrier(); });
 }
 

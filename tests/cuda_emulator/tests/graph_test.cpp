@@ -376,7 +376,7 @@ TEST_F(WrongCapture, InvalidHandles) {
 }
 
 TEST_F(WrongCapture, MemoryFreedBeforeLaunch) {
-  if (!kGuarded) GTEST_SKIP() << "a build without AddressSanitizer";
+  if (!kGuarded) GTEST_SKIP() << "needs a build with AddressSanitizer";
   Gpu gpu;
   auto x = std::make_unique<Numbers<float>>(gpu, all(1));
   begin(gpu.stream);

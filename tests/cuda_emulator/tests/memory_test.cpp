@@ -14,7 +14,7 @@ class WrongAccess : public EmulatorTest {
  protected:
   void SetUp() override {
     EmulatorTest::SetUp();
-    if (!kGuarded) GTEST_SKIP() << "a build without AddressSanitizer";
+    if (!kGuarded) GTEST_SKIP() << "needs a build with AddressSanitizer";
   }
 };
 
@@ -108,7 +108,7 @@ __global__ void copy_packs(const float* x, float* y) {
 
 TEST_F(WrongAccess, MisalignedVector) {
   if (std::string_view(CONVOY_SANITIZERS).find("undefined") == std::string_view::npos)
-    GTEST_SKIP() << "a build without UndefinedBehaviorSanitizer";
+    GTEST_SKIP() << "needs a build with UndefinedBehaviorSanitizer";
   Gpu gpu;
   const Numbers<float> x(gpu, counting<float>(65)), y(gpu, 64);
   kernels::launch(gpu.stream, 1, 16, 0, copy_packs, x.data(), y.data());

@@ -321,7 +321,7 @@ TYPED_TEST(CudaOptimizer, PreparesAnyNumberOfGroups) {
 
 TEST(CudaMixedOptimizer, AcceptsMixedParameterTypesAndEmptyLists) {
   const CudaAvailability gpus = cuda_availability();
-  if (gpus.count == 0) GTEST_SKIP() << gpus.reason;
+  if (gpus.count == 0) GTEST_SKIP() << "needs a GPU: " << gpus.reason;
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const OptimizerArrays<float> narrow(gpu, OptimizerParameter<float>(100, 1, Unaligned::none, DType::f32));
   const OptimizerArrays<double> wide(gpu, OptimizerParameter<double>(100, 1, Unaligned::none, DType::bf16));

@@ -48,7 +48,7 @@ std::string error_of(int index) {
 TEST(CudaDevice, ReportsAMissingDriver) {
   int driver_version = 0;
   if (cudaDriverGetVersion(&driver_version) == cudaSuccess && driver_version > 0)
-    GTEST_SKIP() << "there is a driver";
+    GTEST_SKIP() << "needs a machine without a GPU's driver";
   EXPECT_EQ(error_of(0), "cuda:0: no NVIDIA driver on this machine; use the CPU, or install one");
   EXPECT_EQ(Device::parse("auto").name(), "cpu");
   EXPECT_EQ(Device::best(3).name(), "cpu");

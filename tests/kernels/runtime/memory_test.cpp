@@ -410,7 +410,7 @@ std::string mapping_of(const void* block) {
 
 TEST(HostMemory, RequestsHugePagesForLargeBlocks) {
   if (!std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"))
-    GTEST_SKIP() << "this kernel has no transparent huge pages";
+    GTEST_SKIP() << "needs transparent huge pages";
   const std::unique_ptr<MemorySource> host = host_memory();
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   void* const large = host->allocate(2 * kHugePage + 100);
@@ -419,7 +419,7 @@ TEST(HostMemory, RequestsHugePagesForLargeBlocks) {
   const std::string mapping = mapping_of(large);
   host->release(large, 2 * kHugePage + 100);
   const std::size_t flags = mapping.find("VmFlags:");
-  if (flags == std::string::npos) GTEST_SKIP() << "/proc/self/smaps has no VmFlags here";
+  if (flags == std::string::npos) GTEST_SKIP() << "needs VmFlags in /proc/self/smaps";
   EXPECT_NE(mapping.find(" hg", flags), std::string::npos) << "huge pages were not asked for:\n" << mapping;
 }
 

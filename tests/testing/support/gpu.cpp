@@ -4,7 +4,7 @@ namespace convoy::testing {
 
 void GpuTest::SetUp() {
   const CudaAvailability gpus = cuda_availability();
-  if (gpus.count == 0) GTEST_SKIP() << gpus.reason;
+  if (gpus.count == 0) GTEST_SKIP() << "needs a GPU: " << gpus.reason;
 }
 
 void GpuTest::TearDown() {

@@ -93,4 +93,10 @@ ProcessResult run_program(const std::vector<std::string>& arguments, const Proce
   return Process(arguments, options).wait();
 }
 
+bool may_mount() {
+  static const bool may =
+      run_program({"/usr/bin/unshare", "--mount", "mount", "-t", "tmpfs", "none", "/tmp"}).exit_code == 0;
+  return may;
+}
+
 }  // namespace convoy::testing

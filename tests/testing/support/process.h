@@ -53,6 +53,11 @@ class Process {
   std::FILE* err_;
 };
 
+/// Returns whether this process may mount file systems. Asks by mounting one where no other process sees it.
+bool may_mount();
+inline constexpr const char* kNeedsMount =
+    "needs the permission to mount file systems";  ///< For GTEST_SKIP().
+
 /// Runs a program until it exits.
 ProcessResult run_program(const std::vector<std::string>& arguments, const ProcessOptions& options = {});
 

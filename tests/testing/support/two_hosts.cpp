@@ -12,40 +12,71 @@
 namespace convoy::testing {
 namespace {
 
-/// Runs a program of iproute2 without a shell. Returns "" on success, otherwise its output.
-std::string run_tool(const std::string& name, std::vector<std::string> arguments) {
-  for (const char* directory : {"/usr/sbin/", "/sbin/", "/usr/bin/"}) {
-    const std::string program = directory + name;
-    if (access(program.c_str(), X_OK) != 0) continue;
-    arguments.insert(arguments.begin(), program);
-    const ProcessResult result = run_program(arguments);
-    return result.exit_code == 0 ? "" : result.err + result.out + " ";
-  }
-  return "the program " + name + " (iproute2) is not installed";
+/// Returns the path of a program of iproute2, or "".
+std::string tool(const std::string& name) {
+  for (const char* directory : {"/usr/sbin/", "/sbin/", "/usr/bin/"})
+    if (access((directory + name).c_str(), X_OK) == 0) return directory + name;
+  return "";
 }
 
-std::string ip(const std::vector<std::string>& arguments) { return run_tool("ip", arguments); }
+/// Runs a program of iproute2 without a shell. Throws std::runtime_error with its output if it fails.
+void run_tool(const std::string& name, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), tool(name));
+  const ProcessResult result = run_program(arguments);
+  if (result.exit_code == 0) return;
+  std::string command;
+  for (const std::string& argument : arguments) command += argument + " ";
+  throw std::runtime_error(command + "failed: " + result.err + result.out);
+}
+
+void ip(const std::vector<std::string>& arguments) { run_tool("ip", arguments); }
+
+/// Returns whether a command of the shell succeeds in a network namespace of its own.
+bool succeeds_in_a_namespace(const std::string& command) {
+  return run_program({"/usr/bin/unshare", "--net", "--mount", "/bin/sh", "-c", command}).exit_code == 0;
+}
+const char* const kAddLink = "PATH=$PATH:/usr/sbin:/sbin; ip link add cable type veth peer name other";
+
+std::string find_missing() {
+  if (tool("ip").empty()) return "needs the program ip (Debian: iproute2)";
+  if (!succeeds_in_a_namespace("true")) return "needs the permission to create network namespaces";
+  if (!succeeds_in_a_namespace(kAddLink)) return "needs virtual network links (ip link add type veth)";
+  return "";
+}
 
 }  // namespace
 
 TwoHosts::TwoHosts() {
+  if (!missing().empty()) return;
   const std::string id = std::to_string(getpid());
   names_ = {"convoy-a-" + id, "convoy-b-" + id};
-  const auto run = [&](const std::vector<std::string>& arguments) {
-    if (unavailable_reason_.empty()) unavailable_reason_ = ip(arguments);
-  };
-  for (const std::string& name : names_) run({"netns", "add", name});
+  for (const std::string& name : names_) ip({"netns", "add", name});
   // Both ends are created inside the namespaces, so the network of this machine does not change.
-  run({"-n", names_[0], "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", names_[1]});
+  ip({"-n", names_[0], "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", names_[1]});
   for (int host = 0; host < 2; ++host) {
-    run({"-n", name(host), "addr", "add", address(host) + "/24", "dev", "cable"});
-    run({"-n", name(host), "link", "set", "cable", "up"});
-    run({"-n", name(host), "link", "set", "lo", "up"});
+    ip({"-n", name(host), "addr", "add", address(host) + "/24", "dev", "cable"});
+    ip({"-n", name(host), "link", "set", "cable", "up"});
+    ip({"-n", name(host), "link", "set", "lo", "up"});
   }
 }
 
 TwoHosts::~TwoHosts() {
-  for (const std::string& name : names_) ip({"netns", "del", name});
+  for (const std::string& name : names_)
+    if (!name.empty()) run_program({tool("ip"), "netns", "del", name});
+}
+
+const std::string& TwoHosts::missing() {
+  static const std::string missing = find_missing();
+  return missing;
+}
+
+std::string TwoHosts::missing_for_rates() {
+  if (!missing().empty()) return missing();
+  if (tool("tc").empty()) return "needs the program tc (Debian: iproute2)";
+  return succeeds_in_a_namespace(std::string(kAddLink) +
+                                 " && tc qdisc add dev cable root tbf rate 10mbit burst 32kbit latency 400ms")
+             ? ""
+             : "needs a limit of the rate of network links (tc qdisc add … tbf)";
 }
 
 void TwoHosts::enter(int host) const {
@@ -58,12 +89,10 @@ void TwoHosts::disconnect() const { ip({"-n", name(0), "link", "set", "cable", "
 
 void TwoHosts::connect() const { ip({"-n", name(0), "link", "set", "cable", "up"}); }
 
-std::string TwoHosts::limit_rate(const std::string& rate) const {
-  std::string problem;
+void TwoHosts::limit_rate(const std::string& rate) const {
   for (const std::string& name : names_)
-    problem += run_tool("tc", {"-n", name, "qdisc", "replace", "dev", "cable", "root", "tbf", "rate", rate,
-                               "burst", "32kbit", "latency", "400ms"});
-  return problem;
+    run_tool("tc", {"-n", name, "qdisc", "replace", "dev", "cable", "root", "tbf", "rate", rate, "burst",
+                    "32kbit", "latency", "400ms"});
 }
 
 }  // namespace convoy::testing
