@@ -28,8 +28,8 @@ struct AttentionSizes {
       : batch(q[0]), queries(q[1]), keys(v[1]), depth(q[2]), width(v[2]) {}
 };
 
-// Computes y [B, T, V]. Saves log_sum_exp [B, T], the logarithm of the sum of the exponentials of the scores
-// of each query, for the backward pass; it has the type in which kernels compute.
+// Computes y [B, T, V]. Saves log_sum_exp [B, T, 2] for the backward pass: the largest score of each query, and
+// the logarithm of the sum of exp(score - largest). It has the type in which kernels compute.
 void attention_forward(CpuStream&, ConstView q, ConstView k, ConstView v, AttentionRule rule, View y,
                        View log_sum_exp);
 void attention_forward(CudaStream&, ConstView q, ConstView k, ConstView v, AttentionRule rule, View y,

@@ -17,8 +17,8 @@ void binary(CudaStream&, BinaryOp op, ConstView x, ConstView y, GradView z);
 // The gradients that are not products or quotients. All arguments are broadcast to the shape of dx.
 enum class BinaryGradient : std::uint8_t {
   divisor,  // -dz x / y^2, the gradient of x / y for y
-  greater,  // dz if x > y, dz / 2 if x = y, else 0: the gradient of max(x, y) for x
-  less,     // dz if x < y, dz / 2 if x = y, else 0: the gradient of min(x, y) for x
+  greater,  // 0 if x < y, dz / 2 if x = y, else dz: the gradient of max(x, y) for x. NaN gives dz to both
+  less,     // 0 if x > y, dz / 2 if x = y, else dz: the gradient of min(x, y) for x. NaN gives dz to both
 };
 void binary_backward(CpuStream&, BinaryGradient gradient, ConstView dz, ConstView x, ConstView y,
                      GradView dx);

@@ -52,7 +52,7 @@ void cast(CudaStream&, ConstView x, View y);
 /// A function y = f(x) of one element. Its derivative is computed from y where y suffices (uses_output()),
 /// else from x.
 enum class UnaryOp : std::uint8_t {
-  relu,       // y = max(x, 0), and NaN for NaN   dx = dy [y > 0]
+  relu,       // y = max(x, 0), and NaN for NaN   dx = 0 where y <= 0, else dy, also where y is NaN
   gelu,       // y = x Phi(x), where Phi is the normal distribution function (exact, by erf; Hendrycks and
               // Gimpel, arXiv:1606.08415)
   silu,       // y = x sigmoid(x)
@@ -62,8 +62,8 @@ enum class UnaryOp : std::uint8_t {
   exp,        // y = exp(x)                       dx = dy y
   log,        // y = log(x), the natural one      dx = dy / x
   sqrt,       // y = sqrt(x)                      dx = dy / (2 y)
-  abs,        // y = |x|                          dx = dy sign(x), 0 at 0
-  pow,        // y = x^p                          dx = dy p x^(p - 1)
+  abs,        // y = |x|                          dx = dy sign(x), 0 at 0 and NaN
+  pow,        // y = x^p, NaN for roots of -Inf   dx = dy p x^(p - 1), 0 everywhere if p = 0
 };
 /// Returns whether unary_backward() takes the output y instead of the input x.
 constexpr bool uses_output(UnaryOp op) {

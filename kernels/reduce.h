@@ -19,7 +19,7 @@ void sum(CudaStream&, ConstView x, GradView y);
 void sum_rows(CpuStream&, ConstView x, GradView y);
 void sum_rows(CudaStream&, ConstView x, GradView y);
 
-// g = dy where y > 0, else 0, as by UnaryOp::relu; db [C] = sum of the rows of g. The sum of many rows has
+// g = 0 where y <= 0, else dy, as by UnaryOp::relu; db [C] = sum of the rows of g. The sum of many rows has
 // another order than sum_rows(). These are the gradients in front of a ReLU and of the bias there. g may
 // alias dy.
 void relu_bias_backward(CpuStream&, ConstView dy, ConstView y, View g, GradView db);

@@ -38,10 +38,12 @@ struct CrossEntropyOptions {
 
 namespace kernels {
 
-// Computes losses [N] = log_sum_exp - sum_c target_c logit_c, and log_sum_exp [N], which the backward pass
-// needs. correct (i32 [N]) = 1 if the first maximum of the logits is that of the label, else 0. total [1] =
-// scale times the sum of the losses, which is rounded as by sum() (reduce.h) before; 0 if N = 0.
-// correct_count [1], of the type of total, = the sum of correct, exact up to 2^24; not computed if undefined.
+// Computes losses [N] = log(sum_c exp(logit_c)) - sum_c target_c logit_c, and log_sum_exp [N, 2], which the
+// backward pass needs: the largest logit, and the logarithm of the sum of exp(logit - largest). Their sum would
+// lose the digits by which logits with a large common offset differ. correct (i32 [N]) = 1 if the first maximum
+// of the logits is that of the label, else 0. total [1] = scale times the sum of the losses, which is rounded as
+// by sum() (reduce.h) before; 0 if N = 0. correct_count [1], of the type of total, = the sum of correct, exact
+// up to 2^24; not computed if undefined.
 void softmax_cross_entropy_forward(CpuStream&, ConstView logits, ConstView labels, CrossEntropyOptions,
                                    View losses, View log_sum_exp, View correct, View total,
                                    View correct_count = {});

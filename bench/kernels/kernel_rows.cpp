@@ -228,9 +228,10 @@ void add_losses(Rows& rows) {
   const Shape shape{std::max<std::int64_t>(1, rows.array_bytes() / (kFloat * kClasses)), kClasses};
   const std::int64_t bytes = shape.numel() * kFloat;
   const auto loss = [&](std::string name, std::int64_t written_bytes, auto kernel) {
-    const Array of_row{{shape[0]}, DType::f32, 7}, labels{{shape[0]}, DType::i32, 1};
+    const Array of_row{{shape[0]}, DType::f32, 7}, two_of_row{{shape[0], 2}, DType::f32, 7},
+        labels{{shape[0]}, DType::i32, 1};
     rows.add(std::move(name), bytes, written_bytes,
-             {{shape}, labels, of_row, of_row, of_row, labels, {shape}}, kernel);
+             {{shape}, labels, of_row, two_of_row, of_row, labels, {shape}}, kernel);
   };
   loss("softmax_cross_entropy_forward", 0, [](auto& s, auto& a) {
     kernels::softmax_cross_entropy_forward(s, a[0].view(), a[1].view(), {.smoothing = 0.1}, a[2].view(),

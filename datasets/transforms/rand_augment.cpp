@@ -1,5 +1,5 @@
-// The arithmetic is that of torchvision on tensors of bytes, in f32 with the same order of operations, so that results
-// are the same to the last bit.
+// The arithmetic is that of torchvision on tensors of bytes, in f32 with the same order of operations, so results
+// are the same to the last bit. Coordinates are f64, so points halfway between two pixels may choose the other one.
 #include "convoy/datasets/transforms/transforms.h"
 
 #include <algorithm>

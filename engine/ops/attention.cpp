@@ -75,7 +75,7 @@ Variable scaled_dot_product_attention(const Variable& q, const Variable& k, cons
       .causal = options.causal};
   const Tensor y = Tensor::empty(Shape(sizes), q.dtype(), detail::result_context(q, k, v));
   const Tensor log_sum_exp =
-      Tensor::empty({batch, q.shape()[-2]}, is_half(q.dtype()) ? DType::f32 : q.dtype(), y.context());
+      Tensor::empty({batch, q.shape()[-2], 2}, is_half(q.dtype()) ? DType::f32 : q.dtype(), y.context());
   on(y.stream(), [&](auto& s) {
     kernels::attention_forward(s, as_batch(q.value().view(), batch), as_batch(k.value().view(), batch),
                                as_batch(v.value().view(), batch), rule, as_batch(y.view(), batch),

@@ -36,7 +36,7 @@ Shape check_conv2d(const Variable& x, const Variable& filter, Conv2dOptions opti
 }  // namespace
 
 // y = x * w + b      dx = g transposed-* w      dw = x * g      db = sums of g over all pixels
-// with g = dy, or dy [y > 0] if the op ends in a ReLU.
+// with g = dy, or 0 where y <= 0 if the op ends in a ReLU.
 Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias, Conv2dOptions options) {
   const Shape shape = check_conv2d(x, filter, options);
   if (bias.defined()) detail::check_vector("conv2d", "bias", bias, x, filter.shape()[0]);

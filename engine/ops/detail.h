@@ -196,8 +196,8 @@ inline OpCost gemm_cost(std::int64_t flops, const Variable& a, const Variable& b
           .backward = {.flops = gradients * flops, .bytes = gradients * bytes + passes * bytes_of(c)}};
 }
 
-/// Returns dy [y > 0], the gradient in front of the ReLU whose result is y, or dy if y is undefined, which
-/// means that there is no ReLU. Contributes the sums of its rows to `bias`, if the bias wants a gradient.
+/// Returns dy, or 0 where y <= 0: the gradient in front of the ReLU with the result y. An undefined y means that
+/// there is no ReLU: returns dy. Contributes the sums of its rows to `bias`, if the bias wants a gradient.
 inline Tensor before_bias(const Tensor& dy, const Tensor& y, GradSlot bias) {
   const Tensor g = y.defined() ? Tensor::empty_like(dy) : dy;
   on(dy.stream(), [&](auto& s) {

@@ -95,7 +95,7 @@ Variable matmul(const Variable& a, const Variable& b) {
 }
 
 // y = x w^T + b      dx = g w      dw = g^T x      db = column sums of g
-// with g = dy, or dy [y > 0] if the op ends in a ReLU.
+// with g = dy, or 0 where y <= 0 if the op ends in a ReLU.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias, bool with_relu) {
   detail::check_floating("linear", x);
   detail::check_alike("linear", x, weight);

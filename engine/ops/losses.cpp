@@ -100,7 +100,7 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, CrossEn
   const DType computed = is_half(logits.dtype()) ? DType::f32 : logits.dtype();
   const DeviceContext& context = detail::result_context(logits, labels);
   Tensor losses = Tensor::empty(per_sample, computed, context);
-  Tensor log_sum_exp = Tensor::empty_like(losses);
+  Tensor log_sum_exp = Tensor::empty({per_sample[0], 2}, computed, context);
   Tensor correct = Tensor::empty(per_sample, DType::i32, context);
   Tensor total = Tensor::empty({1}, computed, context);
   Tensor correct_count = Tensor::empty_like(total);
@@ -114,9 +114,9 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, CrossEn
   const Cost logits_cost = detail::cost_of(logits, {.flops = 4, .reads = 1});
   OpCost cost{.forward = logits_cost, .backward = logits_cost};
   // The labels, whether each is correct, the losses (written, and read for the sum), and log_sum_exp.
-  cost.forward.bytes += 2 * label_bytes + 3 * per_sample_bytes;
+  cost.forward.bytes += 2 * label_bytes + 4 * per_sample_bytes;
   // dlogits, the labels and log_sum_exp.
-  cost.backward.bytes += detail::bytes_of(logits) + label_bytes + per_sample_bytes;
+  cost.backward.bytes += detail::bytes_of(logits) + label_bytes + 2 * per_sample_bytes;
   Variable loss = record(
       "cross_entropy", total, {logits},
       [logits = logits.value(), labels, log_sum_exp, options](const Tensor& dloss,

@@ -29,19 +29,19 @@ Variable normalize(std::string_view name, const Variable& x, const Shape& sizes,
   const detail::OpScope scope(name, x, weight, bias);
   const Tensor y = Tensor::empty(x.shape(), x.dtype(), detail::result_context(x, weight, bias));
   const DType computed = is_half(x.dtype()) ? DType::f32 : x.dtype();
-  const Tensor mean = Tensor::empty({sizes[0], groups}, computed, y.context());
-  const Tensor inverse_std = Tensor::empty_like(mean);
+  const Tensor means = Tensor::empty({sizes[0], groups, 2}, computed, y.context());
+  const Tensor inverse_std = Tensor::empty({sizes[0], groups}, computed, y.context());
   on(y.stream(), [&](auto& s) {
     kernels::group_norm_forward(s, x.value().reshape(sizes).view(), view_if_any(value_of(weight)),
-                                view_if_any(value_of(bias)), epsilon, y.reshape(sizes).view(), mean.view(),
+                                view_if_any(value_of(bias)), epsilon, y.reshape(sizes).view(), means.view(),
                                 inverse_std.view());
   });
 
   std::vector<Variable> inputs = {x};
   if (weight.defined()) inputs.push_back(weight);
   if (bias.defined()) inputs.push_back(bias);
-  // The mean, the squared distances from it, then subtract, scale, multiply, add. The caches serve the later
-  // passes over a group. dx: two sums and five operations. The parameters' gradients: four operations.
+  // The mean, the distances from it and their squares, then subtract, scale, multiply, add. The caches serve the
+  // later passes over a group. dx: two sums and five operations. The parameters' gradients: four operations.
   OpCost cost{.forward = detail::cost_of(x, {.flops = 8, .reads = 1, .writes = 1})};
   if (x.requires_grad()) cost.backward += detail::cost_of(x, {.flops = 11, .reads = 2, .writes = 1});
   const bool parameters =
@@ -49,7 +49,7 @@ Variable normalize(std::string_view name, const Variable& x, const Shape& sizes,
   if (parameters) cost.backward += detail::cost_of(x, {.flops = 5, .reads = 2});
   return record(
       name, y, std::move(inputs),
-      [x = x.value(), weight = value_of(weight), has_bias = bias.defined(), mean, inverse_std, sizes](
+      [x = x.value(), weight = value_of(weight), has_bias = bias.defined(), means, inverse_std, sizes](
           const Tensor& dy, std::span<GradSlot> slots) {
         const bool has_weight = weight.defined();
         const GradView dx = slots[0].claim();
@@ -57,7 +57,7 @@ Variable normalize(std::string_view name, const Variable& x, const Shape& sizes,
         const GradView dbias = has_bias ? slots[has_weight ? 2 : 1].claim() : GradView();
         on(dy.stream(), [&](auto& s) {
           kernels::group_norm_backward(s, dy.reshape(sizes).view(), x.reshape(sizes).view(),
-                                       view_if_any(weight), mean.view(), inverse_std.view(), dx, dweight,
+                                       view_if_any(weight), means.view(), inverse_std.view(), dx, dweight,
                                        dbias);
         });
       },

@@ -38,7 +38,7 @@ class ProcessGroup {
 
 // ---- Elementwise operations ----
 
-/// Returns max(x, 0). The gradient is 0 at 0. NaN is propagated.
+/// Returns max(x, 0). The gradient is 0 at 0. NaN is propagated, with the gradient of a positive number.
 Variable relu(const Variable& x);
 /// Returns x Phi(x), where Phi is the normal distribution function, without approximation (Hendrycks and
 /// Gimpel, arXiv:1606.08415).
@@ -101,7 +101,7 @@ Variable sync_batch_norm(const Variable& x, const Variable& gamma, const Variabl
 
 /// Returns the maximum of each window of x [N, H, W, C]: [N, oH, oW, C] with sizes of window_output_size().
 /// The gradient goes to the first maximum. Padding is never a maximum, and NaN is larger than any number.
-/// Throws UsageError if the padding exceeds half of the kernel.
+/// Throws UsageError if the padding exceeds half of the kernel, or if an image has no pixels.
 Variable max_pool2d(const Variable& x, Pool2dOptions options);
 /// Returns the mean of each window, in the shape of max_pool2d(). The padding counts as zeros. Throws
 /// UsageError like max_pool2d().
@@ -139,7 +139,7 @@ Variable sub(const Variable& x, const Variable& y);
 Variable mul(const Variable& x, const Variable& y);
 /// Returns x / y.
 Variable div(const Variable& x, const Variable& y);
-/// Returns the larger of x and y. Equal elements get half of the gradient each. NaN is propagated.
+/// Returns the larger of x and y. Equal elements get half of the gradient each; NaN is propagated, and both get it.
 Variable maximum(const Variable& x, const Variable& y);
 /// Returns the smaller of x and y. Equal elements get half of the gradient each. NaN is propagated.
 Variable minimum(const Variable& x, const Variable& y);
@@ -150,7 +150,7 @@ Variable where(const Tensor& condition, const Variable& x, const Variable& y);
 Variable scale(const Variable& x, double a);
 /// Returns x + a.
 Variable add_scalar(const Variable& x, double a);
-/// Returns x^p. The gradient p x^(p - 1) is infinite at 0 for p < 1.
+/// Returns x^p. The gradient p x^(p - 1) is infinite at 0 for p < 1. x^0 has the gradient 0 everywhere.
 Variable pow(const Variable& x, double p);
 /// Returns e^x.
 Variable exp(const Variable& x);
@@ -158,7 +158,7 @@ Variable exp(const Variable& x);
 Variable log(const Variable& x);
 /// Returns the square root. Its gradient is infinite at 0.
 Variable sqrt(const Variable& x);
-/// Returns |x|, whose gradient is 0 at 0.
+/// Returns |x|, whose gradient is 0 at 0 and at NaN.
 Variable abs(const Variable& x);
 
 /// Returns add(x, y).

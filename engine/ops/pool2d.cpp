@@ -9,6 +9,8 @@ namespace {
 Shape pooled_shape(std::string_view op, const Variable& x, Pool2dOptions options) {
   detail::check_floating(op, x);
   detail::check_rank(op, "input", x.shape(), 4);
+  check(x.shape()[1] > 0 && x.shape()[2] > 0, "{}: input {} has images without pixels, expected at least one",
+        op, x.shape().text());
   check(options.padding <= options.kernel / 2, "{}: padding {} is more than half of kernel {}", op,
         options.padding, options.kernel);
   return {x.shape()[0], window_output_size(x.shape()[1], options.kernel, options.stride, options.padding),

@@ -137,7 +137,9 @@ Variable variance(const Variable& x, const std::vector<int>& axes, bool keep_axe
   check(terms > (unbiased ? 1 : 0) || results == 0,
         "variance: found {} elements along the axes of {}, expected at least {}", terms, x.shape().text(),
         unbiased ? 2 : 1);
-  const Variable distance = sub(x, mean(x, axes, true));
+  // A rounded mean leaves distances with a mean of their own, which the second subtraction removes.
+  Variable distance = sub(x, mean(x, axes, true));
+  distance = sub(distance, mean(distance, axes, true));
   const Variable squares = sum(mul(distance, distance), axes, keep_axes);
   return scale(squares, results > 0 ? 1 / static_cast<double>(terms - (unbiased ? 1 : 0)) : 1);
 }

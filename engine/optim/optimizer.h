@@ -187,7 +187,7 @@ struct AdamSettings {
   bool decoupled = false;   // true: AdamW, whose weight decay is not part of the gradient
 };
 
-/// Adam, and AdamW with decoupled weight decay, as torch.optim.Adam and AdamW.
+/// Adam, and AdamW with decoupled weight decay, as torch.optim's, but for steps() in the bias corrections.
 class Adam : public Optimizer {
  public:
   /// Makes one group in which all parameters decay (PyTorch's default). Throws UsageError for invalid

@@ -115,7 +115,8 @@ void forward_block(const Head<C>& head, std::int64_t query, std::int64_t rows, C
     const C sum = sums[static_cast<std::size_t>(row)];
     C* const to = y + row * sizes.width;
     for (std::int64_t i = 0; i < sizes.width; ++i) to[i] /= sum;
-    log_sum_exp[row] = largest[static_cast<std::size_t>(row)] + std::log(sum);
+    log_sum_exp[2 * row] = largest[static_cast<std::size_t>(row)];
+    log_sum_exp[2 * row + 1] = std::log(sum);
   }
 }
 
@@ -136,10 +137,11 @@ struct BackwardHead {
     head.score(query, rows, key, columns, p);
     for (std::int64_t row = 0; row < rows; ++row) {
       C* const s = p.data() + row * columns;
-      const C offset = log_sum_exp[query + row];
+      const C* const logarithm = log_sum_exp + 2 * (query + row);
+      const C largest = logarithm[0], log_sum = logarithm[1];
       const std::int64_t visible = head.visible(query + row, key, columns);
       // A score minus the logarithm exceeds 0 by roundings only.
-      for (std::int64_t i = 0; i < visible; ++i) s[i] = exp_of_nonpositive(s[i] - offset);
+      for (std::int64_t i = 0; i < visible; ++i) s[i] = exp_of_nonpositive(s[i] - largest - log_sum);
       std::fill(s + visible, s + columns, C{0});
     }
     const C* const dys = dy + query * sizes.width;
@@ -183,7 +185,7 @@ void forward(CpuStream& stream, const ConstView& q, const ConstView& k, const Co
       const std::int64_t index = i / blocks, query = i % blocks * kQueryBlock;
       const std::int64_t row = index * sizes.queries + query;
       forward_block(Head<C>(sizes, rule, q, k, v, index), query, std::min(kQueryBlock, sizes.queries - query),
-                    y.as<C>() + row * sizes.width, log_sum_exp.as<C>() + row);
+                    y.as<C>() + row * sizes.width, log_sum_exp.as<C>() + 2 * row);
     }
   });
 }
@@ -213,7 +215,7 @@ void backward(CpuStream& stream, const ConstView& dy, const ConstView& q, const 
     };
     return BackwardHead<C>{.head = Head<C>(sizes, rule, q, k, v, index),
                            .dy = dy.as<C>() + index * sizes.queries * sizes.width,
-                           .log_sum_exp = log_sum_exp.as<C>() + index * sizes.queries,
+                           .log_sum_exp = log_sum_exp.as<C>() + 2 * index * sizes.queries,
                            .dots = dots + index * sizes.queries,
                            .dq = part(dq),
                            .dk = part(dk),

@@ -141,7 +141,8 @@ void softmax_cross_entropy_forward(CpuStream& stream, ConstView logits, ConstVie
       expected += smoothing / static_cast<double>(classes) * sum;
     }
     losses.as<C>()[row] = static_cast<C>(log_sum - expected);
-    log_sum_exp.as<C>()[row] = static_cast<C>(offset + log_sum);
+    log_sum_exp.as<C>()[2 * row] = static_cast<C>(offset);
+    log_sum_exp.as<C>()[2 * row + 1] = static_cast<C>(log_sum);
     correct.as<std::int32_t>()[row] = largest - x == label ? 1 : 0;
   });
   sum(stream, losses, GradView(total));
@@ -163,10 +164,10 @@ void softmax_cross_entropy_backward(CpuStream& stream, ConstView dloss, ConstVie
     T* const dx = dlogits.as<T>() + row * classes;
     const std::int32_t label = labels.as<std::int32_t>()[row];
     const double scale = static_cast<C>(options.scale) * *dloss.as<C>();
-    const double offset = log_sum_exp.as<C>()[row];
+    const double largest = log_sum_exp.as<C>()[2 * row], log_sum = log_sum_exp.as<C>()[2 * row + 1];
     const double other_target = options.smoothing / static_cast<double>(classes);
     const auto gradient = [=](double target) {
-      return [=](double u) { return scale * (std::exp(u - offset) - target); };
+      return [=](double u) { return scale * (std::exp(u - largest - log_sum) - target); };
     };
     map_range(dlogits.mode, 0, label, gradient(other_target), dx, x);
     map_range(dlogits.mode, label, label + 1, gradient(other_target + 1 - options.smoothing), dx, x);

@@ -60,7 +60,9 @@ __global__ void __launch_bounds__(Team::kBlock)
   cuda::for_each_of_row<Team>(s, layout.keys, [=](std::int64_t key, C u) {
     s[key] = key < visible ? std::exp(scale * u - offset) * factor : C{0};
   });
-  if (Team::rank() == 0) log_sum_exp[row] = offset + std::log(sum);
+  if (Team::rank() != 0) return;
+  log_sum_exp[2 * row] = offset;
+  log_sum_exp[2 * row + 1] = std::log(sum);
 }
 
 /// Replaces q k^T by the softmax p, and dp = dy v^T by scale p (dp - sum of dy y), the gradient of q k^T.
@@ -79,9 +81,9 @@ __global__ void __launch_bounds__(Team::kBlock)
   C* const p = scores + row * layout.keys;
   C* const gradients = dp + row * layout.keys;
   const std::int64_t visible = layout.visible(row);
-  const C scale = layout.scale, offset = log_sum_exp[row];
+  const C scale = layout.scale, largest = log_sum_exp[2 * row], log_sum = log_sum_exp[2 * row + 1];
   cuda::for_each_of_row<Team>(p, layout.keys, [=](std::int64_t key, C u) {
-    const C probability = key < visible ? std::exp(scale * u - offset) : C{0};
+    const C probability = key < visible ? std::exp(scale * u - largest - log_sum) : C{0};
     p[key] = probability;
     gradients[key] = scale * probability * (gradients[key] - dot);
   });

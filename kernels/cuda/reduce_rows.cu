@@ -93,7 +93,7 @@ struct Rows {
   }
 };
 
-/// The rows to sum: those of g = dy [y > 0], which are stored as well.
+/// The rows to sum: those of g, which is 0 where y <= 0 and else dy, and is stored as well.
 template <class X>
 struct ReluRows {
   static constexpr std::int64_t kThreadRows =
@@ -117,7 +117,7 @@ struct ReluRows {
   __device__ Pack<X, kWidth> terms(const Loaded<kWidth>& loaded, std::int64_t i, bool is_aligned) const {
     Pack<X, kWidth> pack = loaded.dy;
     for (int k = 0; k < kWidth; ++k)
-      if (!(widen(loaded.y.values[k]) > 0)) pack.values[k] = narrow<X>(0);
+      if (widen(loaded.y.values[k]) <= 0) pack.values[k] = narrow<X>(0);
     cuda::store_pack(g + i, pack, is_aligned);
     return pack;
   }

@@ -145,7 +145,8 @@ struct Forward {
     const C label_logit = widen(logits[row * classes + label]) - largest.value;
     const C loss = log_sum - (target.label_weight * label_logit + smoothed);
     losses[row] = loss;
-    log_sum_exp[row] = largest.value + log_sum;
+    log_sum_exp[2 * row] = largest.value;
+    log_sum_exp[2 * row + 1] = log_sum;
     const int is_correct = largest.index == label ? 1 : 0;
     correct[row] = is_correct;
     return {loss, is_correct};
@@ -254,11 +255,11 @@ __global__ void __launch_bounds__(Team::kBlock)
   if (row >= rows) return;
   T* const dx = dlogits + row * classes;
   const C scale = factor * *dloss;
-  const C offset = log_sum_exp[row];
+  const C largest = log_sum_exp[2 * row], log_sum = log_sum_exp[2 * row + 1];
   const std::int32_t label = labels[row];
   for_each_of_row<Team>(logits + row * classes, classes, [=](std::int64_t c, C u) {
     const C wanted = target.class_weight + (c == label ? target.label_weight : C{0});
-    const C gradient = scale * (std::exp(u - offset) - wanted);
+    const C gradient = scale * (std::exp(u - largest - log_sum) - wanted);
     dx[c] = narrow<T>(mode == GradMode::accumulate ? widen(dx[c]) + gradient : gradient);
   });
 }

@@ -51,21 +51,21 @@ struct Minimum {
 struct DivisorGradient {
   template <class T>
   CONVOY_HOST_DEVICE T operator()(T dz, T x, T y) const {
-    return -dz * x / (y * y);
+    return -dz * ((x / y) / y);  // y * y overflows where the quotient does not
   }
 };
 
 struct GreaterGradient {
   template <class T>
   CONVOY_HOST_DEVICE T operator()(T dz, T x, T y) const {
-    return x > y ? dz : x == y ? dz / 2 : T{0};
+    return x < y ? T{0} : x == y ? dz / 2 : dz;  // dz for both operands if one is NaN
   }
 };
 
 struct LessGradient {
   template <class T>
   CONVOY_HOST_DEVICE T operator()(T dz, T x, T y) const {
-    return x < y ? dz : x == y ? dz / 2 : T{0};
+    return x > y ? T{0} : x == y ? dz / 2 : dz;
   }
 };
 

@@ -22,12 +22,13 @@ struct SquaredError {
   }
 };
 
-// max(x, 0) - x t + log(1 + e^-|x|): no term overflows, and none cancels for large |x|.
+// max(x, 0) - x t + log(1 + e^-|x|): no term overflows, and none cancels for large |x|. The first two are one
+// product, because their difference is NaN for an infinite logit.
 template <class Math>
 struct BinaryCrossEntropy {
   template <class C>
   CONVOY_HOST_DEVICE static C loss(C x, C t) {
-    return ((x > 0 ? x : C{0}) - x * t) + Math::log_one_plus_exp(x);
+    return (x > 0 ? x * (1 - t) : -x * t) + Math::log_one_plus_exp(x);
   }
   template <class C>
   CONVOY_HOST_DEVICE static C by_x(C x, C t) {

@@ -43,7 +43,7 @@ struct Relu {
   }
   template <class T>
   CONVOY_HOST_DEVICE T backward(T dy, T y) const {
-    return y > T{0} ? dy : T{0};
+    return y <= T{0} ? T{0} : dy;  // dy where y is NaN
   }
 };
 
@@ -81,7 +81,7 @@ struct Hardswish {
   template <class T>
   CONVOY_HOST_DEVICE T backward(T dy, T x) const {
     const T slope = x * T(1.0 / 3) + T(0.5);
-    return dy * (x <= T{-3} ? T{0} : x >= T{3} ? T{1} : slope);
+    return dy * (x <= T{-3} ? T{0} : x < T{3} ? slope : T{1});  // dy at NaN, as in PyTorch
   }
 };
 
@@ -149,7 +149,7 @@ struct Abs {
   }
   template <class T>
   CONVOY_HOST_DEVICE T backward(T dy, T x) const {
-    return x > T{0} ? dy : x < T{0} ? -dy : T{0} * x;
+    return x > T{0} ? dy : x < T{0} ? -dy : T{0} * dy;  // 0 where x is NaN
   }
 };
 
@@ -157,11 +157,21 @@ struct Pow {
   double p;
   template <class T>
   CONVOY_HOST_DEVICE T forward(T x) const {
-    return std::pow(x, static_cast<T>(p));
+    return power(x, static_cast<T>(p));
   }
+  // x^0 has the gradient 0 everywhere, also where x^-1 is not finite.
   template <class T>
   CONVOY_HOST_DEVICE T backward(T dy, T x) const {
-    return dy * static_cast<T>(p) * std::pow(x, static_cast<T>(p - 1));
+    return p == 0 ? T{0} : dy * (static_cast<T>(p) * power(x, static_cast<T>(p - 1)));
+  }
+
+ private:
+  // Roots of negative numbers are NaN, also of -Inf, for which std::pow returns Inf or 0.
+  template <class T>
+  CONVOY_HOST_DEVICE static T power(T x, T p) {
+    if (p == T(0.5)) return std::sqrt(x);
+    if (p == T(-0.5)) return 1 / std::sqrt(x);
+    return std::pow(x, p);
   }
 };
 

@@ -285,8 +285,9 @@ TEST(ModelCases, CountPassesOverFeatureMaps) {
   const ModelCase& plain = case_named(resnet18, "resnet18/batch_norm_128_16px");
   expect_cost(plain.cost.backward, 11 * map / 2, 5 * map / 2 * 4);  // dy and x twice; dx
   const ModelCase& loss = case_named(resnet18, "resnet18/cross_entropy_sum_10");
-  expect_cost(loss.cost.forward, 40, 10 * 4 + 2 * 4 + 3 * 4);
-  expect_cost(loss.cost.backward, 40, 2 * 10 * 4 + 2 * 4);
+  // The label, and whether it is correct; the loss twice, the largest logit and the logarithm of the sum.
+  expect_cost(loss.cost.forward, 40, 10 * 4 + 2 * 4 + 4 * 4);
+  expect_cost(loss.cost.backward, 40, 2 * 10 * 4 + 4 + 2 * 4);
 
   const std::vector<ModelCase> lenet = testing::lenet_cases({.batch = 1});
   const ModelCase& pool = case_named(lenet, "lenet/max_pool2d_2x2_6_28px");

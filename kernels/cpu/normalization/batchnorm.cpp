@@ -221,8 +221,8 @@ struct Upstream {
       // Selects with a bit mask: a branch on the sign of y would keep the compiler from vectorizing sums and
       // would often be mispredicted.
       using Bits = std::conditional_t<sizeof(C) == 4, std::uint32_t, std::uint64_t>;
-      const Bits all_where_positive = Bits{0} - static_cast<Bits>(widened(y[e]) > 0);
-      return std::bit_cast<C>(std::bit_cast<Bits>(upstream) & all_where_positive);
+      const Bits all_where_kept = Bits{0} - static_cast<Bits>(!(widened(y[e]) <= 0));  // also where y is NaN
+      return std::bit_cast<C>(std::bit_cast<Bits>(upstream) & all_where_kept);
     } else if constexpr (kActivation == FusedActivation::gelu) {
       const C u = widened(stored<T>((widened(x[e]) - mean[c]) * factor[c] + offset[c]));
       const C derivative = vector_math::normal_cdf(u) + u * vector_math::normal_density(u);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "convoy/kernels/cpu/primitives/channel_sums.h"
@@ -73,17 +74,18 @@ class Parameters {
 
 template <GradMode kMode, class T>
 void data_gradient(const CpuStream& stream, const GroupSizes& sizes, const T* dy, const T* x,
-                   const compute_t<T>* weight, const compute_t<T>* mean, const compute_t<T>* inverse_std,
-                   T* dx) {
+                   const compute_t<T>* weight, const GroupMean<compute_t<T>>* means,
+                   const compute_t<T>* inverse_std, T* dx) {
   using C = compute_t<T>;
   const double count = static_cast<double>(sizes.pixels * sizes.group_channels());
   for_each_group(stream, sizes, [&](std::int64_t index, std::int64_t first, std::int64_t channel) {
     const T* const dys = dy + first;
     const T* const xs = x + first;
     const C* const weights = weight + channel;
-    const C center = mean[index], factor = inverse_std[index];
+    const GroupMean<C> mean = means[index];
+    const C factor = inverse_std[index];
     const auto gradient = [=](std::int64_t i, std::int64_t c) { return widened(dys[i]) * weights[c]; };
-    const auto normalized = [=](std::int64_t i) { return (widened(xs[i]) - center) * factor; };
+    const auto normalized = [=](std::int64_t i) { return mean.distance(widened(xs[i])) * factor; };
     const auto sum =
         sum_group(sizes, [=](std::int64_t i, std::int64_t c) { return static_cast<double>(gradient(i, c)); });
     const auto dot = sum_group(sizes, [=](std::int64_t i, std::int64_t c) {
@@ -100,8 +102,8 @@ void data_gradient(const CpuStream& stream, const GroupSizes& sizes, const T* dy
 }  // namespace
 
 void group_norm_forward(CpuStream& stream, ConstView x, ConstView weight, ConstView bias, double epsilon,
-                        View y, View mean, View inverse_std) {
-  const GroupSizes sizes(x.shape, mean.shape);
+                        View y, View means, View inverse_std) {
+  const GroupSizes sizes(x.shape, inverse_std.shape);
   const double count = static_cast<double>(sizes.pixels * sizes.group_channels());
   dispatch(kCpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -114,30 +116,35 @@ void group_norm_forward(CpuStream& stream, ConstView x, ConstView weight, ConstV
           sum_group(sizes,
                     [in](std::int64_t i, std::int64_t) { return static_cast<double>(widened(in[i])); }) /
           count;
-      const double squares = sum_group(sizes, [in, center](std::int64_t i, std::int64_t) {
-        const double distance = static_cast<double>(widened(in[i])) - center;
+      const double rounded = static_cast<C>(center);
+      double rest = center - rounded;
+      if constexpr (std::is_same_v<C, double>)  // the sum for `center` had to round
+        rest =
+            sum_group(sizes, [in, rounded](std::int64_t i, std::int64_t) { return in[i] - rounded; }) / count;
+      const double squares = sum_group(sizes, [in, rounded, rest](std::int64_t i, std::int64_t) {
+        const double distance = static_cast<double>(widened(in[i])) - rounded - rest;
         return distance * distance;
       });
-      const C rounded = static_cast<C>(center);
+      const GroupMean<C> mean{.rounded = static_cast<C>(rounded), .rest = static_cast<C>(rest)};
       const C factor = static_cast<C>(1 / std::sqrt(squares / count + epsilon));
-      mean.as<C>()[index] = rounded;
+      means.as<GroupMean<C>>()[index] = mean;
       inverse_std.as<C>()[index] = factor;
       const C* const scales = scale.data() + channel;
       const C* const shifts = shift.data() + channel;
       for_each_of_group(sizes, [=](std::int64_t i, std::int64_t c) {
-        out[i] = stored<T>((widened(in[i]) - rounded) * factor * scales[c] + shifts[c]);
+        out[i] = stored<T>(mean.distance(widened(in[i])) * factor * scales[c] + shifts[c]);
       });
     });
   });
 }
 
-void group_norm_backward(CpuStream& stream, ConstView dy, ConstView x, ConstView weight, ConstView mean,
+void group_norm_backward(CpuStream& stream, ConstView dy, ConstView x, ConstView weight, ConstView mean_pairs,
                          ConstView inverse_std, GradView dx, GradView dweight, GradView dbias) {
-  const GroupSizes sizes(x.shape, mean.shape);
+  const GroupSizes sizes(x.shape, inverse_std.shape);
   dispatch(kCpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
-    const C* const means = mean.as<C>();
+    const auto* const means = mean_pairs.as<GroupMean<C>>();
     const C* const factors = inverse_std.as<C>();
     if (dx.wanted()) {
       const Parameters<C> scale(weight, sizes.channels, 1);
@@ -156,8 +163,8 @@ void group_norm_backward(CpuStream& stream, ConstView dy, ConstView x, ConstView
             const std::int64_t group = row / sizes.pixels * sizes.groups + group_of(c);
             const double gradient = widened(dy.as<T>()[at]);
             first += gradient;
-            second +=
-                gradient * static_cast<double>((widened(x.as<T>()[at]) - means[group]) * factors[group]);
+            second += gradient *
+                      static_cast<double>(means[group].distance(widened(x.as<T>()[at])) * factors[group]);
           });
     };
     if (sizes.groups == 1) {

@@ -74,7 +74,7 @@ struct GradientRules {
 /// How a kernel obtains g, the gradient of the activation's input, from dy.
 enum class Derivative : std::uint8_t {
   one,         // there is no activation: g = dy
-  relu_of_y,   // g = dy where the result y, which is read, is positive; else 0
+  relu_of_y,   // g = 0 where the result y, which is read, is 0 or less; else dy
   relu_again,  // the same, but y is computed again from x, with the same rounding
   gelu_again,  // g = dy times the derivative of GELU, whose argument is computed again from x
 };
@@ -127,7 +127,7 @@ class UpstreamRows {
             u.packs[r].values[i] = narrow<T>(normalized(data.at(r, i), means[i], factors_[i], offsets_[i]));
           if constexpr (kDerivative == Derivative::gelu_again) {
             g.packs[r].values[i] = narrow<T>(g.at(r, i) * gelu_derivative(u.packs[r].values[i]));
-          } else if (!(u.at(r, i) > C{0})) {
+          } else if (u.at(r, i) <= C{0}) {
             g.packs[r].values[i] = T{};
           }
         }

@@ -1,6 +1,7 @@
 // kernels/normalization.h on the GPU. A team of threads processes a group: it reads the group for the mean,
-// again for the variance, and again to normalize it. The later reads are served by the caches. The gradients
-// of weight and bias are sums over the rows of each channel, as in batchnorm_backward.cu.
+// again for the variance and what the rounding of the mean lost, and again to normalize it. The later reads
+// are served by the caches. The gradients of weight and bias are sums over the rows of each channel, as in
+// batchnorm_backward.cu.
 #include "convoy/kernels/normalization.h"
 
 #include <cmath>
@@ -59,42 +60,48 @@ __device__ void for_each_of_group(const Groups& groups, const T* x, F f) {
 
 template <class Team, class T, class C>
 __global__ void __launch_bounds__(Team::kBlock)
-    group_norm_kernel(Groups groups, const T* x, const C* weight, const C* bias, C epsilon, T* y, C* mean,
-                      C* inverse_std) {
+    group_norm_kernel(Groups groups, const T* x, const C* weight, const C* bias, C epsilon, T* y,
+                      GroupMean<C>* means, C* inverse_std) {
   const std::int64_t group = Team::row();
   if (group >= groups.count) return;  // true for all threads of a team
-  const std::int64_t first = groups.first_element(group), channel = groups.first_channel(group);
+  const std::int64_t first = groups.first_element(group);
   const T* const in = x + first;
-  T* const out = y + first;
-  const C* const scales = weight != nullptr ? weight + channel : nullptr;
-  const C* const shifts = bias != nullptr ? bias + channel : nullptr;
   const C count = static_cast<C>(groups.elements);
   C sum = 0;
   for_each_of_group<Team>(groups, in, [&sum](std::int64_t, std::int64_t, C value) { sum += value; });
-  const C center = Team::reduce(sum, Sum{}) / count;
-  C squares = 0;
-  for_each_of_group<Team>(groups, in, [&squares, center](std::int64_t, std::int64_t, C value) {
-    squares += (value - center) * (value - center);
+  GroupMean<C> mean{.rounded = Team::reduce(sum, Sum{}) / count, .rest = 0};
+  C rest = 0, squares = 0;
+  for_each_of_group<Team>(groups, in, [&rest, &squares, mean](std::int64_t, std::int64_t, C value) {
+    const C distance = mean.distance(value);
+    rest += distance;
+    squares += distance * distance;
   });
-  const C factor = 1 / std::sqrt(Team::reduce(squares, Sum{}) / count + epsilon);
+  mean.rest = Team::reduce(rest, Sum{}) / count;
+  const C variance = Team::reduce(squares, Sum{}) / count - mean.rest * mean.rest;
+  const C factor = 1 / std::sqrt((variance > 0 || variance != variance ? variance : C{0}) + epsilon);
+  const std::int64_t channel = groups.first_channel(group);
+  const C* const scales = weight != nullptr ? weight + channel : nullptr;
+  const C* const shifts = bias != nullptr ? bias + channel : nullptr;
+  if (Team::rank() == 0) {
+    means[group] = mean;
+    inverse_std[group] = factor;
+  }
   for_each_of_group<Team>(groups, in, [=](std::int64_t i, std::int64_t c, C value) {
     const C scale = scales != nullptr ? scales[c] : C{1};
     const C shift = shifts != nullptr ? shifts[c] : C{0};
-    out[i] = narrow<T>((value - center) * factor * scale + shift);
+    y[first + i] = narrow<T>(mean.distance(value) * factor * scale + shift);
   });
-  if (Team::rank() != 0) return;
-  mean[group] = center;
-  inverse_std[group] = factor;
 }
 
 template <class Team, class T, class C>
 __global__ void __launch_bounds__(Team::kBlock)
-    group_norm_data_gradient_kernel(Groups groups, const T* dy, const T* x, const C* weight, const C* mean,
-                                    const C* inverse_std, GradMode mode, T* dx) {
+    group_norm_data_gradient_kernel(Groups groups, const T* dy, const T* x, const C* weight,
+                                    const GroupMean<C>* means, const C* inverse_std, GradMode mode, T* dx) {
   const std::int64_t group = Team::row();
   if (group >= groups.count) return;
   const std::int64_t first = groups.first_element(group), channel = groups.first_channel(group);
-  const C center = mean[group], factor = inverse_std[group];
+  const GroupMean<C> mean = means[group];
+  const C factor = inverse_std[group];
   const T* const in = x + first;
   const T* const dys = dy + first;
   T* const out = dx + first;
@@ -106,13 +113,13 @@ __global__ void __launch_bounds__(Team::kBlock)
   for_each_of_group<Team>(groups, in, [&](std::int64_t i, std::int64_t c, C value) {
     const C g = gradient(i, c);
     sum += g;
-    dot += g * ((value - center) * factor);
+    dot += g * (mean.distance(value) * factor);
   });
   const C count = static_cast<C>(groups.elements);
   const C mean_gradient = Team::reduce(sum, Sum{}) / count;
   const C slope = Team::reduce(dot, Sum{}) / count;
   for_each_of_group<Team>(groups, in, [=](std::int64_t i, std::int64_t c, C value) {
-    const C result = factor * (gradient(i, c) - mean_gradient - (value - center) * factor * slope);
+    const C result = factor * (gradient(i, c) - mean_gradient - mean.distance(value) * factor * slope);
     out[i] = narrow<T>(mode == GradMode::accumulate ? widen(out[i]) + result : result);
   });
 }
@@ -122,7 +129,7 @@ __global__ void __launch_bounds__(Team::kBlock)
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kChannelBlock)
     group_norm_sums_kernel(ChannelTiling tiling, bool is_aligned, Divisor pixels, Divisor group_channels,
-                           std::int64_t groups, const T* dy, const T* x, const compute_t<T>* mean,
+                           std::int64_t groups, const T* dy, const T* x, const GroupMean<compute_t<T>>* means,
                            const compute_t<T>* inverse_std, compute_t<T>* partials, unsigned* tickets,
                            ChannelGradient<compute_t<T>> dweight, ChannelGradient<compute_t<T>> dbias) {
   using C = compute_t<T>;
@@ -141,7 +148,7 @@ __global__ void __launch_bounds__(kChannelBlock)
       for (int i = 0; i < kWidth; ++i) {
         const std::int64_t group = first_group + group_channels.quotient(tile.channel + i);
         sums.first[i] += gradients.at(r, i);
-        sums.second[i] += gradients.at(r, i) * ((data.at(r, i) - mean[group]) * inverse_std[group]);
+        sums.second[i] += gradients.at(r, i) * (means[group].distance(data.at(r, i)) * inverse_std[group]);
       }
     }
   });
@@ -156,7 +163,7 @@ __global__ void __launch_bounds__(kChannelBlock)
 
 template <class T>
 void parameter_gradients(CudaStream& stream, const GroupSizes& sizes, const ConstView& dy, const ConstView& x,
-                         const ConstView& mean, const ConstView& inverse_std, const GradView& dweight,
+                         const ConstView& means, const ConstView& inverse_std, const GradView& dweight,
                          const GradView& dbias) {
   using C = compute_t<T>;
   if (sizes.channels == 0) return;
@@ -172,7 +179,7 @@ void parameter_gradients(CudaStream& stream, const GroupSizes& sizes, const Cons
     const Scratch partials(stream, partial_values(tiling) * sizeof(C));
     launch(stream, tiling.blocks(), kChannelBlock, sizeof(TileScratch<C, width()>),
            group_norm_sums_kernel<width(), T>, tiling, aligned, Divisor(sizes.pixels),
-           Divisor(sizes.group_channels()), sizes.groups, dy.as<T>(), x.as<T>(), mean.as<C>(),
+           Divisor(sizes.group_channels()), sizes.groups, dy.as<T>(), x.as<T>(), means.as<GroupMean<C>>(),
            inverse_std.as<C>(), partials.as<C>(), stream.tickets(), ChannelGradient<C>(dweight),
            ChannelGradient<C>(dbias));
   });
@@ -181,9 +188,9 @@ void parameter_gradients(CudaStream& stream, const GroupSizes& sizes, const Cons
 }  // namespace
 
 void group_norm_forward(CudaStream& stream, ConstView x, ConstView weight, ConstView bias, double epsilon,
-                        View y, View mean, View inverse_std) {
+                        View y, View means, View inverse_std) {
   if (x.numel() == 0) return;
-  const Groups groups(GroupSizes(x.shape, mean.shape));
+  const Groups groups(GroupSizes(x.shape, inverse_std.shape));
   dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
@@ -191,14 +198,14 @@ void group_norm_forward(CudaStream& stream, ConstView x, ConstView weight, Const
       using Team = decltype(team);
       launch(stream, blocks_for(groups.count, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
              group_norm_kernel<Team, T, C>, groups, x.as<T>(), weight.as<C>(), bias.as<C>(),
-             static_cast<C>(epsilon), y.as<T>(), mean.as<C>(), inverse_std.as<C>());
+             static_cast<C>(epsilon), y.as<T>(), means.as<GroupMean<C>>(), inverse_std.as<C>());
     });
   });
 }
 
-void group_norm_backward(CudaStream& stream, ConstView dy, ConstView x, ConstView weight, ConstView mean,
+void group_norm_backward(CudaStream& stream, ConstView dy, ConstView x, ConstView weight, ConstView means,
                          ConstView inverse_std, GradView dx, GradView dweight, GradView dbias) {
-  const GroupSizes sizes(x.shape, mean.shape);
+  const GroupSizes sizes(x.shape, inverse_std.shape);
   dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
@@ -208,11 +215,11 @@ void group_norm_backward(CudaStream& stream, ConstView dy, ConstView x, ConstVie
         using Team = decltype(team);
         launch(stream, blocks_for(groups.count, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
                group_norm_data_gradient_kernel<Team, T, C>, groups, dy.as<T>(), x.as<T>(), weight.as<C>(),
-               mean.as<C>(), inverse_std.as<C>(), dx.mode, dx.as<T>());
+               means.as<GroupMean<C>>(), inverse_std.as<C>(), dx.mode, dx.as<T>());
       });
     }
     if (dweight.wanted() || dbias.wanted())
-      parameter_gradients<T>(stream, sizes, dy, x, mean, inverse_std, dweight, dbias);
+      parameter_gradients<T>(stream, sizes, dy, x, means, inverse_std, dweight, dbias);
   });
 }
 

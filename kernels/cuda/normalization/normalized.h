@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cmath>
-#include <type_traits>
 
 #include "convoy/kernels/cuda/primitives/element.h"
 
@@ -20,15 +19,6 @@ __device__ C normalized(C x, C mean, C factor, C offset) {
 template <class C>
 __device__ C relu(C x) {
   return C{0} > x ? C{0} : x;  // this operand order propagates NaN
-}
-
-/// Returns whether narrow<T>(x) > 0. Compares x with half of the smallest positive T, which rounds to 0, so
-/// that x need not be rounded.
-template <class T>
-__device__ bool is_positive(compute_t<T> x) {
-  if constexpr (std::is_same_v<T, float16>) return x > 0x1p-25F;
-  if constexpr (std::is_same_v<T, bfloat16>) return x > 0x1p-134F;
-  return x > 0;
 }
 
 }  // namespace convoy::kernels::cuda

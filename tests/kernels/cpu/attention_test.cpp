@@ -32,7 +32,7 @@ Results<T> results(int threads, bool causal) {
              v = Array<T>::random({kBatch, kKeys, kWidth}, 3),
              dy = Array<T>::random({kBatch, kQueries, kWidth}, 4);
   Results<T> out;
-  Array<T> log_sum_exp({kBatch, kQueries});
+  Array<T> log_sum_exp({kBatch, kQueries, 2});
   kernels::attention_forward(stream, q.view(), k.view(), v.view(), rule, out.y.view(), log_sum_exp.view());
   const ConstView y = out.y.view(), log_sums = log_sum_exp.view();
   for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate})

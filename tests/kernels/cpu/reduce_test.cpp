@@ -25,7 +25,7 @@ struct Result {
   Result(int threads, const Array<T>& logits, const Array<std::int32_t>& labels, double smoothing, T dloss,
          double loss_scale = 1)
       : losses({logits.shape()[0]}),
-        log_sum_exp({logits.shape()[0]}),
+        log_sum_exp({logits.shape()[0], 2}),
         gradient(logits.shape()),
         correct({logits.shape()[0]}),
         total({1}),
@@ -62,11 +62,6 @@ TYPED_TEST(CrossEntropy, IsStableForLargeLogits) {
   const Result<TypeParam> result(1, extreme, Array<std::int32_t>({2}, {0, 1}), 0, TypeParam{1});
   testing::expect_same_bits(result.losses, Array<TypeParam>({2}, {0, 2000}));
   testing::expect_same_bits(result.gradient, Array<TypeParam>({2, 2}, {0, 0, 1, -1}));
-}
-
-TYPED_TEST(CrossEntropy, PropagatesNan) {
-  const Array<TypeParam> logits({1, 3}, {0, std::numeric_limits<TypeParam>::quiet_NaN(), 1});
-  EXPECT_TRUE(std::isnan(Result<TypeParam>(1, logits, Array<std::int32_t>({1}, {2}), 0, 1).losses[0]));
 }
 
 TYPED_TEST(CrossEntropy, RowsAreIndependentOfThreads) {

@@ -60,7 +60,7 @@ std::vector<Reduction> reductions() {
        batch_norm_backward},
       {"layer_norm_backward",
        {rows, rows},
-       {channels, {4096, 1}, {4096, 1}, channels, channels},
+       {channels, {4096, 1, 2}, {4096, 1}, channels, channels},
        [](auto& s, auto& x, auto& y) {
          kernels::group_norm_backward(s, x[0], x[1], y[0], y[1], y[2], {}, GradView(y[3]), GradView(y[4]));
        }},

@@ -98,14 +98,16 @@ TYPED_TEST(CudaReduce, AddBiasAndReluWorkInPlaceAndPropagateNan) {
       Array<C> y(shape);
       kernels::add_bias(this->cpu, x.template to<C>().view(), bias.template to<C>().view(), y.view(), relu);
       const DeviceArray<T> gpu_bias(this->gpu(), bias), in_place(this->gpu(), x), dy(this->gpu(), x),
-          masked(this->gpu(), shape);
+          masked(this->gpu(), shape), summed(this->gpu(), shape), db(this->gpu(), {shape[-1]});
       on(this->gpu().stream(), [&](auto& s) {
         kernels::add_bias(s, in_place.view(), gpu_bias.view(), in_place.view(), relu);
         kernels::relu_bias_backward(s, dy.view(), in_place.view(), masked.view(), GradView());
+        kernels::relu_bias_backward(s, dy.view(), in_place.view(), summed.view(), GradView(db.view()));
         kernels::relu_bias_backward(s, dy.view(), in_place.view(), dy.view(), GradView());
       });
       expect_rounded(in_place.values(), y);  // one addition, the same on both devices
       testing::expect_same_bits(dy.values(), masked.values());
+      testing::expect_same_bits(summed.values(), masked.values());
     }
 }
 

@@ -466,7 +466,7 @@ class TrainingStep {
   // Activations.
   Floats x_{gpu_, {2, 6, 6, 3}}, c_{gpu_, {2, 6, 6, 4}}, n_{gpu_, {2, 6, 6, 4}}, p_{gpu_, {2, 3, 3, 4}},
       flat_{gpu_, {2, 4, 3, 3}}, dropped_{gpu_, {2, 4, 3, 3}}, logits_{gpu_, {2, 5}}, mean_{gpu_, {4}},
-      inverse_std_{gpu_, {4}}, coefficients_{gpu_, {2, 4}}, losses_{gpu_, {2}}, log_sum_exp_{gpu_, {2}},
+      inverse_std_{gpu_, {4}}, coefficients_{gpu_, {2, 4}}, losses_{gpu_, {2}}, log_sum_exp_{gpu_, {2, 2}},
       total_{gpu_, {1}}, sum_{gpu_, {1}};
   DeviceArray<std::uint8_t> taps_{gpu_, {2, 3, 3, 4}};
   Integers correct_{gpu_, {2}}, labels_found_{gpu_, {2}};

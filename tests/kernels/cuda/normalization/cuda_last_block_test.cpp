@@ -99,9 +99,9 @@ TEST_F(CudaLastBlock, LeavesTheTicketsZero) {
       backward_in_shards(gpu, norm, kRelu, GradMode::overwrite, {rows / 2, rows});
       expect_tickets_are_zero(gpu);
       const DeviceArray<float> dy(gpu, norm.dy), x(gpu, norm.x), weight(gpu, norm.gamma),
-          bias(gpu, norm.beta), mean(gpu, Array<float>({rows, 1}, 0.5F)),
+          bias(gpu, norm.beta), means(gpu, Array<float>({rows, 1, 2}, 0.25F)),
           inverse_std(gpu, Array<float>({rows, 1}, 2));
-      kernels::group_norm_backward(block_stream(gpu), dy.view(), x.view(), weight.view(), mean.view(),
+      kernels::group_norm_backward(block_stream(gpu), dy.view(), x.view(), weight.view(), means.view(),
                                    inverse_std.view(), {}, weight.grad(), bias.grad());
       expect_tickets_are_zero(gpu);
     }
