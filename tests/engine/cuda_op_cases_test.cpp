@@ -2,6 +2,7 @@
 // batches.
 #include <gmock/gmock.h>
 
+#include "tests/engine/op_samples.h"
 #include "tests/testing/op_cases/evaluate.h"
 #include "tests/testing/support/gpu.h"
 
@@ -67,6 +68,12 @@ TEST_P(CudaOpTypes, MatchDoubleAtEveryAddress) {
       EXPECT_LE(roundings_of(GetParam(), dtype, gpu, offset), GetParam().roundings) << to_string(dtype);
 }
 
+class CudaOpSamples : public GpuTest, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(CudaOpSamples, AgreeWithPyTorch) { expect_samples_agree(GetParam(), DeviceContext::create_cuda(0)); }
+
+INSTANTIATE_TEST_SUITE_P(All, CudaOpSamples, ::testing::ValuesIn(sampled_ops()),
+                         [](const auto& parameter) { return parameter.param; });
 INSTANTIATE_TEST_SUITE_P(All, CudaOpTypes, ::testing::ValuesIn(cases_of_every_type()),
                          [](const auto& parameter) { return parameter.param.name; });
 INSTANTIATE_TEST_SUITE_P(All, CudaOpCases, ::testing::ValuesIn(cases_and_tails()),

@@ -9,6 +9,7 @@
 #include "convoy/engine/autograd/check_gradients.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/base/check.h"
+#include "tests/engine/op_samples.h"
 #include "tests/testing/op_cases/evaluate.h"
 #include "tests/testing/support/errors.h"
 
@@ -101,6 +102,15 @@ TEST_P(OpTypes, MatchDoubleAtEveryAddress) {
 
 INSTANTIATE_TEST_SUITE_P(All, OpTypes, ::testing::ValuesIn(cases_of_every_type()),
                          [](const auto& parameter) { return parameter.param.name; });
+
+class OpSamples : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(OpSamples, AgreeWithPyTorch) {
+  expect_samples_agree(GetParam(), DeviceContext::create_cpu({.threads = 2}));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OpSamples, ::testing::ValuesIn(sampled_ops()),
+                         [](const auto& parameter) { return parameter.param; });
 
 TEST(OpErrors, StateWhatWasFoundAndExpected) {
   for (const ErrorCase& c : error_cases())

@@ -1,45 +1,36 @@
 #!/usr/bin/env python3
 """Stores reference results of PyTorch for the tests: *.safetensors except sample.safetensors, and *names.json.
 
-Run it manually, with a Python that has torch, torchvision, timm, numpy and safetensors; builds and tests do not need
-them.
+Run it manually, with a Python that has torch, numpy and safetensors, and for some files torchvision and timm; builds and
+tests do not need them. Without arguments it writes all files; otherwise those of the given names, such as `samples`.
 The metadata of the files contains the versions that wrote them. Inputs and weights are not stored: see formula.py.
 """
 
+import importlib
 import json
 import pathlib
+import sys
+from importlib import metadata
 
 import safetensors.numpy
 import torch
-import torchvision
-
-import attention
-import color_jitter
-import indexing
-import layerwise
-import losses
-import muon
-import conv2d_groups
-import conv2d_transpose
-import ops
-import networks
-import rand_augment
-import normalization
-import recipe
-import schedules
-import speedrun
-import vision_transformer
-import weight_average
 
 DIRECTORY = pathlib.Path(__file__).parent
+MODULES = ["ops", "attention", "color_jitter", "indexing", "layerwise", "losses", "muon", "normalization", "conv2d_transpose",
+           "conv2d_groups", "models", "speedrun", "recipe", "rand_augment", "samples", "schedules", "vision_transformer",
+           "weight_average"]  # which compute the files of their names; that of models is networks
+
+
+def versions() -> dict:
+    installed = {distribution.metadata["Name"] for distribution in metadata.distributions()}
+    return {name: metadata.version(name) for name in ("torch", "torchvision") if name in installed}
 
 
 def save(name: str, tensors: dict) -> None:
     # Bytes stay bytes; other types become f64, which holds their values.
     stored = {key: tensor if tensor.dtype == torch.uint8 else tensor.double() for key, tensor in tensors.items()}
     arrays = {key: tensor.detach().contiguous().numpy() for key, tensor in stored.items()}
-    versions = {"torch": torch.__version__, "torchvision": torchvision.__version__}
-    safetensors.numpy.save_file(arrays, DIRECTORY / name, metadata=versions)
+    safetensors.numpy.save_file(arrays, DIRECTORY / name, metadata=versions())
     print(f"{name}: {len(arrays)} tensors, {(DIRECTORY / name).stat().st_size} bytes")
 
 
@@ -50,25 +41,13 @@ def save_names(name: str, listings: dict) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)  # a fixed order of sums
-    save("ops.safetensors", ops.compute())
-    save("attention.safetensors", attention.compute())
-    save("color_jitter.safetensors", color_jitter.compute())
-    save("indexing.safetensors", indexing.compute())
-    save("layerwise.safetensors", layerwise.compute())
-    save("losses.safetensors", losses.compute())
-    save("muon.safetensors", muon.compute())
-    save("normalization.safetensors", normalization.compute())
-    save("conv2d_transpose.safetensors", conv2d_transpose.compute())
-    save("conv2d_groups.safetensors", conv2d_groups.compute())
-    save("models.safetensors", networks.compute())
-    save("speedrun.safetensors", speedrun.compute())
-    save("recipe.safetensors", recipe.compute())
-    save("rand_augment.safetensors", rand_augment.compute())
-    save("schedules.safetensors", schedules.compute())
-    save("vision_transformer.safetensors", vision_transformer.compute())
-    save("weight_average.safetensors", weight_average.compute())
-    save_names("names.json", networks.names())
-    save_names("timm_names.json", networks.timm_names())
+    for name in sys.argv[1:] or MODULES:
+        save(f"{name}.safetensors", importlib.import_module("networks" if name == "models" else name).compute())
+    if len(sys.argv) == 1:
+        import networks
+
+        save_names("names.json", networks.names())
+        save_names("timm_names.json", networks.timm_names())
 
 
 if __name__ == "__main__":

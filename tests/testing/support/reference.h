@@ -31,6 +31,8 @@ class Reference {
   explicit Reference(const std::string& file);
   /// Returns the tensor `name` in f64. Fails the test and returns an undefined tensor if there is none.
   Tensor at(const std::string& name) const;
+  /// Returns all tensors by name, in f64.
+  const std::map<std::string, Tensor>& tensors() const { return tensors_; }
 
  private:
   std::map<std::string, Tensor> tensors_;
