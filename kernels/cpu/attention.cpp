@@ -45,13 +45,15 @@ C reduce(std::int64_t n, C start, F f, Op op) {
 /// The arrays of one matrix of the batch, and the options.
 template <class C>
 struct Head {
+  CpuStream& stream;
   const AttentionSizes& sizes;
   AttentionRule rule;
   const C *q, *k, *v;
 
-  Head(const AttentionSizes& all, AttentionRule how, const ConstView& queries, const ConstView& keys,
-       const ConstView& values, std::int64_t index)
-      : sizes(all),
+  Head(CpuStream& on, const AttentionSizes& all, AttentionRule how, const ConstView& queries,
+       const ConstView& keys, const ConstView& values, std::int64_t index)
+      : stream(on),
+        sizes(all),
         rule(how),
         q(queries.as<C>() + index * all.queries * all.depth),
         k(keys.as<C>() + index * all.keys * all.depth),
@@ -68,10 +70,10 @@ struct Head {
              k + key * sizes.depth, C{0}, scores.data());
   }
   /// Computes c [m, n] = alpha op(a) op(b) + beta c for arrays without padding.
-  static void multiply(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t depth,
-                       C alpha, const C* a, const C* b, C beta, C* c) {
+  void multiply(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t depth,
+                C alpha, const C* a, const C* b, C beta, C* c) const {
     const auto narrow = [](std::int64_t size) { return static_cast<blasint>(size); };  // the caller checked
-    blas::gemm(transpose_a, transpose_b, narrow(m), narrow(n), narrow(depth), alpha, a,
+    blas::gemm(stream, transpose_a, transpose_b, narrow(m), narrow(n), narrow(depth), alpha, a,
                narrow(transpose_a ? m : depth), b, narrow(transpose_b ? depth : n), beta, c, narrow(n));
   }
 };
@@ -108,8 +110,8 @@ void forward_block(const Head<C>& head, std::int64_t query, std::int64_t rows, C
       C* const to = y + row * sizes.width;
       for (std::int64_t i = 0; i < sizes.width; ++i) to[i] *= factor;
     }
-    Head<C>::multiply(false, false, rows, sizes.width, columns, C{1}, scores.data(),
-                      head.v + key * sizes.width, key > 0 ? C{1} : C{0}, y);
+    head.multiply(false, false, rows, sizes.width, columns, C{1}, scores.data(), head.v + key * sizes.width,
+                  key > 0 ? C{1} : C{0}, y);
   }
   for (std::int64_t row = 0; row < rows; ++row) {
     const C sum = sums[static_cast<std::size_t>(row)];
@@ -146,12 +148,12 @@ struct BackwardHead {
     }
     const C* const dys = dy + query * sizes.width;
     if (to_keys && dv != nullptr)
-      Head<C>::multiply(true, false, columns, sizes.width, rows, C{1}, p.data(), dys, C{1},
-                        dv + key * sizes.width);
+      head.multiply(true, false, columns, sizes.width, rows, C{1}, p.data(), dys, C{1},
+                    dv + key * sizes.width);
     if ((!to_queries || dq == nullptr) && (!to_keys || dk == nullptr)) return;
     Scores<C> ds;
-    Head<C>::multiply(false, true, rows, columns, sizes.width, C{1}, dys, head.v + key * sizes.width, C{0},
-                      ds.data());
+    head.multiply(false, true, rows, columns, sizes.width, C{1}, dys, head.v + key * sizes.width, C{0},
+                  ds.data());
     for (std::int64_t row = 0; row < rows; ++row) {
       const C dot = dots[query + row];
       const C* const probabilities = p.data() + row * columns;
@@ -160,11 +162,11 @@ struct BackwardHead {
     }
     const C scale = static_cast<C>(head.rule.scale);
     if (to_queries && dq != nullptr)
-      Head<C>::multiply(false, false, rows, sizes.depth, columns, scale, ds.data(),
-                        head.k + key * sizes.depth, C{1}, dq + query * sizes.depth);
+      head.multiply(false, false, rows, sizes.depth, columns, scale, ds.data(), head.k + key * sizes.depth,
+                    C{1}, dq + query * sizes.depth);
     if (to_keys && dk != nullptr)
-      Head<C>::multiply(true, false, columns, sizes.depth, rows, scale, ds.data(),
-                        head.q + query * sizes.depth, C{1}, dk + key * sizes.depth);
+      head.multiply(true, false, columns, sizes.depth, rows, scale, ds.data(), head.q + query * sizes.depth,
+                    C{1}, dk + key * sizes.depth);
   }
 };
 
@@ -184,8 +186,9 @@ void forward(CpuStream& stream, const ConstView& q, const ConstView& k, const Co
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t index = i / blocks, query = i % blocks * kQueryBlock;
       const std::int64_t row = index * sizes.queries + query;
-      forward_block(Head<C>(sizes, rule, q, k, v, index), query, std::min(kQueryBlock, sizes.queries - query),
-                    y.as<C>() + row * sizes.width, log_sum_exp.as<C>() + 2 * row);
+      forward_block(Head<C>(stream, sizes, rule, q, k, v, index), query,
+                    std::min(kQueryBlock, sizes.queries - query), y.as<C>() + row * sizes.width,
+                    log_sum_exp.as<C>() + 2 * row);
     }
   });
 }
@@ -213,7 +216,7 @@ void backward(CpuStream& stream, const ConstView& dy, const ConstView& q, const 
     const auto part = [index](const GradView& all) {
       return all.wanted() ? all.as<C>() + index * all.shape[1] * all.shape[2] : nullptr;
     };
-    return BackwardHead<C>{.head = Head<C>(sizes, rule, q, k, v, index),
+    return BackwardHead<C>{.head = Head<C>(stream, sizes, rule, q, k, v, index),
                            .dy = dy.as<C>() + index * sizes.queries * sizes.width,
                            .log_sum_exp = log_sum_exp.as<C>() + 2 * index * sizes.queries,
                            .dots = dots + index * sizes.queries,

@@ -64,7 +64,7 @@ void matmul(CpuStream& stream, ConstView a, ConstView b, GradView c, MatmulOptio
       const std::int64_t row = sizes.m * i / blocks.rows, column = sizes.n * j / blocks.columns;
       const std::int64_t rows = sizes.m * (i + 1) / blocks.rows - row;
       const std::int64_t columns = sizes.n * (j + 1) / blocks.columns - column;
-      blas::gemm(options.transpose_a, options.transpose_b, blas::size(rows), blas::size(columns),
+      blas::gemm(stream, options.transpose_a, options.transpose_b, blas::size(rows), blas::size(columns),
                  blas::size(sizes.k), T{1},
                  a.as<T>() + matrix * sizes.stride_a() + row * (options.transpose_a ? 1 : lda), lda,
                  b.as<T>() + matrix * sizes.stride_b() + column * (options.transpose_b ? ldb : 1), ldb,

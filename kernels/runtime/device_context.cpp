@@ -43,6 +43,7 @@ std::shared_ptr<DeviceContext::State> DeviceContext::make_cpu(int threads,
           compute({.threads = thread_count, .memory = State::memory.get()}) {}
     Stream stream() override { return std::ref(compute); }
     void synchronize() override { compute.synchronize(); }
+    std::vector<std::string> take_warnings() override { return compute.take_warnings(); }
 
     CpuStream compute;
   };

@@ -95,6 +95,16 @@ CpuStream::~CpuStream() = default;
 
 CachingAllocator& CpuStream::memory() { return memory_ != nullptr ? *memory_ : local<OwnMemory>().allocator; }
 
+void CpuStream::warn_once(const std::string& kind, std::string text) {
+  const std::lock_guard lock(warnings_mutex_);
+  if (warned_.insert(kind).second) warnings_.push_back(std::move(text));
+}
+
+std::vector<std::string> CpuStream::take_warnings() {
+  const std::lock_guard lock(warnings_mutex_);
+  return std::exchange(warnings_, {});
+}
+
 void CpuStream::submit(std::function<void()> work) {
   if (!worker_) return work();
   {

@@ -4,11 +4,15 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <set>
+#include <string>
 #include <type_traits>
 #include <typeindex>
 #include <unordered_map>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace convoy {
 
@@ -70,6 +74,12 @@ class CpuStream {
   /// Blocks until the queue is empty. Rethrows the first exception of queued work since the last call.
   void synchronize();
 
+  /// Adds a warning of a kernel, one line for the user, unless this stream has had one of this kind.
+  /// Thread-safe.
+  void warn_once(const std::string& kind, std::string text);
+  /// Returns and clears the warnings. Thread-safe.
+  std::vector<std::string> take_warnings();
+
   /// Returns the per-stream state of type T, such as oneDNN engines and primitives. Creates it on first use
   /// as T(*this).
   template <class T>
@@ -85,6 +95,9 @@ class CpuStream {
   std::unique_ptr<ThreadPool> pool_;
   CachingAllocator* memory_;
   std::unordered_map<std::type_index, std::shared_ptr<void>> locals_;
+  std::mutex warnings_mutex_;
+  std::set<std::string> warned_;  // kinds
+  std::vector<std::string> warnings_;
   std::unique_ptr<Worker> worker_;  // null for an inline stream
 };
 

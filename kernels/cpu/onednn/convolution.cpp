@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "convoy/kernels/base/check.h"
@@ -123,6 +125,11 @@ Convolution::Convolution(const dnnl::engine& engine, const ConvKey& key, int thr
       break;
     }
   }
+  // The filter is reordered between its two layouts. Throws if oneDNN cannot.
+  const memory::desc held = onednn::filter_layout(s, type, /*any=*/false);
+  if (filter_ != held)
+    dnnl::reorder::primitive_desc(engine, filter_is_output ? filter_ : held, engine,
+                                  filter_is_output ? held : filter_);
   const auto empty = [&](const memory::desc& layout) { return memory(layout, engine, DNNL_MEMORY_NONE); };
   for (int thread = 0; thread < threads; ++thread) {
     Call call{.stream = dnnl::stream(engine),
@@ -158,10 +165,21 @@ class ConvCache {
   explicit ConvCache(const CpuStream& stream)
       : engine_(dnnl::engine::kind::cpu, 0), threads_(stream.threads()) {}
 
-  Convolution& get(const ConvKey& key) {
-    auto& convolution = convolutions_[key];
-    if (!convolution) convolution = std::make_unique<Convolution>(engine_, key, threads_);
-    return *convolution;
+  /// A primitive, or why oneDNN cannot make it.
+  struct Entry {
+    std::unique_ptr<Convolution> convolution;
+    std::string refusal;
+  };
+
+  const Entry& get(const ConvKey& key) {
+    const auto [entry, is_new] = convolutions_.try_emplace(key);
+    if (!is_new) return entry->second;
+    try {
+      entry->second.convolution = std::make_unique<Convolution>(engine_, key, threads_);
+    } catch (const dnnl::error& error) {
+      entry->second.refusal = fmt::format("{} (status {})", error.what(), static_cast<int>(error.status));
+    }
+    return entry->second;
   }
   /// Copies a filter to another layout or type.
   void reorder(const memory::desc& from_layout, void* from, const memory::desc& to_layout, void* to) {
@@ -175,7 +193,7 @@ class ConvCache {
  private:
   dnnl::engine engine_;
   int threads_;
-  std::map<ConvKey, std::unique_ptr<Convolution>> convolutions_;
+  std::map<ConvKey, Entry> convolutions_;
 };
 
 /// How the images of a batch are split. The first n % blocks blocks have one image more than the others.
@@ -208,18 +226,25 @@ class BlockedConvolution {
     const auto primitive = [&](std::int64_t images) {
       ConvKey key{direction, dtype, bias, blocks_.uses_library_threads() ? stream.threads() : 1, sizes};
       key.sizes.n = images;
-      return &stream.local<ConvCache>().get(key);
+      const ConvCache::Entry& entry = stream.local<ConvCache>().get(key);
+      if (!entry.convolution) refusal_ = entry.refusal;
+      return entry.convolution.get();
     };
     large_ = primitive(blocks_.size(0));
     small_ = primitive(blocks_.size(blocks_.count() - 1));
+    if (!refusal_.empty()) return;
     // One filter serves all blocks, so both primitives must agree on its layout.
-    if (small_->filter_layout() != large_->filter_layout())
-      fail<DeviceError>("conv2d: found two layouts of a filter in oneDNN, expected one for {} and {} images",
-                        blocks_.size(0), blocks_.size(blocks_.count() - 1));
+    if (small_->filter_layout() != large_->filter_layout()) {
+      refusal_ = fmt::format("two layouts of a filter for {} and {} images", blocks_.size(0),
+                             blocks_.size(blocks_.count() - 1));
+      return;
+    }
     scratchpad_bytes_ = std::max(large_->scratchpad_bytes(), small_->scratchpad_bytes());
     scratchpad_bytes_ = (scratchpad_bytes_ + 63) / 64 * 64;
   }
 
+  /// Returns why oneDNN has no primitive, or "". The other functions may be called only if it is "".
+  const std::string& refusal() const { return refusal_; }
   const memory::desc& filter_layout() const { return large_->filter_layout(); }
   std::int64_t blocks() const { return blocks_.count(); }
 
@@ -255,15 +280,16 @@ class BlockedConvolution {
   ImageBlocks blocks_;
   Convolution* large_;
   Convolution* small_;
-  std::size_t scratchpad_bytes_;
+  std::size_t scratchpad_bytes_ = 0;
   Workspace scratchpads_;
+  std::string refusal_;
 };
 
-/// Calls f() and turns an error of oneDNN into a DeviceError that names the sizes.
+/// Returns f(), and turns an error of oneDNN into a DeviceError that names the sizes.
 template <class F>
-void with_named_errors(const ConvSizes& s, const F& f) {
+std::string with_named_errors(const ConvSizes& s, const F& f) {
   try {
-    f();
+    return f();
   } catch (const dnnl::error& error) {
     fail<DeviceError>(
         "conv2d of x [{}, {}, {}, {}] with filter [{}, {}, {}, {}] failed in oneDNN: {} (status {})", s.n,
@@ -272,10 +298,11 @@ void with_named_errors(const ConvSizes& s, const F& f) {
 }
 
 /// Computes the two directions that read the filter.
-void run_with_filter(CpuStream& stream, Direction direction, const ConvSizes& sizes, DType dtype,
-                     const void* x, ConstView filter, const void* bias, const void* y) {
-  with_named_errors(sizes, [&] {
+std::string run_with_filter(CpuStream& stream, Direction direction, const ConvSizes& sizes, DType dtype,
+                            const void* x, ConstView filter, const void* bias, const void* y) {
+  return with_named_errors(sizes, [&] {
     BlockedConvolution convolution(stream, direction, dtype, bias != nullptr, sizes);
+    if (!convolution.refusal().empty()) return convolution.refusal();
     Workspace packed(stream);
     const void* data = filter.data;
     const memory::desc held = filter_layout(sizes, type_of(dtype), /*any=*/false);
@@ -285,6 +312,7 @@ void run_with_filter(CpuStream& stream, Direction direction, const ConvSizes& si
       data = to;
     }
     convolution.run(x, data, 0, bias, y);
+    return std::string();
   });
 }
 
@@ -299,20 +327,22 @@ void add_blocks(CpuStream& stream, float* sums, std::int64_t size, std::int64_t 
 
 }  // namespace
 
-void convolution_forward(CpuStream& stream, const ConvSizes& sizes, ConstView x, ConstView filter,
-                         ConstView bias, View y) {
-  run_with_filter(stream, Direction::forward, sizes, y.dtype, x.data, filter, bias.data, y.data);
+std::string convolution_forward(CpuStream& stream, const ConvSizes& sizes, ConstView x, ConstView filter,
+                                ConstView bias, View y) {
+  return run_with_filter(stream, Direction::forward, sizes, y.dtype, x.data, filter, bias.data, y.data);
 }
 
-void convolution_backward_data(CpuStream& stream, const ConvSizes& sizes, ConstView dy, ConstView filter,
-                               View dx) {
-  run_with_filter(stream, Direction::backward_data, sizes, dx.dtype, dx.data, filter, nullptr, dy.data);
+std::string convolution_backward_data(CpuStream& stream, const ConvSizes& sizes, ConstView dy,
+                                      ConstView filter, View dx) {
+  return run_with_filter(stream, Direction::backward_data, sizes, dx.dtype, dx.data, filter, nullptr,
+                         dy.data);
 }
 
-void convolution_backward_filter(CpuStream& stream, const ConvSizes& sizes, ConstView dy, ConstView x,
-                                 View dfilter) {
-  with_named_errors(sizes, [&] {
+std::string convolution_backward_filter(CpuStream& stream, const ConvSizes& sizes, ConstView dy, ConstView x,
+                                        View dfilter) {
+  return with_named_errors(sizes, [&] {
     BlockedConvolution convolution(stream, Direction::backward_filter, x.dtype, false, sizes);
+    if (!convolution.refusal().empty()) return convolution.refusal();
     const memory::desc& layout = convolution.filter_layout();
     const memory::desc held = filter_layout(sizes, type_of(dfilter.dtype), /*any=*/false);
     const bool in_place = layout == held && convolution.blocks() == 1;
@@ -323,6 +353,7 @@ void convolution_backward_filter(CpuStream& stream, const ConvSizes& sizes, Cons
     convolution.run(x.data, sums, bytes, nullptr, dy.data);
     add_blocks(stream, sums, static_cast<std::int64_t>(bytes / sizeof(float)), convolution.blocks());
     if (!in_place) stream.local<ConvCache>().reorder(layout, sums, held, dfilter.data);
+    return std::string();
   });
 }
 

@@ -17,14 +17,12 @@ struct ConvolutionArguments {
   dnnl::primitive_attr attributes;
 };
 
-/// Returns whether the processor has all instructions of a set.
+/// Returns whether the processor has all instructions of a set, as far as ONEDNN_MAX_CPU_ISA permits them. This
+/// decides what is fast. What oneDNN supports is asked of each primitive.
 inline bool has_instructions(dnnl::cpu_isa wanted) {
   const auto mask = static_cast<unsigned>(wanted);
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & mask) == mask;
 }
-/// Returns whether oneDNN has convolutions of bf16 arrays for the processor, with or without bf16
-/// instructions (AVX-512).
-inline bool computes_bf16() { return has_instructions(dnnl::cpu_isa::avx512_core); }
 /// Returns whether the processor has dot-product instructions for bf16 (AVX512_BF16). oneDNN can emulate them
 /// by shifting bits, which is slower than f32.
 inline bool has_bf16_gemm() { return has_instructions(dnnl::cpu_isa::avx512_core_bf16); }

@@ -9,6 +9,7 @@
 
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/cpu/primitives/library_threads.h"
+#include "convoy/kernels/runtime/stream.h"
 
 namespace convoy::kernels::blas {
 
@@ -32,25 +33,27 @@ inline bool onednn_multiplies() {
 }
 
 /// Computes c [m, n] = alpha op(a) op(b) + beta c. lda, ldb and ldc are the strides of rows.
-/// Uses the calling thread alone.
-inline void gemm(bool transpose_a, bool transpose_b, blasint m, blasint n, blasint k, float alpha,
-                 const float* a, blasint lda, const float* b, blasint ldb, float beta, float* c,
+/// Uses the calling thread alone. If oneDNN has no code for a multiplication, OpenBLAS computes it, with one
+/// warning per stream.
+inline void gemm(CpuStream& stream, bool transpose_a, bool transpose_b, blasint m, blasint n, blasint k,
+                 float alpha, const float* a, blasint lda, const float* b, blasint ldb, float beta, float* c,
                  blasint ldc) {
   set_library_threads(1);
   if (onednn_multiplies()) {
     const dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha,
                                             a, lda, b, ldb, beta, c, ldc);
-    if (status != dnnl_success)
-      fail<DeviceError>("matmul of [{}, {}] by [{}, {}] failed in oneDNN (status {})", m, k, k, n,
-                        static_cast<int>(status));
-    return;
+    if (status == dnnl_success) return;
+    const std::string problem = fmt::format("matmul of f32 [{}, {}] by [{}, {}] failed in oneDNN (status {})",
+                                            m, k, k, n, static_cast<int>(status));
+    if (status != dnnl_unimplemented && status != dnnl_runtime_error) throw DeviceError(problem);
+    stream.warn_once("sgemm", problem + "; OpenBLAS replaces it, which may be slower");
   }
   cblas_sgemm(CblasRowMajor, transpose(transpose_a), transpose(transpose_b), m, n, k, alpha, a, lda, b, ldb,
               beta, c, ldc);
 }
-inline void gemm(bool transpose_a, bool transpose_b, blasint m, blasint n, blasint k, double alpha,
-                 const double* a, blasint lda, const double* b, blasint ldb, double beta, double* c,
-                 blasint ldc) {
+inline void gemm(CpuStream&, bool transpose_a, bool transpose_b, blasint m, blasint n, blasint k,
+                 double alpha, const double* a, blasint lda, const double* b, blasint ldb, double beta,
+                 double* c, blasint ldc) {
   set_library_threads(1);
   cblas_dgemm(CblasRowMajor, transpose(transpose_a), transpose(transpose_b), m, n, k, alpha, a, lda, b, ldb,
               beta, c, ldc);

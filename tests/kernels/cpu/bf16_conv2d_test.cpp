@@ -1,20 +1,51 @@
-// Tests that convolutions on bf16 on the CPU compute in f32 and round once, or as often as oneDNN does.
+// Tests that convolutions on bf16 on the CPU compute in f32 and round once, or as often as oneDNN does, and that
+// other code computes what oneDNN cannot.
+#include <dlfcn.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <utility>
 
 #include "convoy/kernels/cpu/onednn/versions.h"
+#include "convoy/kernels/matmul.h"
 #include "tests/kernels/conv2d_cases.h"
+#include "tests/kernels/conv2d_comparison.h"
 #include "tests/kernels/rounding.h"
 #include "tests/testing/support/errors.h"
+
+namespace {
+
+std::atomic<bool> onednn_refuses = false;
+
+}  // namespace
+
+// These take precedence over the functions of oneDNN.
+extern "C" dnnl_status_t dnnl_primitive_create(dnnl_primitive_t* primitive,
+                                               const_dnnl_primitive_desc_t description) {
+  static const auto real =
+      reinterpret_cast<decltype(&dnnl_primitive_create)>(dlsym(RTLD_NEXT, "dnnl_primitive_create"));
+  return onednn_refuses ? dnnl_unimplemented : real(primitive, description);
+}
+extern "C" dnnl_status_t dnnl_sgemm(char transpose_a, char transpose_b, dnnl_dim_t m, dnnl_dim_t n,
+                                    dnnl_dim_t k, float alpha, const float* a, dnnl_dim_t lda, const float* b,
+                                    dnnl_dim_t ldb, float beta, float* c, dnnl_dim_t ldc) {
+  static const auto real = reinterpret_cast<decltype(&dnnl_sgemm)>(dlsym(RTLD_NEXT, "dnnl_sgemm"));
+  if (onednn_refuses) return dnnl_unimplemented;
+  return real(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
 
 namespace convoy {
 namespace {
 
+using ::testing::AllOf;
 using testing::Array;
 using testing::ConvCase;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 /// An array in both types, with equal values.
 class BothTypes {
@@ -114,13 +145,70 @@ TEST_P(Bf16Convolutions, ConvolutionsOnF32Copies) {
 }
 
 TEST_P(Bf16Convolutions, ConvolutionsByOneDnn) {
-  if (!kernels::onednn::computes_bf16())
-    GTEST_SKIP() << "the processor has no AVX-512, which oneDNN needs for bf16";
   const Environment environment("CONVOY_ONEDNN_BF16", "on");
   for (const ConvCase& c : testing::kConvCases) {
     SCOPED_TRACE(::testing::Message() << c);
     Convolved(stream, c, GetParam()).expect_near(c, 2);
   }
+  if (kernels::onednn::has_instructions(dnnl::cpu_isa::avx512_core)) {
+    EXPECT_THAT(stream.take_warnings(), IsEmpty()) << "from AVX-512 on, oneDNN has each of these";
+  }
+}
+
+/// Makes oneDNN refuse new primitives and matrix multiplications while the object exists.
+struct OneDnnRefuses {
+  OneDnnRefuses() { onednn_refuses = true; }
+  ~OneDnnRefuses() { onednn_refuses = false; }
+};
+
+/// Matches the warning that another algorithm replaces one of oneDNN.
+auto replaced(const std::string& which, const std::string& by) {
+  return AllOf(HasSubstr(" has no " + which + " x ["), HasSubstr("(status 3); "), HasSubstr(by));
+}
+
+TEST_P(Bf16Convolutions, OneDnnWithoutPrimitivesIsReplacedWithAWarningEach) {
+  const Environment environment("CONVOY_ONEDNN_BF16", "on");
+  const OneDnnRefuses refuses;
+  for (const ConvCase& c : testing::kConvCases) {
+    SCOPED_TRACE(::testing::Message() << c);
+    Convolved(stream, c, GetParam()).expect_near(c, 1);
+  }
+  const auto is_slow = [](const std::string& which) {
+    return replaced(which + " of f32", "plain loops compute it, which are slow");
+  };
+  const auto is_replaced = [](const std::string& which) {
+    return replaced(which + " of bf16", " replaces it");
+  };
+  EXPECT_THAT(stream.take_warnings(),
+              UnorderedElementsAre(is_replaced("convolution"), is_replaced("gradient of the images"),
+                                   is_replaced("gradient of the filter"), is_slow("convolution"),
+                                   is_slow("gradient of the images"), is_slow("gradient of the filter")));
+}
+
+TEST_P(Bf16Convolutions, OneDnnWithoutPrimitivesIsReplacedInF32) {
+  const OneDnnRefuses refuses;
+  for (const ConvCase& c :
+       {ConvCase{9, 16, 16, 12, 20, 3, 3, 1, 1}, ConvCase{3, 9, 9, 24, 40, 3, 3, 2, 1, 2}})
+    testing::compare_with_reference(
+        stream, {kernels::conv2d_forward, kernels::conv2d_backward_data, kernels::conv2d_backward_filter}, 1,
+        c, GetParam());
+  EXPECT_THAT(stream.take_warnings(), ::testing::SizeIs(3));
+}
+
+TEST(Matmul, OpenBlasReplacesOneDnnWithAWarning) {
+  const OneDnnRefuses refuses;
+  CpuStream stream({.threads = 2});
+  const auto a = Array<float>::random({70, 300}, 1), b = Array<float>::random({300, 90}, 2);
+  Array<float> c({70, 90});
+  Array<double> expected({70, 90});
+  for (int i = 0; i < 2; ++i) kernels::matmul(stream, a.view(), b.view(), c.grad(), {});
+  kernels::matmul(stream, a.to<double>().view(), b.to<double>().view(), expected.grad(), {});
+  testing::expect_near(c, expected, testing::direct_tolerance(300));
+  const bool uses_onednn = kernels::onednn::has_instructions(dnnl::cpu_isa::avx2);
+  EXPECT_THAT(stream.take_warnings(), uses_onednn
+                                          ? ::testing::Matcher<std::vector<std::string>>(
+                                                ::testing::ElementsAre(HasSubstr("; OpenBLAS replaces it")))
+                                          : IsEmpty());
 }
 
 TEST_P(Bf16Convolutions, EmptyConvolutions) {

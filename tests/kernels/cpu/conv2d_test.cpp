@@ -119,19 +119,24 @@ TEST(OneDnn, EqualsTheReference) {
   CpuStream stream({.threads = 2});
   const auto forward = [](CpuStream& on, ConstView x, ConstView filter, ConstView bias, View y,
                           Conv2dOptions options) {
-    kernels::onednn::convolution_forward(on, {x.shape, filter.shape, y.shape, options}, x, filter, bias, y);
+    EXPECT_EQ(kernels::onednn::convolution_forward(on, {x.shape, filter.shape, y.shape, options}, x, filter,
+                                                   bias, y),
+              "");
     if (options.relu) kernels::unary_forward(on, kernels::UnaryOp::relu, y, y);
   };
   const auto backward_data = [](CpuStream& on, ConstView dy, ConstView filter, GradView dx,
                                 Conv2dOptions options) {
-    kernels::onednn::convolution_backward_data(on, {dx.shape, filter.shape, dy.shape, options}, dy, filter,
-                                               {.data = dx.data, .shape = dx.shape, .dtype = dx.dtype});
+    const View to{.data = dx.data, .shape = dx.shape, .dtype = dx.dtype};
+    EXPECT_EQ(kernels::onednn::convolution_backward_data(on, {dx.shape, filter.shape, dy.shape, options}, dy,
+                                                         filter, to),
+              "");
   };
   const auto backward_filter = [](CpuStream& on, ConstView dy, ConstView x, GradView dfilter,
                                   Conv2dOptions options) {
-    kernels::onednn::convolution_backward_filter(
-        on, {x.shape, dfilter.shape, dy.shape, options}, dy, x,
-        {.data = dfilter.data, .shape = dfilter.shape, .dtype = dfilter.dtype});
+    const View to{.data = dfilter.data, .shape = dfilter.shape, .dtype = dfilter.dtype};
+    EXPECT_EQ(kernels::onednn::convolution_backward_filter(on, {x.shape, dfilter.shape, dy.shape, options},
+                                                           dy, x, to),
+              "");
   };
   for (const ConvCase& c : testing::kConvCases)
     testing::compare_with_reference(stream, {forward, backward_data, backward_filter}, 1, c,
