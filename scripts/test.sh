@@ -7,12 +7,13 @@
 #                  (AddressSanitizer and UndefinedBehaviorSanitizer) and tsan (ThreadSanitizer, the concurrent parts),
 #                  both without the programs; release and package, compiled without optimization and without tests to
 #                  run, release with each source by itself, and once more without the cluster library, for one short
-#                  training; and where nvcc is installed, cuda: all CUDA code compiled and linked with NVIDIA's
+#                  training, and package installed, for one at each level of CPU instructions; and where nvcc is installed, cuda: all CUDA code compiled and linked with NVIDIA's
 #                  libraries, and the tests that need no GPU. With a GPU, the cuda build has everything and runs every
 #                  test on it.
 #   PRESET…        these builds alone: test, debug (with the programs), tsan, cuda, release
 #
 # CONVOY_DATA=DIR: the directory of real data sets (DIR/cifar10, DIR/mnist). Tests that need them are skipped without.
+# A test that skips for a reason other than a capability which this machine lacks fails the run (check_skips.py).
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/scripts/lib.sh"
@@ -78,7 +79,8 @@ if [[ $all == yes ]]; then
   compile package package
   quietly "$root/build/compiled/install.log" "installing package" \
     cmake --install "$root/build/compiled/package" --prefix "$root/build/compiled/prefix"
-  "$root/build/compiled/prefix/bin/convoy-train" --version >/dev/null || die "the installed convoy-train does not start"
+  quietly "$root/build/compiled/levels.log" "training at each level of CPU instructions" \
+    python3 -B "$root/tests/package/check_cpu_levels.py" "$root/build/compiled/prefix/bin/convoy-train"
 fi
 
 # cuda first: a test of the other builds compares the kernels that they launched with those that nvcc compiled.
@@ -129,12 +131,16 @@ say "testing ${presets[*]}, $(jobs) tests at a time"
 begin=$SECONDS status=0 summary=$root/build/tests/summary.txt
 : >"$summary"
 ctest --test-dir "$root/build/tests" --label-exclude "$excluded" --output-on-failure --parallel "$(jobs)" \
-  --output-junit "$root/build/tests/junit.xml" |
+  --output-junit "$root/build/tests/junit.xml" --test-output-size-passed 10000000 |
   awk -v summary="$summary" '/^[0-9]+% tests passed/ {held = 1} held {print >summary; next} {print; fflush()}' || status=$?
 stages+=("$((SECONDS - begin)) testing ${presets[*]}")
 minutes
-[[ -f $root/build/tests/junit.xml ]] && python3 "$root/scripts/slowest.py" --builds
+skips=0
+if [[ -f $root/build/tests/junit.xml ]]; then
+  python3 "$root/scripts/slowest.py" --builds
+  python3 "$root/scripts/check_skips.py" || skips=1
+fi
 [[ $is_clean == yes ]] || say "scripts/lint.sh --checks failed: build/lint.log"
 cat "$summary"
-[[ $is_clean == yes ]] || exit 1
+[[ $is_clean == yes && ($status != 0 || $skips == 0) ]] || exit 1
 exit "$status"
