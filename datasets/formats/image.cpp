@@ -16,7 +16,7 @@ constexpr std::int64_t kMaxSide = 65535;  // pixels; JPEG's limit, also applied 
 ImageSize check_structure(std::string_view bytes, const std::string& name, int& orientation) {
   if (bytes.empty()) fail<DataError>("{}: empty, expected a {} image", name, image_formats_text());
   if (is_jpeg(bytes)) return check_jpeg(bytes, name, orientation);
-  if (is_png(bytes)) return check_png(bytes, name);
+  if (is_png(bytes)) return check_png(bytes, name, orientation);
   if (is_bmp(bytes)) return check_bmp(bytes, name);
   fail<DataError>("{}: unknown format, expected a {} image", name, image_formats_text());
 }
@@ -119,12 +119,16 @@ int jpeg_reduction(ImageSize size, std::int64_t side) {
 
 Pixels decode_rgb(std::string_view bytes, const std::string& name, std::int64_t side) {
   if (is_tiff(bytes)) return decode_with_libtiff(bytes, name);
-  if (is_webp(bytes)) return to_rgb(decode_with_libwebp(bytes, name));
+  if (is_webp(bytes)) return upright(to_rgb(decode_with_libwebp(bytes, name)), orientation_of_webp(bytes));
   int orientation = 1;
   const ImageSize size = check_structure(bytes, name, orientation);
-  if (is_jpeg(bytes))
+  std::string marked;
+  if (is_jpeg(bytes)) {
     if (auto pixels = decode_with_libjpeg(bytes, name, size, jpeg_reduction(size, side)))
       return upright(std::move(*pixels), orientation);
+    marked = with_color_transform(bytes, name);
+    bytes = marked;
+  }
   Samples samples{.size = size, .values = {}};
   samples.values =
       decode_with_stb(bytes, name, size, max_decoder_bytes(size, bytes.size()), samples.channels);

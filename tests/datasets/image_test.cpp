@@ -255,8 +255,9 @@ TEST_F(JpegDecoders, LibjpegRefusesAnotherSizeThanTheCheckedOne) {
               AllOf(HasSubstr("found 16 x 9 pixels"), HasSubstr("expected a JPEG image of 16 x 8 pixels")));
 }
 
-/// Returns a JPEG of one block with 1 to 4 components, all of value 128. Four are Adobe's inverted CMYK.
-std::string flat_jpeg(char components) {
+/// Returns a JPEG of one block with 1 to 4 components, all of value 128. `transform` is that of Adobe's segment; -1:
+/// the file has none.
+std::string flat_jpeg(char components, int transform = -1) {
   std::string bytes = testing::jpeg(Picture::plain(8, 8, 1, 128));
   bytes.resize(bytes.find("\xFF\xDA"));
   const std::size_t frame = bytes.find("\xFF\xC0");
@@ -273,7 +274,9 @@ std::string flat_jpeg(char components) {
     scan += {id, '\0'};
     data |= 0b001010u << (32 - 6 * id);
   }
-  if (components == 4) header.insert(0, "\xFF\xEE\0\x0E\x41\x64obe\0\x64\0\0\0\0\0", 16);  // "Adobe"
+  if (transform >= 0)
+    header.insert(0,
+                  std::string("\xFF\xEE\0\x0E\x41\x64obe\0\x64\0\0\0\0", 15) + static_cast<char>(transform));
   bytes.replace(frame, 2 + static_cast<std::size_t>(bytes[frame + 3]), header);
   return bytes + scan + std::string("\0\x3F\0", 3) +
          testing::big32(data).substr(0, (6u * components + 7) / 8) + "\xFF\xD9";
@@ -287,8 +290,25 @@ TEST(DecodeImage, JpegsOfOneAndThreeComponentsAreDecoded) {
 
 TEST(DecodeImage, CmykIsConverted) {
   EXPECT_FALSE(data::decode_with_libjpeg(flat_jpeg(4), "in memory", {8, 8}).has_value());
-  // Inverted CMYK stores what the ink leaves of the light: 128/255 of the color, and 128/255 of that by black.
-  EXPECT_EQ(decode(flat_jpeg(4)), std::vector<std::uint8_t>(192, 64));
+  // Inverted CMYK stores what the ink leaves of the light: 128/255 of the color, and 128/255 of that by black. Without
+  // Adobe's segment the components are CMYK too, and with another transform than 0 they are YCCK, as in libjpeg.
+  for (const int transform : {-1, 0, 1, 2})
+    EXPECT_EQ(decode(flat_jpeg(4, transform)), std::vector<std::uint8_t>(192, 64)) << transform;
+}
+
+TEST(DecodeImage, CmykWithoutAdobesSegmentHasTheColorsOfCmyk) {
+  const auto brighter = [](int transform) {
+    std::string bytes = flat_jpeg(4, transform);
+    const std::size_t scan = bytes.find("\xFF\xDA");
+    bytes.resize(scan + 2 + static_cast<std::size_t>(bytes[scan + 3]));
+    // Category 5 (110) with the difference 31 (11111) for cyan, the end of the block (1010), and three blocks as above.
+    return bytes + "\xDF\xA2\x8A\x2B\xFF\xD9";
+  };
+  const std::vector<std::uint8_t> marked = decode(brighter(0));
+  EXPECT_EQ(decode(brighter(-1)), marked);
+  EXPECT_GT(marked[0], 64);  // less cyan ink leaves more red
+  EXPECT_EQ(marked[1], 64);
+  EXPECT_EQ(marked[2], 64);
 }
 
 TEST(DecodeImage, RefusesImpossibleSizes) {

@@ -50,9 +50,9 @@ TEST(Orientation, MovesPixelsAsExifDefines) {
 }
 
 /// Returns EXIF data: a directory with the width of the image (tag 256), then the orientation.
-std::string exif(int orientation, bool big_endian) {
+std::string exif(int orientation, bool big_endian, int type = 3) {
   return "Exif" + std::string(2, '\0') +
-         testing::tiff_directory({{256, 3, 640}, {274, 3, static_cast<std::uint32_t>(orientation)}},
+         testing::tiff_directory({{256, 3, 640}, {274, type, static_cast<std::uint32_t>(orientation)}},
                                  big_endian);
 }
 
@@ -78,6 +78,35 @@ TEST(Orientation, OfExifTurnsJpegsUpright) {
   EXPECT_EQ(data::decode_image(with_metadata(plain, exif(6, false)), "x").shape(), (Shape{24, 16, 3}));
 }
 
+TEST(Orientation, OfTheFirstExifDataCountsInBothTypesOfNumbers) {
+  const std::string plain = testing::jpeg(Picture::ramp(24, 16, 3));
+  const std::vector<std::uint8_t> turned = data::upright(decode(plain), 6).rgb;
+  for (const bool big_endian : {false, true})
+    EXPECT_EQ(decode(with_metadata(plain, exif(6, big_endian, 4))).rgb, turned) << "a number of 4 bytes";
+  EXPECT_EQ(decode(with_metadata(with_metadata(plain, exif(3, false)), exif(6, false))).rgb, turned);
+}
+
+TEST(Orientation, OfExifTurnsPngs) {
+  const std::string rows("\0abc\0def", 8);
+  for (const bool big_endian : {false, true})
+    for (int orientation = 1; orientation <= 8; ++orientation)
+      for (const std::size_t prefix :
+           {std::size_t{0}, std::size_t{6}}) {  // some programs keep the prefix of JPEG
+        const std::string chunk = testing::png_chunk("eXIf", exif(orientation, big_endian).substr(prefix));
+        std::string last = testing::raw_png(3, 2, 8, 0, rows);
+        last.insert(last.size() - 12, chunk);  // before IEND
+        for (const std::string& file : {testing::raw_png(3, 2, 8, 0, rows, chunk), last}) {
+          const data::Pixels found = decode(file);
+          std::string text;
+          for (std::size_t i = 0; i < 6; ++i) {
+            if (i > 0 && i % static_cast<std::size_t>(found.size.width) == 0) text += '/';
+            text += static_cast<char>(found.rgb[3 * i]);
+          }
+          EXPECT_EQ(text, kUpright[orientation - 1]);
+        }
+      }
+}
+
 TEST(Orientation, IsUprightIfMetadataAreDamagedOrOfAnotherKind) {
   const std::string plain = testing::jpeg(Picture::ramp(24, 16, 3));
   const std::vector<std::uint8_t> pixels = decode(plain).rgb;
@@ -93,7 +122,7 @@ TEST(Orientation, IsUprightIfMetadataAreDamagedOrOfAnotherKind) {
   edited(10, "\xFF\xFF\xFF\xFF");            // a directory beyond the end
   edited(10, std::string("\x1A\0\0\0", 4));  // one at the last bytes
   edited(28, std::string("\x13\x01", 2));    // another tag than the orientation
-  edited(30, std::string("\4\0", 2));        // a number of 4 bytes
+  edited(30, std::string("\1\0", 2));        // a number of 1 byte
   edited(32, std::string("\2\0\0\0", 4));    // two numbers
   for (const std::string& data : damaged) EXPECT_EQ(decode(with_metadata(plain, data)).rgb, pixels);
   // A directory that claims more entries than there are: the first ones count.
@@ -117,6 +146,42 @@ TEST_F(WebP, IsDecodedWithAlphaOnWhite) {
   // The fourth pixel is red of alpha 51, a fifth, and the fifth one is transparent.
   EXPECT_EQ(pixels.rgb, (std::vector<std::uint8_t>{10, 20, 30, 200, 100, 50, 0, 255, 0, 255, 204, 204, 255,
                                                    255, 255, 9, 8, 7}));
+}
+
+/// Returns the WebP file in the extended format with these flags, and chunks behind the image.
+std::string extended_webp(char flags, const std::string& chunks) {
+  const std::string image = testing::webp().substr(12);
+  std::string body =
+      std::string("WEBPVP8X\x0A\0\0\0", 12) + flags + std::string("\0\0\0\2\0\0\1\0\0", 9) + image;
+  body += std::string(image.size() % 2, '\0') + chunks;
+  return "RIFF" + std::string{static_cast<char>(body.size()), static_cast<char>(body.size() >> 8), 0, 0} +
+         body;
+}
+
+std::string riff_chunk(const std::string& name, const std::string& data) {
+  return name + std::string{static_cast<char>(data.size()), 0, 0, 0} + data +
+         std::string(data.size() % 2, '\0');
+}
+
+TEST_F(WebP, IsTurnedAsItsExifDataSay) {
+  constexpr char kAlphaAndExif = 0x18, kAlpha = 0x10;
+  const data::Pixels stored = decode(testing::webp());
+  for (const bool big_endian : {false, true})
+    for (int orientation = 1; orientation <= 8; ++orientation)
+      for (const std::size_t prefix : {std::size_t{0}, std::size_t{6}}) {
+        const std::string metadata = exif(orientation, big_endian).substr(prefix);
+        const std::string file =
+            extended_webp(kAlphaAndExif, riff_chunk("odd ", "123") + riff_chunk("EXIF", metadata));
+        const data::Pixels found = decode(file), expected = data::upright(stored, orientation);
+        EXPECT_EQ(found.size.width, expected.size.width);
+        EXPECT_EQ(found.rgb, expected.rgb) << orientation;
+      }
+  EXPECT_EQ(decode(extended_webp(kAlpha, riff_chunk("EXIF", exif(6, false)))).rgb, stored.rgb)
+      << "not announced";
+  EXPECT_EQ(decode(extended_webp(kAlphaAndExif, riff_chunk("EXIF", "?"))).rgb, stored.rgb);
+  const std::string whole = extended_webp(kAlphaAndExif, riff_chunk("EXIF", exif(6, false)));
+  for (std::size_t size = 0; size < whole.size(); ++size)  // reads nothing behind the end
+    EXPECT_LE(data::orientation_of_webp(whole.substr(0, std::max<std::size_t>(size, 12))), 6);
 }
 
 TEST_F(WebP, EveryTruncationIsRefused) {

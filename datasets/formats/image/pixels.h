@@ -30,12 +30,12 @@ bool is_webp(std::string_view bytes);
 bool is_tiff(std::string_view bytes);
 
 /// Checks all segments up to the end marker and returns the image size. Sets `orientation` to that of the
-/// EXIF data, 1 to 8 (orientation.h). Throws DataError unless there are one frame, at most 100 scans, and
+/// first EXIF data, 1 to 8. Throws DataError unless there are one frame, at most 100 scans, and
 /// valid tables before the scans that use them.
 ImageSize check_jpeg(std::string_view bytes, const std::string& name, int& orientation);
-/// Checks all chunks up to IEND, with their checksums, and returns the image size. Throws DataError on
-/// failure.
-ImageSize check_png(std::string_view bytes, const std::string& name);
+/// Checks all chunks up to IEND, with their checksums, and returns the image size. Sets `orientation` to that
+/// of the EXIF data if there are any. Throws DataError on failure.
+ImageSize check_png(std::string_view bytes, const std::string& name, int& orientation);
 /// Checks that the file contains all rows and returns the image size. Throws DataError on failure.
 ImageSize check_bmp(std::string_view bytes, const std::string& name);
 
@@ -63,7 +63,8 @@ struct Samples {
 
 /// Decodes an image of one of the formats in image_formats_text(), which is recognized by its first bytes.
 /// Gray becomes three equal channels, 16-bit channels are reduced to their upper 8 bits, and alpha is
-/// composited on white. The orientation that a JPEG (EXIF) or TIFF file gives is applied. An image whose
+/// composited on white. The orientation that EXIF data (of JPEG, PNG and WebP) or a TIFF file give is applied.
+/// JPEG images of four components are CMYK, or YCCK if Adobe's segment says so, with inverted inks. An image whose
 /// short side will be resized to `side` pixels may be reduced as jpeg_reduction() says; 0 decodes all pixels.
 /// Throws DataError, which starts with `name`, if the image is damaged or of another format.
 Pixels decode_rgb(std::string_view bytes, const std::string& name, std::int64_t side = 0);
@@ -95,6 +96,10 @@ Pixels decode_with_libtiff(std::string_view bytes, const std::string& name);
 std::optional<Pixels> decode_with_libjpeg(std::string_view bytes, const std::string& name, ImageSize size,
                                           int reduction = 1);
 
+/// Returns a valid JPEG file, with a segment that says whether its four components are CMYK or YCCK, if it has
+/// four. Without such a segment they are CMYK.
+std::string with_color_transform(std::string_view bytes, const std::string& name);
+
 /// Decodes an image of the given size with stb_image, and returns `channels` (1 to 4) bytes per pixel.
 /// Allocations of more than `max_bytes` fail, so that a stream that is larger than its header claims cannot
 /// exhaust the memory. Throws DataError if decoding fails. Thread-safe.
@@ -107,6 +112,10 @@ std::vector<std::uint8_t> decode_with_stb(std::string_view bytes, const std::str
 /// data. Returns 1, upright, if there is none, or if the directory is damaged: a photograph with damaged
 /// metadata is still a photograph. Reads nothing outside `tiff`.
 int orientation_of_tiff(std::string_view tiff);
+/// Does the same for EXIF data, which may begin with "Exif" and two zeros.
+int orientation_of_exif(std::string_view exif);
+/// Does the same for a WebP file, from its EXIF chunk.
+int orientation_of_webp(std::string_view bytes);
 
 /// Returns the image with the pixels moved such that an image of `orientation` (1 to 8) is upright.
 /// Orientations 5 to 8 exchange width and height.

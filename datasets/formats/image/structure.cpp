@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "convoy/datasets/formats/image/pixels.h"
 #include "convoy/kernels/base/check.h"
@@ -119,7 +120,7 @@ Chunk next_chunk(ByteReader& in) {
 
 bool is_png(std::string_view bytes) { return bytes.starts_with(kSignature); }
 
-ImageSize check_png(std::string_view bytes, const std::string& name) {
+ImageSize check_png(std::string_view bytes, const std::string& name, int& orientation) {
   ByteReader in(bytes, name);
   in.take(kSignature.size(), "the signature");
   const Chunk first = next_chunk(in);
@@ -134,6 +135,7 @@ ImageSize check_png(std::string_view bytes, const std::string& name) {
     if (critical && chunk.type != "PLTE" && chunk.type != "IDAT")
       fail<DataError>("{}: a PNG chunk of unknown type at byte {}", name,
                       in.position() - chunk.data.size() - 12);
+    if (chunk.type == "eXIf") orientation = orientation_of_exif(chunk.data);
   }
   return size;
 }
@@ -142,6 +144,8 @@ ImageSize check_png(std::string_view bytes, const std::string& name) {
 // that includes itself.
 
 namespace {
+
+constexpr std::string_view kExif("Exif\0\0", 6);  // before EXIF data
 
 enum Marker : int {
   kBaseline = 0xC0,
@@ -157,6 +161,7 @@ enum Marker : int {
   kEnd = 0xD9,
   kScan = 0xDA,
   kApplication1 = 0xE1,
+  kApplication14 = 0xEE,
 };
 
 // Encoders write one scan, or about ten. The decoder traverses the whole image for each of them.
@@ -177,7 +182,7 @@ class JpegWalk {
         huffman_tables();
       } else if (is_frame(marker)) {
         frame(marker);
-      } else if (marker == kApplication1) {
+      } else if (marker == kApplication1 || marker == kApplication14) {
         metadata();
       } else {
         segment("a segment");
@@ -187,6 +192,14 @@ class JpegWalk {
     return size_;
   }
   int orientation() const { return orientation_; }
+  /// Returns the file, with Adobe's segment for the decoder if there are four components. They are CMYK without such a
+  /// segment or by its transform 0, else YCCK, as libjpeg decides.
+  std::string marked() const {
+    constexpr std::string_view kAdobe("\xFF\xEE\0\x0E\x41\x64obe\0\x64\0\0\0\0", 15);
+    std::string file(bytes_);
+    if (components_ == 4) file.insert(frame_at_, std::string(kAdobe) + (transform_ > 0 ? '\2' : '\0'));
+    return file;
+  }
 
  private:
   static bool is_frame(int marker) {
@@ -219,6 +232,7 @@ class JpegWalk {
       fail<DataError>("{}: a JPEG frame of type {:#x}, expected baseline or progressive with Huffman codes",
                       name_, marker);
     if (size_.width != 0) fail<DataError>("{}: two JPEG frames in one file", name_);
+    frame_at_ = in_.position() - 2;
     progressive_ = marker == kProgressive;
     ByteReader header = segment("the frame header");
     if (const int bits = header.u8("bits"); bits != 8)
@@ -231,12 +245,16 @@ class JpegWalk {
     size_ = check_image_size(width, height, 8 * 64 * 16, bytes_, name_);
   }
 
-  /// Reads the orientation if the segment holds EXIF data; other data have the same marker.
+  /// Reads the orientation from the first segment of EXIF data, and the transform of Adobe's: the name, three numbers of
+  /// 2 bytes, and the transform. Other data have the same markers.
   void metadata() {
-    constexpr std::string_view kExif("Exif\0\0", 6);
+    constexpr std::size_t kTransform = 11;
     ByteReader data = segment("metadata");
     const std::string_view bytes = data.take(data.remaining(), "metadata");
-    if (bytes.starts_with(kExif)) orientation_ = orientation_of_tiff(bytes.substr(kExif.size()));
+    if (bytes.starts_with(kExif) && !std::exchange(has_exif_, true))
+      orientation_ = orientation_of_exif(bytes);
+    if (bytes.starts_with("Adobe") && bytes.size() > kTransform)
+      transform_ = static_cast<std::uint8_t>(bytes[kTransform]);
   }
 
   void huffman_tables() {
@@ -288,6 +306,9 @@ class JpegWalk {
   int components_ = 0;
   int scans_ = 0;
   int orientation_ = 1;
+  bool has_exif_ = false;
+  int transform_ = 0;
+  std::size_t frame_at_ = 0;
   std::array<std::array<bool, 4>, 2> defined_{};  // [DC, AC][number]
 };
 
@@ -300,6 +321,12 @@ ImageSize check_jpeg(std::string_view bytes, const std::string& name, int& orien
   const ImageSize size = walk.run();
   orientation = walk.orientation();
   return size;
+}
+
+std::string with_color_transform(std::string_view bytes, const std::string& name) {
+  JpegWalk walk(bytes, name);
+  walk.run();
+  return walk.marked();
 }
 
 namespace {
@@ -325,7 +352,7 @@ class TiffNumbers {
 }  // namespace
 
 int orientation_of_tiff(std::string_view tiff) {
-  constexpr std::size_t kTag = 274, kShort = 3, kEntryBytes = 12;
+  constexpr std::size_t kTag = 274, kShort = 3, kLong = 4, kEntryBytes = 12;
   const TiffNumbers numbers(tiff);
   if (!(tiff.starts_with("II") || tiff.starts_with("MM")) || numbers.at(2, 2) != 42u) return 1;
   const auto directory = numbers.at(4, 4);
@@ -335,12 +362,33 @@ int orientation_of_tiff(std::string_view tiff) {
     const auto tag = numbers.at(entry, 2);
     if (!tag) return 1;
     if (*tag != kTag) continue;
-    const auto value = numbers.at(entry + 8, 2);
-    const bool is_valid = numbers.at(entry + 2, 2) == kShort && numbers.at(entry + 4, 4) == 1u && value &&
+    // EXIF asks for a number of 2 bytes; some programs write 4.
+    const auto type = numbers.at(entry + 2, 2);
+    const auto value = numbers.at(entry + 8, type == kShort ? std::size_t{2} : std::size_t{4});
+    const bool is_valid = (type == kShort || type == kLong) && numbers.at(entry + 4, 4) == 1u && value &&
                           *value >= 1 && *value <= 8;
     return is_valid ? static_cast<int>(*value) : 1;
   }
   return 1;
+}
+
+int orientation_of_exif(std::string_view exif) {
+  while (exif.starts_with(kExif)) exif.remove_prefix(kExif.size());
+  return orientation_of_tiff(exif);
+}
+
+int orientation_of_webp(std::string_view bytes) {
+  // A chunk is a name of four letters, the length, little-endian, and data that are padded to an even length.
+  constexpr std::size_t kFirst = 12, kHeader = 8, kFlags = kFirst + kHeader, kHasExif = 8;
+  const TiffNumbers numbers(bytes);  // little-endian, as the file begins with RIFF
+  const auto flags = numbers.at(kFlags, 1);
+  if (bytes.substr(kFirst, 4) != "VP8X" || !flags || (*flags & kHasExif) == 0) return 1;
+  for (std::size_t at = kFirst;;) {
+    const auto size = numbers.at(at + 4, 4);
+    if (!size) return 1;
+    if (bytes.substr(at, 4) == "EXIF") return orientation_of_exif(bytes.substr(at + kHeader, *size));
+    at += kHeader + *size + *size % 2;
+  }
 }
 
 Pixels upright(Pixels pixels, int orientation) {
