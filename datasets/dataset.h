@@ -14,6 +14,9 @@ namespace convoy::data {
 struct ImageSet {
   Tensor images;  // u8 [N, H, W, C], CPU
   Tensor labels;  // i32 [N]
+  /// The file of each image, relative to the directory of the data set. Empty if images have no files of their
+  /// own.
+  std::vector<std::string> files = {};
 
   /// Returns the number of images; 0 if there are none.
   std::int64_t size() const { return images.defined() ? images.size(0) : 0; }
@@ -25,8 +28,8 @@ struct DataSet {
   std::vector<std::string> classes;  // names in label order
   ImageSet train;                    // the training images
   ImageSet test;                     // the test images
-  /// Training images that were held out for decisions during a training; empty unless a program holds some
-  /// out.
+  /// The images for decisions during a training: those of a directory val/ next to train/ and test/, or
+  /// training images that a program holds out. Empty without them.
   ImageSet validation = {};
   std::string note;                   // the origin in one line: "CIFAR-10 (JPEG) from data/cifar10"
   std::vector<std::string> warnings;  // for example one per skipped corrupt image, with its file name

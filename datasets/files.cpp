@@ -53,8 +53,7 @@ std::vector<fs::directory_entry> list_directory(const fs::path& directory) {
   std::vector<fs::directory_entry> entries;
   std::error_code error;
   fs::directory_iterator at(directory, error);
-  for (; !error && at != fs::directory_iterator(); at.increment(error))
-    if (!at->path().filename().string().starts_with('.')) entries.push_back(*at);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) entries.push_back(*at);
   if (error) fail<DataError>("{}: cannot be listed: {}", directory.string(), error.message());
   std::sort(entries.begin(), entries.end());
   return entries;

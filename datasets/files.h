@@ -15,8 +15,8 @@ namespace convoy::data {
 /// `max_bytes`.
 std::string read_file(const std::filesystem::path& file, std::uint64_t max_bytes);
 
-/// Returns the entries of a directory without hidden ones, sorted by path, because the order of the file
-/// system differs between machines. Throws DataError if the directory cannot be listed.
+/// Returns the entries of a directory, sorted by path, because the order of the file system differs between
+/// machines. Throws DataError if the directory cannot be listed.
 std::vector<std::filesystem::directory_entry> list_directory(const std::filesystem::path& directory);
 
 /// Throws DataError unless `directory` is an existing directory.

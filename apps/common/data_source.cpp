@@ -185,6 +185,7 @@ data::DataSet read_data(const DataLocation& location, const DataOptions& options
           .read(location.directory,
                 {.image_size = static_cast<int>(options.image_size),
                  .skip_corrupt = options.skip_corrupt,
+                 .use_validation_directory = options.validation == "none",
                  .workers = static_cast<int>(std::max<std::int64_t>(options.workers, 1)),
                  .seed = seed,
                  .image_cache = options.image_cache,

@@ -117,12 +117,16 @@ std::string message_with_flag(const std::exception& error) {
       {"set ReadOptions::skip_corrupt to leave them out", "--skip-corrupt leaves them out"},
       {"use smaller batches", "lower --batch-size or --micro-batch-size"},
   };
-  if (const auto* const with_remedy = dynamic_cast<const Remedy*>(&error))
+  if (const auto* const with_remedy = dynamic_cast<const Remedy*>(&error)) {
+    const std::string_view message = error.what(), advice = with_remedy->remedy();
     for (const auto& [remedy, by_flags] : kRemedies)
-      if (with_remedy->remedy().ends_with(remedy)) {
-        const std::string_view message = error.what();
+      if (advice.ends_with(remedy))
         return fmt::format("{}{}", message.substr(0, message.size() - remedy.size()), by_flags);
-      }
+    constexpr std::string_view kOtherDirectory = "did you mean the directory ";
+    if (advice.starts_with(kOtherDirectory))
+      return fmt::format("{}did you mean --data {}", message.substr(0, message.size() - advice.size()),
+                         advice.substr(kOtherDirectory.size()));
+  }
   const auto* const of_option = dynamic_cast<const OptionError*>(&error);
   if (of_option == nullptr) return error.what();
   const auto flag = kFlags.find(of_option->option());

@@ -45,7 +45,7 @@ CommandLine evaluate_command_line(EvaluateOptions& o, const std::string& name) {
   line.add(
       "split", &o.split,
       "Part of the data set; validation: the training images that --validation of the training held out, which "
-      "train then leaves out",
+      "train then leaves out, or those of a directory val/",
       {.value = "NAME", .choices = {"test", "train", "validation"}});
   line.add("batch-size", &o.batch_size, "Batch size (images)",
            {.value = "N", .minimum = 1, .maximum = 1 << 20});

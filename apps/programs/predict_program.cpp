@@ -14,9 +14,10 @@
 #include "convoy/apps/common/compute.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/run_main.h"
-#include "convoy/apps/common/text.h"
 #include "convoy/apps/programs/predictions.h"
 #include "convoy/apps/programs/programs.h"
+#include "convoy/datasets/files.h"
+#include "convoy/datasets/formats/class_directories.h"
 #include "convoy/datasets/formats/readers.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/augment.h"
@@ -60,7 +61,7 @@ CommandLine predict_command_line(PredictOptions& o, const std::string& name) {
 /// The images of the arguments.
 struct Inputs {
   std::vector<std::string> files;
-  std::int64_t skipped = 0;  // files in the directories that are no images by their names
+  data::LeftOut left_out;  // of the directories
 };
 
 /// Replaces each directory by the images below it, at any depth, sorted by path.
@@ -68,25 +69,17 @@ Inputs expand(const std::vector<std::string>& arguments) {
   Inputs inputs;
   std::vector<std::string>& files = inputs.files;
   for (const std::string& argument : arguments) {
-    std::error_code error;
-    if (!fs::is_directory(argument, error)) {
+    if (!data::is_existing_directory(argument)) {
       files.push_back(argument);  // read_input() reports what is wrong with it
       continue;
     }
     const std::size_t before = files.size();
-    fs::recursive_directory_iterator entry(argument, error);
-    for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-      std::error_code ignored;
-      if (!entry->is_regular_file(ignored)) continue;
-      if (data::is_image_name(entry->path()))
-        files.push_back(entry->path().string());
-      else
-        ++inputs.skipped;
-    }
-    if (error) fail<DataError>("{}: a directory in it cannot be read: {}", argument, error.message());
+    for (const fs::path& image : data::find_images(argument, inputs.left_out))
+      files.push_back(image.string());
     if (files.size() == before)
-      fail<DataError>("{}: found no image in this directory, expected {} files", argument,
-                      data::image_formats_text());
+      fail<DataError>("{}: found no image in this directory, expected {} files{}{}", argument,
+                      data::image_formats_text(), inputs.left_out.empty() ? "" : "; ",
+                      inputs.left_out.text());
     std::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end());
   }
   return inputs;
@@ -188,10 +181,9 @@ int run_predict(const std::string& name, int argc, char** argv) {
   device.set_autotune(false);  // takes longer than computing a few images
   const io::Checkpoint checkpoint = find_checkpoint(options.checkpoint);
   const LoadedModel loaded = load_model(checkpoint, device);
-  const auto [files, skipped] = expand(options.files);
-  if (skipped > 0)
-    fmt::print(stderr, "{}: warning: skipped {} in the directories, expected names of {} files\n", name,
-               counted(skipped, "other file"), data::image_formats_text());
+  const auto [files, left_out] = expand(options.files);
+  if (!left_out.empty())
+    fmt::print(stderr, "{}: warning: {}\n", name, without_control_characters(left_out.text()));
 
   const auto classes = loaded.input.classes.size();
   const auto count = static_cast<std::int64_t>(files.size());

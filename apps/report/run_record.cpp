@@ -67,8 +67,8 @@ bool is_list_of(const Json& list, std::size_t size, bool (Json::*is_type)() cons
 bool is_mistake(const Json& mistake, std::size_t classes) {
   const auto is_class = [&](const Json& number) { return number.is_number_unsigned() && number < classes; };
   return mistake.is_object() && mistake.value("image", Json()).is_number() &&
-         mistake.value("probability", Json()).is_number() && is_class(mistake.value("label", Json())) &&
-         is_class(mistake.value("prediction", Json()));
+         mistake.value("probability", Json()).is_number() && mistake.value("file", Json("")).is_string() &&
+         is_class(mistake.value("label", Json())) && is_class(mistake.value("prediction", Json()));
 }
 
 /// Returns whether the contents of evaluation.json have the fields and sizes that docs/files.md describes.

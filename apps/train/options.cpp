@@ -152,7 +152,8 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add(
       "validation", &o.data.validation,
       "Training images held out for evaluations during the training: none, a percentage such as 10%, or a number; "
-      "the test images are then evaluated once, at the end",
+      "the test images are then evaluated once, at the end; none: the images of a directory val/ next to train/ and "
+      "test/, if there is one",
       {.value = "PART", .fixed = true, .advanced = true});
 
   line.group("Debugging");

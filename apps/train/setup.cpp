@@ -40,6 +40,9 @@ Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext devic
   data::DataSet data =
       *read_shared_data(job, location, options.data, static_cast<std::uint64_t>(options.seed));
   job.control_plane().enter(dist::Phase::start);
+  if (data.classes.size() == 1)
+    fail<DataError>("{}: 1 class ({}), with which a network learns nothing, expected at least 2",
+                    location.directory.string(), data.classes.front());
   if (options.stem == "auto" && !options.init_from.empty() && !resumes &&
       models::find(options.model).has_stems)
     options.stem = stem_of_initial_parameters(options.init_from);

@@ -85,8 +85,10 @@ class Trainer {
 
   void take_step();
   /// Returns whether the learning rate follows the training losses of epochs: the schedule plateau without
-  /// validation.
-  bool follows_epochs() const { return plateau_ && context_.data.validation.size() == 0; }
+  /// evaluations on validation images.
+  bool follows_epochs() const {
+    return plateau_ && (context_.data.validation.size() == 0 || *options_.eval_every == 0);
+  }
   /// Lets parameters whose learning rate has ended by the next step require no gradient.
   void freeze_ended();
   /// Makes the part of --ema or --lookahead that follows a step.

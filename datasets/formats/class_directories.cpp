@@ -1,6 +1,7 @@
 #include "convoy/datasets/formats/class_directories.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -32,18 +33,61 @@ bool is_jpeg_name(const fs::path& file) {
   return extension == ".jpg" || extension == ".jpeg";
 }
 
-std::vector<fs::path> directories_in(const fs::path& directory) {
+using Entries = std::vector<fs::directory_entry>;
+
+/// Returns whether a file or directory is hidden by its name, or is one that systems add: archives of macOS,
+/// thumbnails of Synology, the bins of Windows, and what fsck has found.
+bool is_hidden(const std::string& name) {
+  const auto known = {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found"};
+  return name.starts_with('.') || std::find(known.begin(), known.end(), name) != known.end();
+}
+
+/// Returns the files and directories of a directory, sorted, and counts its other entries in `left_out`.
+Entries visit(const fs::path& directory, LeftOut& left_out) {
+  Entries entries = list_directory(directory);
+  std::erase_if(entries, [&](const fs::directory_entry& entry) {
+    const fs::path& path = entry.path();
+    std::error_code ignored;
+    if (is_hidden(path.filename().string()))
+      left_out.add("hidden files and directories", path.string());
+    else if (is_existing_directory(path) || is_file(path))
+      return false;
+    else if (fs::is_symlink(path, ignored) && !fs::exists(path, ignored))
+      left_out.add("dangling links", path.string() + " -> " + fs::read_symlink(path, ignored).string());
+    else
+      left_out.add("entries that are no files and no directories", path.string());
+    return true;
+  });
+  return entries;
+}
+
+std::vector<fs::path> directories_of(const Entries& entries) {
   std::vector<fs::path> directories;
-  for (const fs::directory_entry& entry : list_directory(directory))
+  for (const fs::directory_entry& entry : entries)
     if (is_existing_directory(entry.path())) directories.push_back(entry.path());
   return directories;
 }
 
-/// Returns the first subdirectory with one of these names (case-insensitive) that itself contains
+std::vector<fs::path> directories_in(const fs::path& directory) {
+  LeftOut ignored;  // counted when the directory is read
+  return directories_of(visit(directory, ignored));
+}
+
+void add_other_type(LeftOut& left_out, const fs::path& file) {
+  const std::string extension = lower_case(file.extension().string());
+  left_out.add("files of other types", extension.empty() ? "without extension" : extension, /*counts=*/true);
+}
+
+/// Counts a file that is in no class directory.
+void count_file(const fs::path& file, LeftOut& left_out) {
+  if (!is_image_name(file)) return add_other_type(left_out, file);
+  left_out.add("images outside the class directories", file.string());
+}
+
+/// Returns the first of the directories with one of these names (case-insensitive) that itself contains
 /// directories. A directory "train" that contains only images is a class of trains.
-std::optional<fs::path> find_split_directory(const fs::path& directory,
+std::optional<fs::path> find_split_directory(const std::vector<fs::path>& directories,
                                              const std::vector<std::string>& names) {
-  const std::vector<fs::path> directories = directories_in(directory);
   for (const std::string& name : names)
     for (const fs::path& candidate : directories)
       if (lower_case(candidate.filename().string()) == name && !directories_in(candidate).empty())
@@ -51,27 +95,51 @@ std::optional<fs::path> find_split_directory(const fs::path& directory,
   return std::nullopt;
 }
 
-std::optional<fs::path> find_train_directory(const fs::path& directory) {
-  return find_split_directory(directory, {"train", "training"});
+std::optional<fs::path> find_train_directory(const std::vector<fs::path>& directories) {
+  return find_split_directory(directories, {"train", "training"});
 }
-std::optional<fs::path> find_test_directory(const fs::path& directory) {
-  return find_split_directory(directory, {"test", "testing", "val", "valid", "validation"});
+std::optional<fs::path> find_test_directory(const std::vector<fs::path>& directories) {
+  return find_split_directory(directories, {"test", "testing", "val", "valid", "validation"});
 }
 
-void collect_images(const fs::path& directory, int depth, std::vector<fs::path>& files,
-                    LeftOutFiles& left_out) {
+void collect_images(const fs::path& directory, int depth, std::vector<fs::path>& files, LeftOut& left_out) {
   constexpr int kMaxDepth = 16;  // links may form a circle
   if (depth > kMaxDepth) fail<DataError>("{}: more than {} directories deep", directory.string(), kMaxDepth);
-  for (const fs::directory_entry& entry : list_directory(directory)) {
+  for (const fs::directory_entry& entry : visit(directory, left_out)) {
     if (is_existing_directory(entry.path()))
       collect_images(entry.path(), depth + 1, files, left_out);
-    else if (!is_file(entry.path()))
-      continue;
     else if (is_image_name(entry.path()))
       files.push_back(entry.path());
     else
-      left_out.add(entry.path());
+      add_other_type(left_out, entry.path());
   }
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  constexpr std::size_t kNamed = 5;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kNamed, names.size()); ++i) text += (i == 0 ? "" : ", ") + names[i];
+  return text + (names.size() > kNamed ? ", …" : "");
+}
+
+/// Throws DataError if the images of the only class are in several directories, like those of classes, and none is
+/// above these.
+void refuse_nested(const fs::path& directory, const std::vector<fs::path>& files, bool is_root) {
+  fs::path inner = files.front().parent_path();  // the directory that contains all of them
+  const auto is_below = [&](const fs::path& file) { return *file.lexically_relative(inner).begin() != ".."; };
+  while (!std::all_of(files.begin(), files.end(), is_below)) inner = inner.parent_path();
+  std::vector<std::string> names;
+  for (const fs::path& file : files) {
+    if (file.parent_path() == inner) return;
+    const std::string name = file.lexically_relative(inner).begin()->string();
+    if (names.empty() || names.back() != name) names.push_back(name);
+  }
+  std::string place = inner.lexically_proximate(fs::current_path()).string();
+  if (place.starts_with("..")) place = inner.string();
+  throw ErrorWithRemedy<DataError>(
+      fmt::format("{}: 1 class ({}), which itself has directories {}", directory.string(),
+                  inner.lexically_relative(directory).string(), listed(names)),
+      is_root ? fmt::format("did you mean the directory {}?", place) : "expected one directory per class");
 }
 
 struct Classes {
@@ -79,31 +147,31 @@ struct Classes {
   std::vector<std::vector<fs::path>> files;
 };
 
-Classes scan_classes(const fs::path& directory, LeftOutFiles& left_out) {
+/// Finds the classes among the entries of a directory. `is_root`: it is the directory of the data set.
+Classes scan_classes(const fs::path& directory, const Entries& entries, bool is_root, LeftOut& left_out) {
+  const auto also = [&] { return left_out.empty() ? "" : "; " + left_out.text(); };
   Classes classes;
-  for (const fs::path& class_directory : directories_in(directory)) {
-    classes.names.push_back(class_directory.filename().string());
-    collect_images(class_directory, 1, classes.files.emplace_back(), left_out);
+  for (const fs::directory_entry& entry : entries) {
+    const fs::path& path = entry.path();
+    if (!is_existing_directory(path)) {
+      count_file(path, left_out);
+      continue;
+    }
+    classes.names.push_back(path.filename().string());
+    collect_images(path, 1, classes.files.emplace_back(), left_out);
     if (classes.files.back().empty())
-      fail<DataError>("{}: no {} file, expected the images of a class", class_directory.string(),
-                      image_formats_text());
+      fail<DataError>("{}: no {} file, expected the images of a class{}", path.string(), image_formats_text(),
+                      also());
   }
   if (classes.names.empty())
-    fail<DataError>("{}: no directories, expected one per class", directory.string());
+    fail<DataError>("{}: no directories, expected one per class{}", directory.string(), also());
+  if (classes.names.size() == 1) refuse_nested(directory, classes.files.front(), is_root);
   return classes;
 }
 
 void append(ClassDirectories& to, std::vector<fs::path> files, std::size_t label) {
   to.labels.insert(to.labels.end(), files.size(), static_cast<std::int32_t>(label));
   std::move(files.begin(), files.end(), std::back_inserter(to.files));
-}
-
-std::string names_missing(const std::vector<std::string>& in, const std::vector<std::string>& of) {
-  std::vector<std::string> missing;
-  std::set_difference(of.begin(), of.end(), in.begin(), in.end(), std::back_inserter(missing));
-  std::string text;
-  for (const std::string& name : missing) text += (text.empty() ? "" : ", ") + name;
-  return text.empty() ? "none" : text;
 }
 
 /// Selects the test files of a class with `count` files: the first elements of a Fisher-Yates shuffle.
@@ -122,10 +190,10 @@ std::vector<bool> draw_test_files(std::size_t count, double fraction, std::uint6
   return is_test;
 }
 
-ClassDirectories split_classes(const fs::path& directory, const ReadOptions& options) {
-  ClassDirectories result;
+ClassDirectories split_classes(const fs::path& directory, const Entries& entries, const ReadOptions& options,
+                               ClassDirectories result) {
   result.is_split = true;
-  Classes classes = scan_classes(directory, result.left_out);
+  Classes classes = scan_classes(directory, entries, /*is_root=*/true, result.left_out);
   std::vector<std::vector<fs::path>> tests(classes.names.size());
   for (std::size_t label = 0; label < classes.names.size(); ++label) {
     std::vector<fs::path>& files = classes.files[label];
@@ -141,67 +209,107 @@ ClassDirectories split_classes(const fs::path& directory, const ReadOptions& opt
   }
   result.train_count = result.files.size();
   for (std::size_t label = 0; label < tests.size(); ++label) append(result, std::move(tests[label]), label);
+  result.test_count = result.files.size() - result.train_count;
   result.classes = std::move(classes.names);
   return result;
 }
 
-}  // namespace
-
-void LeftOutFiles::add(const fs::path& file) {
-  ++by_extension_[lower_case(file.extension().string())];
-  ++count_;
+/// Appends the files of a split, whose classes must be those of the training files. Returns the number of all files.
+std::size_t append_split(ClassDirectories& to, const fs::path& train, const fs::path& directory) {
+  Classes classes = scan_classes(directory, visit(directory, to.left_out), /*is_root=*/false, to.left_out);
+  if (directory == train) to.classes = classes.names;
+  if (classes.names != to.classes)
+    fail<DataError>("{}: {} and {} have different classes: missing in {}: {}; missing in {}: {}",
+                    directory.parent_path().string(), train.filename().string(),
+                    directory.filename().string(), train.filename().string(),
+                    names_missing(to.classes, classes.names), directory.filename().string(),
+                    names_missing(classes.names, to.classes));
+  for (std::size_t label = 0; label < classes.names.size(); ++label)
+    append(to, std::move(classes.files[label]), label);
+  return to.files.size();
 }
 
-std::string LeftOutFiles::text() const {
-  constexpr std::size_t kNamed = 5;
-  std::vector<std::pair<std::string, std::int64_t>> types(by_extension_.begin(), by_extension_.end());
-  std::stable_sort(types.begin(), types.end(),
-                   [](const auto& a, const auto& b) { return a.second > b.second; });
-  std::string text =
-      fmt::format("{} {} left out:", count_, count_ == 1 ? "file of another type" : "files of other types");
-  for (std::size_t i = 0; i < std::min(kNamed, types.size()); ++i)
-    text += fmt::format("{} {} {}", i == 0 ? "" : ",",
-                        types[i].first.empty() ? "without extension" : types[i].first, types[i].second);
-  return text + (types.size() > kNamed ? ", …" : "");
+}  // namespace
+
+void LeftOut::add(const std::string& kind, const std::string& example, bool counts) {
+  constexpr std::size_t kMaxExamples = 6;  // one more than are shown
+  Group& group = groups_[kind];
+  ++group.count;
+  if (counts)
+    ++group.examples[example];
+  else if (group.examples.size() < kMaxExamples)
+    group.examples[example] = 0;
+}
+
+std::string LeftOut::text() const {
+  std::string text;
+  for (const auto& [kind, group] : groups_) {
+    std::vector<std::pair<std::string, std::int64_t>> examples(group.examples.begin(), group.examples.end());
+    std::stable_sort(examples.begin(), examples.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    std::vector<std::string> shown;
+    for (const auto& [example, count] : examples)
+      shown.push_back(count > 0 ? fmt::format("{} {}", example, count) : example);
+    text +=
+        fmt::format("{}{}: {} ({})", text.empty() ? "left out: " : "; ", kind, group.count, listed(shown));
+  }
+  return text;
+}
+
+std::string names_missing(std::vector<std::string> in, std::vector<std::string> of) {
+  std::sort(in.begin(), in.end());
+  std::sort(of.begin(), of.end());
+  std::vector<std::string> missing;
+  std::set_difference(of.begin(), of.end(), in.begin(), in.end(), std::back_inserter(missing));
+  return missing.empty() ? "none" : listed(missing);
+}
+
+std::vector<fs::path> find_images(const fs::path& directory, LeftOut& left_out) {
+  std::vector<fs::path> files;
+  collect_images(directory, 0, files, left_out);
+  return files;
 }
 
 bool ClassDirectories::all_jpeg() const { return std::all_of(files.begin(), files.end(), is_jpeg_name); }
 
 bool has_split_directories(const fs::path& directory) {
-  return is_existing_directory(directory) && find_train_directory(directory) &&
-         find_test_directory(directory);
+  if (!is_existing_directory(directory)) return false;
+  const std::vector<fs::path> directories = directories_in(directory);
+  return find_train_directory(directories) && find_test_directory(directories);
 }
 
 ClassDirectories scan_class_directories(const fs::path& directory, const ReadOptions& options) {
   require_directory(directory);
-  const std::optional<fs::path> train_directory = find_train_directory(directory);
-  const std::optional<fs::path> test_directory = find_test_directory(directory);
-  if (!train_directory && !test_directory) return split_classes(directory, options);
-  if (!train_directory || !test_directory)
-    fail<DataError>("{}: {}, expected train and test directories, or one directory per class",
-                    directory.string(),
-                    train_directory ? "a train directory without a test directory"
-                                    : "a test directory without a train directory");
   ClassDirectories result;
-  Classes train = scan_classes(*train_directory, result.left_out);
-  Classes test = scan_classes(*test_directory, result.left_out);
-  if (train.names != test.names)
-    fail<DataError>("{}: train and test have different classes: missing in {}: {}; missing in {}: {}",
-                    directory.string(), train_directory->filename().string(),
-                    names_missing(train.names, test.names), test_directory->filename().string(),
-                    names_missing(test.names, train.names));
-  for (std::size_t label = 0; label < train.names.size(); ++label)
-    append(result, std::move(train.files[label]), label);
-  result.train_count = result.files.size();
-  for (std::size_t label = 0; label < test.names.size(); ++label)
-    append(result, std::move(test.files[label]), label);
-  result.classes = std::move(train.names);
+  const Entries entries = visit(directory, result.left_out);
+  std::vector<fs::path> others = directories_of(entries);
+  const std::optional<fs::path> train = find_train_directory(others), test = find_test_directory(others);
+  if (!train && !test) return split_classes(directory, entries, options, std::move(result));
+  if (!train || !test)
+    fail<DataError>(
+        "{}: {}, expected train and test directories, or one directory per class", directory.string(),
+        train ? "a train directory without a test directory" : "a test directory without a train directory");
+  std::erase_if(others, [&](const fs::path& each) { return each == *train || each == *test; });
+  std::optional<fs::path> validation;
+  if (options.use_validation_directory)
+    validation = find_split_directory(others, {"val", "valid", "validation"});
+  for (const fs::path& other : others)
+    if (other != validation)
+      result.left_out.add("other directories", fmt::format("{} with {} images", other.string(),
+                                                           find_images(other, result.left_out).size()));
+  for (const fs::directory_entry& entry : entries)
+    if (is_file(entry.path())) count_file(entry.path(), result.left_out);
+  result.train_count = append_split(result, *train, *train);
+  result.test_count = append_split(result, *train, *test) - result.train_count;
+  if (validation) append_split(result, *train, *validation);
   return result;
 }
 
 namespace fs = std::filesystem;
 namespace {
 
+// Part of the cache's key. Higher since the orientation of PNG and WebP and CMYK without a marker are read.
+constexpr int kDecoding = 2;
 constexpr int kMixedSize = 224;  // pixels; used if the sizes of the images differ and the caller gives none
 
 using Files = std::vector<fs::path>;
@@ -283,8 +391,8 @@ DecodedImages decode_to_memory(const Files& files, const std::string& name, cons
 
 /// Returns the text that determines the decoded images: the decoders, the size, and the files in their order.
 std::string cache_key(const Files& files, const fs::path& directory, const ReadOptions& options) {
-  std::string text =
-      fmt::format("{}; {}; {} pixels\n", jpeg_decoder_text(), image_formats_text(), options.image_size);
+  std::string text = fmt::format("decoding {}; {}; {}; {} pixels\n", kDecoding, jpeg_decoder_text(),
+                                 image_formats_text(), options.image_size);
   for (const fs::path& file : files) {
     std::error_code ignored;  // a file that cannot be accessed cannot be decoded either
     const auto bytes = static_cast<std::uint64_t>(fs::file_size(file, ignored));
@@ -343,15 +451,16 @@ DataSet load_class_directories(const ClassDirectories& directories, const fs::pa
                                     ? decode_to_memory(directories.files, directory.string(), options)
                                     : decode_to_cache(directories, directory, options, cache, data.warnings);
   if (!decoded.errors.empty() && !options.skip_corrupt) refuse_corrupt(decoded, count, directory.string());
+  const std::size_t test_begin = directories.train_count, test_end = test_begin + directories.test_count;
   std::vector<std::int32_t> labels;
-  std::int64_t train = 0;
+  std::array<ImageSet, 3> splits;                            // for training, for testing, for validation
   std::vector<bool> has_images(directories.classes.size());  // for training
   for (std::size_t i = 0; i < count; ++i) {
     if (decoded.errors.contains(static_cast<std::int64_t>(i))) continue;
     labels.push_back(directories.labels[i]);
-    if (i >= directories.train_count) continue;
-    ++train;
-    has_images[static_cast<std::size_t>(labels.back())] = true;
+    const std::size_t split = i < test_begin ? 0 : i < test_end ? 1 : 2;
+    splits[split].files.push_back(directories.files[i].lexically_relative(directory).string());
+    if (split == 0) has_images[static_cast<std::size_t>(labels.back())] = true;
   }
   for (std::size_t label = 0; label < has_images.size(); ++label)
     if (!has_images[label])
@@ -359,12 +468,19 @@ DataSet load_class_directories(const ClassDirectories& directories, const fs::pa
                       directories.classes[label]);
 
   data.classes = directories.classes;
-  const std::int64_t all = std::ssize(labels);
-  const Tensor all_labels = Tensor::from(labels, {all}, Device::cpu());
-  data.train = {decoded.images.rows(0, train), all_labels.rows(0, train)};
-  data.test = {decoded.images.rows(train, all), all_labels.rows(train, all)};
+  const Tensor all_labels = Tensor::from(labels, {std::ssize(labels)}, Device::cpu());
+  std::int64_t begin = 0;
+  for (ImageSet& split : splits) {
+    const std::int64_t end = begin + std::ssize(split.files);
+    split.images = decoded.images.rows(begin, end);
+    split.labels = all_labels.rows(begin, end);
+    begin = end;
+  }
+  data.train = std::move(splits[0]);
+  data.test = std::move(splits[1]);
+  data.validation = std::move(splits[2]);
   for (const auto& [file, error] : decoded.errors) data.warnings.push_back("left out: " + error);
-  if (directories.left_out.count() > 0) data.warnings.push_back(directories.left_out.text());
+  if (!directories.left_out.empty()) data.warnings.push_back(directories.left_out.text());
   data.chosen_size = decoded.chosen_size;
   const std::string scaled =
       fmt::format("{} of {} images scaled and cropped to {} x {} pixels", decoded.resized, count,

@@ -22,6 +22,9 @@ struct ReadOptions {
   bool skip_corrupt = false;
   /// Fraction of the images of each class that is used for testing, for directories without train/ and test/.
   double test_fraction = 0.2;
+  /// Images in directories: whether val/ next to train/ and test/ becomes DataSet::validation. If not, a warning
+  /// names it.
+  bool use_validation_directory = true;
   /// Number of decoding threads.
   int workers = 2;
   /// Seed of the split into training and test images, and of generated images.
@@ -67,10 +70,12 @@ DataSet read_cifar10(const std::filesystem::path& directory, const ReadOptions& 
 DataSet read_mnist(const std::filesystem::path& directory, const ReadOptions& options = {});
 
 /// Reads the images of the formats in image_formats_text() from train/CLASS/ and test/CLASS/ (also Train,
-/// Training, val, Test, …), or from CLASS/, which is then split. Classes are the sorted directory names;
-/// images in subdirectories belong to the class above them. Images are converted as decode_image() does. A
-/// warning counts the files of other types. Throws DataError if there is no such directory, if a class is
-/// empty, or if an image cannot be decoded (see ReadOptions::skip_corrupt).
+/// Training, val, Test, …), or from CLASS/, which is then split. Next to train/ and test/, val/CLASS/ has the
+/// validation images. Classes are the sorted directory names; images in subdirectories belong to the class
+/// above them. Images are converted as decode_image() does. A warning counts everything else that the directory
+/// holds: files of other types, hidden files and directories, dangling links, other directories. Throws
+/// DataError if there is no such directory, if a class is empty, if there is one class whose directory contains
+/// class directories, or if an image cannot be decoded (see ReadOptions::skip_corrupt).
 DataSet read_image_folder(const std::filesystem::path& directory, const ReadOptions& options = {});
 
 /// The size and the seed of the generated data set.
@@ -99,8 +104,8 @@ Tensor read_image(const std::filesystem::path& file, int size = 0);
 /// Decodes one image of at most 64 megapixels, of a format in image_formats_text(), to u8 [H, W, 3]. If size
 /// > 0, scales the short side to `size` and crops the center square; libjpeg-turbo first reduces a JPEG image
 /// whose short side is at least 2, 4 or 8 times `size`. Gray becomes three equal channels, alpha is
-/// composited on white, and a photograph is turned upright as its EXIF orientation (of JPEG) or its TIFF
-/// orientation says. Throws DataError, which starts with `name`, if the image is damaged.
+/// composited on white, and a photograph is turned upright as its orientation says (EXIF data of JPEG, PNG and
+/// WebP, and TIFF). Throws DataError, which starts with `name`, if the image is damaged.
 Tensor decode_image(const std::string& bytes, const std::string& name, int size = 0);
 
 }  // namespace convoy::data

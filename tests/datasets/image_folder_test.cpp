@@ -1,6 +1,7 @@
 // Tests of directories of images: layouts, the split, sizes, and corrupt files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -63,7 +64,11 @@ TEST(ImageFolder, ReadsTrainAndTestInSortedOrder) {
     EXPECT_EQ(values(data.test), (std::vector<int>{5, 128}));
     EXPECT_EQ(labels(data.test), (std::vector<int>{0, 1}));
     EXPECT_EQ(data.image_shape(), (Shape{4, 4, 3}));
-    EXPECT_THAT(data.warnings, ::testing::ElementsAre("1 file of another type left out: .txt 1"));
+    EXPECT_THAT(data.warnings, ::testing::ElementsAre(AllOf(
+                                   HasSubstr("left out: files of other types: 1 (.txt 1); hidden files"),
+                                   HasSubstr("directories: 2 ("), HasSubstr("zebra/.hidden.png"))));
+    EXPECT_THAT(data.train.files[0], ::testing::EndsWith("/ape/10.png"));
+    EXPECT_EQ(data.test.files[0], std::string(test) + "/ape/deeper/1.png");
   }
 }
 
@@ -100,8 +105,93 @@ TEST(ImageFolder, CountsFilesOfOtherTypes) {
       directory.write(fs::path(split) / "ape" / name, picture(1));
   const data::DataSet data = data::read_image_folder(directory.path());
   EXPECT_EQ(data.train.size() + data.test.size(), 2);
-  EXPECT_THAT(data.warnings, ::testing::ElementsAre(
-                                 "10 files of other types left out: .gif 6, without extension 2, .txt 2"));
+  EXPECT_THAT(data.warnings,
+              ::testing::ElementsAre(::testing::StartsWith(
+                  "left out: files of other types: 10 (.gif 6, .txt 2, without extension 2); hidden")));
+}
+
+TEST(ImageFolder, CountsWhatItDoesNotUse) {
+  const TempDirectory directory;
+  for (const char* name : {"train/ape/1.png", "train/bee/1.png", "test/ape/1.png", "test/bee/1.png", "1.png",
+                           "train/2.png", "extra/a/1.png", "extra/2.png", "__MACOSX/ape/1.png",
+                           "train/ape/@eaDir/1.png", "train/.ipynb_checkpoints/1.png"})
+    directory.write(name, picture(1));
+  for (int i = 0; i < 7; ++i)
+    fs::create_symlink("/none.png", directory.path() / "train/bee" / ("gone" + std::to_string(i) + ".png"));
+  fs::create_symlink("/none", directory.path() / "train/cat");
+  fs::create_symlink("self", directory.path() / "test/self");
+  fs::create_symlink(directory.path() / "train/ape/1.png", directory.path() / "train/ape/linked.png");
+  ASSERT_EQ(mkfifo((directory.path() / "test/bee/pipe.png").c_str(), 0600), 0);
+  const data::DataSet data = data::read_image_folder(directory.path());
+  EXPECT_EQ(data.train.size(), 3) << "a link to an image is one";
+  ASSERT_EQ(data.warnings.size(), 1u) << "one line";
+  const std::string gone = (directory.path() / "train/bee/gone0.png").string();
+  EXPECT_THAT(
+      data.warnings[0],
+      AllOf(HasSubstr("dangling links: 9 ("), HasSubstr(gone + " -> /none.png, "), HasSubstr(", …); "),
+            HasSubstr("entries that are no files and no directories: 1 ("),
+            HasSubstr("hidden files and directories: 3 ("),
+            HasSubstr("images outside the class directories: 2"),
+            HasSubstr("other directories: 1 (" + (directory.path() / "extra").string() + " with 2 images)")));
+  for (int i = 0; i < 2; ++i) fs::remove(directory.path() / (i == 0 ? "train" : "test") / "ape/1.png");
+  fs::remove(directory.path() / "train/ape/linked.png");
+  fs::create_symlink("/none.png", directory.path() / "train/ape/1.png");
+  EXPECT_THAT(message_of<DataError>([&] { data::read_image_folder(directory.path()); }),
+              AllOf(HasSubstr("train/ape: no JPEG, PNG"), HasSubstr("dangling links: 2")));
+}
+
+TEST(ImageFolder, TakesAThirdSplitAsValidationImages) {
+  for (const char* name : {"val", "Validation"}) {
+    const TempDirectory directory;
+    const auto add = [&](const std::string& file, int value) { directory.write(file, picture(value)); };
+    for (const char* label : {"ape", "bee"}) {
+      add(fs::path("train") / label / "1.png", 1);
+      add(fs::path("test") / label / "1.png", 2);
+      add(fs::path(name) / label / "1.png", 3);
+    }
+    add(fs::path(name) / "bee" / "2.png", 4);
+    const data::DataSet data = data::read_image_folder(directory.path());
+    EXPECT_EQ(values(data.validation), (std::vector<int>{3, 3, 4}));
+    EXPECT_EQ(labels(data.validation), (std::vector<int>{0, 1, 1}));
+    EXPECT_EQ(data.validation.files[2], std::string(name) + "/bee/2.png");
+    EXPECT_EQ(values(data.test), (std::vector<int>{2, 2}));
+    EXPECT_TRUE(data.warnings.empty());
+    const data::DataSet without =
+        data::read_image_folder(directory.path(), {.use_validation_directory = false});
+    EXPECT_EQ(without.validation.size(), 0);
+    EXPECT_THAT(without.warnings, ::testing::ElementsAre(HasSubstr("left out: other directories: 1 (")));
+    EXPECT_THAT(without.warnings[0], HasSubstr(std::string(name) + " with 3 images)"));
+    add(fs::path(name) / "cow" / "1.png", 5);
+    EXPECT_THAT(message_of<DataError>([&] { data::read_image_folder(directory.path()); }),
+                HasSubstr("missing in train: cow; missing in " + std::string(name) + ": none"));
+  }
+}
+
+TEST(ImageFolder, RefusesClassesOneDirectoryTooDeep) {
+  const TempDirectory directory;
+  const auto refusal = [&](const std::string& root) {
+    return message_of<DataError>([&] { data::read_image_folder(directory.path() / root); });
+  };
+  for (const char* label : {"apples", "leaves", "plums"}) {
+    directory.write(fs::path("one/photos") / label / "1.png", picture(1));
+    directory.write(fs::path("two/a/b") / label / "1.png", picture(1));
+    for (const char* split : {"train", "test"}) {
+      directory.write(fs::path("three/photos") / split / label / "1.png", picture(1));
+      directory.write(fs::path("four") / split / "photos" / label / "1.png", picture(1));
+    }
+  }
+  directory.write("one/__MACOSX/photos/._1.png", "?");
+  EXPECT_THAT(refusal("one"),
+              AllOf(HasSubstr("one: 1 class (photos), which itself has directories apples, leaves, "
+                              "plums; did you mean the directory "),
+                    ::testing::EndsWith("one/photos?")));
+  EXPECT_THAT(refusal("two"), AllOf(HasSubstr("1 class (a/b), "), HasSubstr("two/a/b?")));
+  EXPECT_THAT(refusal("three"), AllOf(HasSubstr("directories test, train; "), HasSubstr("three/photos?")));
+  EXPECT_THAT(refusal("four"),
+              HasSubstr("four/train: 1 class (photos), which itself has directories apples, leaves, "
+                        "plums; expected one directory per class"));
+  directory.write("one/photos/own.png", picture(1));
+  EXPECT_EQ(data::read_image_folder(directory.path() / "one").classes, std::vector<std::string>{"photos"});
 }
 
 class SplitDirectory : public ::testing::Test {
@@ -208,8 +298,7 @@ class CorruptDirectory : public ::testing::Test {
     directory_.write("train/a/0.png", "");
     directory_.write("train/a/3.png", picture(3).substr(0, 50));
     directory_.write("train/b/2.png", "GIF89a");
-    fs::create_symlink("nowhere.png",
-                       directory_.path() / "train" / "b" / "gone.png");  // ignored, because it is not a file
+    fs::create_symlink("nowhere.png", directory_.path() / "train" / "b" / "gone.png");
     directory_.write("test/b/5.png", std::string(1000, 'x'));
   }
   TempDirectory directory_;
@@ -231,7 +320,8 @@ TEST_F(CorruptDirectory, IsReadWithoutCorruptImagesOnRequest) {
       EXPECT_EQ(values(data.train), (std::vector<int>{1, 2, 4, 5, 10, 11, 13, 14, 15}));
       EXPECT_EQ(labels(data.train), (std::vector<int>{0, 0, 0, 0, 1, 1, 1, 1, 1}));
       EXPECT_EQ(values(data.test), (std::vector<int>{0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14}));
-      ASSERT_EQ(data.warnings.size(), 4u);
+      ASSERT_EQ(data.warnings.size(), 5u);
+      EXPECT_THAT(data.warnings[4], HasSubstr("left out: dangling links: 1 ("));
       EXPECT_THAT(data.warnings[0], HasSubstr("train/a/0.png"));
       EXPECT_THAT(data.warnings[3], HasSubstr("test/b/5.png"));
     }

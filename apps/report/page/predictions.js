@@ -93,7 +93,8 @@ function mistakes(evaluation) {
   const rows = Math.ceil(evaluation.mistakes.length / evaluation.mistakes_per_row);
   const gap = 2;  // pixels behind each image
   const cards = evaluation.mistakes.map((mistake, i) => {
-    const canvas = make("canvas", {"role": "img", "aria-label": `image ${mistake.image} of the evaluation`});
+    const name = mistake.file ?? `image ${mistake.image}`;
+    const canvas = make("canvas", {"role": "img", "aria-label": `${name} of the evaluation`});
     sprite.addEventListener("load", () => {
       const width = sprite.naturalWidth / evaluation.mistakes_per_row, height = sprite.naturalHeight / rows;
       canvas.width = width - gap;
@@ -103,7 +104,7 @@ function mistakes(evaluation) {
     });
     return make("div", {}, canvas, make("span", {className: "bad"}, evaluation.classes[mistake.prediction]),
         ` ${shortPercent(mistake.probability)}`, make("br"), "is ", make("span", {className: "good"}, evaluation.classes[mistake.label]),
-        make("br"), make("span", {className: "soft"}, `image ${mistake.image}`));
+        make("br"), make("span", {className: "soft"}, name));
   });
   sprite.src = evaluation.mistakes_image;
   return make("div", {className: "mistakes"}, ...cards);

@@ -21,13 +21,15 @@ Json confusion_to_json(const Evaluation& evaluation) {
   return rows;
 }
 
-Json mistakes_to_json(const std::vector<Mistake>& mistakes) {
+Json mistakes_to_json(const std::vector<Mistake>& mistakes, const std::vector<std::string>& files) {
   Json list = Json::array();
-  for (const Mistake& mistake : mistakes)
+  for (const Mistake& mistake : mistakes) {
     list.push_back({{"image", mistake.image},
                     {"label", mistake.label},
                     {"prediction", mistake.prediction},
                     {"probability", mistake.probability}});
+    if (!files.empty()) list.back()["file"] = files.at(static_cast<std::size_t>(mistake.image));
+  }
   return list;
 }
 
@@ -42,7 +44,7 @@ Tensor to_unit_range(const Tensor& images) {
 }  // namespace
 
 void write_evaluation(const std::filesystem::path& directory, std::int64_t step, const Evaluation& evaluation,
-                      const std::vector<std::string>& classes) {
+                      const std::vector<std::string>& classes, const std::vector<std::string>& files) {
   std::error_code ignored;  // a file that cannot be written is the error
   std::filesystem::create_directories(directory, ignored);
   const std::filesystem::path picture = directory / "mistakes.png";
@@ -58,7 +60,7 @@ void write_evaluation(const std::filesystem::path& directory, std::int64_t step,
                   {"images", evaluation.images},
                   {"correct", evaluation.correct},
                   {"confusion", confusion_to_json(evaluation)},
-                  {"mistakes", mistakes_to_json(evaluation.mistakes)},
+                  {"mistakes", mistakes_to_json(evaluation.mistakes, files)},
                   {"mistakes_per_row", kMistakesPerRow}};
   io::write_file_atomically(directory / "evaluation.json",
                             json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");

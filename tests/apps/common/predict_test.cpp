@@ -142,10 +142,34 @@ TEST_F(Colors, PredictionNamesTheColor) {
   EXPECT_THAT(words[3], HasSubstr("%  green"));
   EXPECT_EQ(words[4], "standard input");
   EXPECT_THAT(words[5], HasSubstr("%  blue"));
-  EXPECT_THAT(run.err, HasSubstr("warning: skipped 1 other file in the directories, expected names of "));
+  EXPECT_THAT(run.err, HasSubstr("warning: left out: files of other types: 1 (.txt 1)\n"));
 
   const ProcessResult all = workshop->run("convoy-predict", {"--checkpoint", checkpoint(), red});
   EXPECT_EQ(std::count(all.out.begin(), all.out.end(), '\n'), 4) << "one file name and three classes";
+}
+
+TEST_F(Colors, PredictionFindsTheFilesThatATrainingFinds) {
+  const TempDirectory images;
+  for (const char* name :
+       {"usb/a.bmp", "usb/.ipynb_checkpoints/a.bmp", "usb/__MACOSX/a.bmp", "elsewhere/b.bmp"})
+    images.write(name, solid_bmp(16, 16, 230, 20, 20));
+  images.write("usb/._a.bmp", "Mac OS X");
+  std::filesystem::create_symlink("/none.bmp", images.path() / "usb/gone.bmp");
+  std::filesystem::create_directory_symlink(images.path() / "elsewhere", images.path() / "usb/linked");
+  const std::string json = (images.path() / "p.json").string();
+  const ProcessResult run = workshop->run(
+      "convoy-predict", {"--checkpoint", checkpoint(), (images.path() / "usb").string(), "--json", json});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("warning: left out: dangling links: 1 ("),
+                             HasSubstr("hidden files and directories: 3 (")));
+  const Json predictions = Json::parse(read_text(json));
+  ASSERT_EQ(predictions.size(), 2u);
+  EXPECT_EQ(predictions[1]["path"], (images.path() / "usb/linked/b.bmp").string());
+  std::filesystem::remove_all(images.path() / "usb/linked");
+  std::filesystem::remove(images.path() / "usb/a.bmp");
+  EXPECT_THAT(
+      workshop->run("convoy-predict", {"--checkpoint", checkpoint(), (images.path() / "usb").string()}),
+      FailsWith(3, "found no image in this directory"));
 }
 
 TEST_F(Colors, LogitsDoNotDependOnBatchSize) {

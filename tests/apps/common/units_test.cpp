@@ -152,12 +152,13 @@ TEST(EvaluationFile, IsWrittenToADirectoryThatHasVanished) {
   evaluation.confusion = {1, 0, 1, 0};
   evaluation.mistakes = {{.image = 1, .label = 1, .prediction = 0, .probability = 0.75}};
   evaluation.mistake_images = Tensor::zeros({1, 4, 5, 1}, DType::u8, Device::cpu());
-  write_evaluation(out, 7, evaluation, {"a", "b"});
+  write_evaluation(out, 7, evaluation, {"a", "b"}, {"test/a/x.png", "test/b/y.png"});
   const Json json = Json::parse(std::ifstream(out / "evaluation.json"));
   EXPECT_EQ(json["step"], 7);
   EXPECT_TRUE(json["loss"].is_null());
   EXPECT_EQ(json["confusion"], (Json{{1, 0}, {1, 0}}));
   EXPECT_EQ(json["mistakes"][0]["probability"], 0.75);
+  EXPECT_EQ(json["mistakes"][0]["file"], "test/b/y.png");
   EXPECT_TRUE(std::filesystem::exists(out / "mistakes.png"));
   evaluation.mistakes.clear();
   write_evaluation(out, 8, evaluation, {"a", "b"});

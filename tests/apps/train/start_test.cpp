@@ -159,7 +159,7 @@ TEST(ImageDirectories, OfMixedSizesAreResizedWithAWarning) {
   EXPECT_THAT(run.out,
               HasSubstr("warning: the sizes of the images differ (8 of 8 images scaled and cropped to "
                         "224 x 224 pixels); image_size sets another size"));
-  EXPECT_THAT(run.out, HasSubstr("warning: 1 file of another type left out: .gif 1"));
+  EXPECT_THAT(run.out, HasSubstr("warning: left out: files of other types: 1 (.gif 1)"));
   EXPECT_THAT(run.out, HasSubstr("(20% of each class for testing, drawn with seed 1): "));
   EXPECT_THAT(read_text(workshop.path("run") / "config.toml"), HasSubstr("image-size = 224\n"));
   EXPECT_THAT(workshop.run("convoy-evaluate", {"--checkpoint", workshop.path("run").string()}), Succeeds());
@@ -167,6 +167,55 @@ TEST(ImageDirectories, OfMixedSizesAreResizedWithAWarning) {
   resume.back() = "2";
   resume.insert(resume.end(), {"--resume", "auto"});
   EXPECT_THAT(train_on(workshop, "mixed", "run", resume), Succeeds());
+}
+
+TEST(ImageDirectories, OfOneClassAreRefused) {
+  const Workshop workshop;
+  write_color_directories(workshop.path("nested/photos"), 16, 2);
+  fs::rename(workshop.path("nested/photos/train"), workshop.path("flat"));
+  fs::remove_all(workshop.path("nested/photos"));
+  fs::rename(workshop.path("flat"), workshop.path("nested/photos"));
+  const auto refusal = [&](const std::string& data) {
+    const ProcessResult run = workshop.run(
+        "convoy-train",
+        {"--model", "lenet", "--dataset", "folder", "--data", data, "--out", workshop.path("run")},
+        {.environment = {}, .directory = workshop.path("nested").parent_path().string(), .input = {}});
+    EXPECT_EQ(run.exit_code, 3) << run.out;
+    return error_line(run);
+  };
+  EXPECT_THAT(refusal("nested"),
+              HasSubstr("nested: 1 class (photos), which itself has directories blue, green, red; "
+                        "did you mean --data nested/photos?"));
+  for (const char* name : {"blue", "green"}) fs::remove_all(workshop.path("nested/photos") / name);
+  EXPECT_THAT(refusal("nested/photos"),
+              HasSubstr("photos: 1 class (red), with which a network learns nothing"));
+  EXPECT_FALSE(fs::exists(workshop.path("run")));
+}
+
+TEST(ImageDirectories, OfValidationImagesDecideDuringTheTraining) {
+  const Workshop workshop;
+  write_color_directories(workshop.path("three"), 16, 4);
+  fs::copy(workshop.path("three/test"), workshop.path("three/val"), fs::copy_options::recursive);
+  fs::remove(workshop.path("three/val/red/image100.bmp"));
+  const Arguments flags = {"--model",  "lenet", "--batch-size", "4", "--max-steps", "3",
+                           "--epochs", "0",     "--lr",         "0"};
+  const ProcessResult run = train_on(workshop, "three", "run", flags);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out,
+              AllOf(HasSubstr("12 training, 11 validation and 12 test images"), Not(HasSubstr("warning"))));
+  EXPECT_EQ(workshop.events("run", "eval")[0]["split"], "validation");
+  const Json mistakes = Json::parse(read_text(workshop.path("run") / "evaluation.json"))["mistakes"];
+  ASSERT_GE(mistakes.size(), 1u) << "a network that was not trained";
+  for (const Json& mistake : mistakes) {
+    const std::string file = mistake["file"];
+    EXPECT_THAT(file, ::testing::StartsWith("val/"));
+    EXPECT_TRUE(fs::exists(workshop.path("three") / file)) << file;
+  }
+  EXPECT_EQ(workshop.evaluated(workshop.path("run").string(), {"--split", "validation"})["count"], 11);
+  const ProcessResult held_out = train_on(workshop, "three", "held-out", with(flags, {"--validation", "3"}));
+  EXPECT_THAT(held_out.out, AllOf(HasSubstr("9 training, 3 validation and 12 test images"),
+                                  HasSubstr("warning: left out: other directories: 1 ("),
+                                  HasSubstr("val with 11 images)")));
 }
 
 TEST(Batch, LargerThanTheDataSetIsWarnedOf) {
