@@ -266,6 +266,7 @@ class Training {
     write_input_spec(
         {setup_.data.name, setup_.data.classes, setup_.data.image_shape(), setup_.transform.evaluation()},
         context.extra);
+    context.extra[kImageCounts] = image_counts(setup_.data);
     return context;
   }
 
@@ -280,6 +281,7 @@ class Training {
       };
       const io::Checkpoint& checkpoint = *directory_->checkpoint();
       add(compare_flags(stored_flags_for(setup_, checkpoint), parse_values(setup_.config), checkpoint.path));
+      if (auto warning = compare_data(checkpoint, setup_.data)) warnings_.push_back(std::move(*warning));
       if (auto warning = trainer_.resume(checkpoint)) warnings_.push_back(std::move(*warning));
       if (auto warning = cpu_level_warning(setup_, checkpoint)) warnings_.push_back(std::move(*warning));
       mode = trainer_.finished() && read_result(directory_->path("log.jsonl")) ? "complete" : "resumed";

@@ -4,7 +4,10 @@
 
 #include <cerrno>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
+#include "convoy/apps/common/input_spec.h"
+#include "convoy/datasets/formats/class_directories.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy {
@@ -112,6 +115,36 @@ std::vector<std::string> compare_flags(const std::map<std::string, std::string>&
                               : "");
   }
   return differences;
+}
+
+std::string image_counts(const data::DataSet& data) {
+  return fmt::format("{} training, {} validation and {} test images", data.train.size(),
+                     data.validation.size(), data.test.size());
+}
+
+std::optional<std::string> compare_data(const io::Checkpoint& checkpoint, const data::DataSet& data) {
+  using Json = nlohmann::json;
+  const std::string path = checkpoint.path.string();
+  const std::vector<std::string> trained = read_input_spec(checkpoint.manifest, checkpoint.path).classes;
+  // In the form in which a manifest stores names that are not UTF-8.
+  const std::vector<std::string> found =
+      Json::parse(Json(data.classes).dump(-1, ' ', false, Json::error_handler_t::replace));
+  const auto stored = checkpoint.manifest.extra.find(kImageCounts);
+  const bool is_known = stored != checkpoint.manifest.extra.end();
+  std::string difference;
+  if (trained != found)
+    difference =
+        fmt::format("trained with {} classes, found {}, missing: {}, new: {}", trained.size(), found.size(),
+                    data::names_missing(found, trained), data::names_missing(trained, found));
+  else if (is_known && stored->second != image_counts(data))
+    difference = fmt::format("trained with {}, found {}", stored->second, image_counts(data));
+  if (!difference.empty())
+    fail<CheckpointError>(
+        "{}: {}; resume with the data of that training, or begin a new one from its parameters with --init-from {}",
+        path, difference, path);
+  if (is_known) return std::nullopt;
+  return path +
+         ": by an earlier version, without the numbers of images, which are not compared with those found";
 }
 
 }  // namespace convoy

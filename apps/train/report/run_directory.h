@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "convoy/apps/train/options.h"
+#include "convoy/datasets/dataset.h"
 #include "convoy/engine/io/checkpoint.h"
 
 namespace convoy {
@@ -42,5 +43,14 @@ class RunDirectory {
 std::vector<std::string> compare_flags(const std::map<std::string, std::string>& stored,
                                        const std::map<std::string, std::string>& current,
                                        const std::filesystem::path& checkpoint);
+
+/// The entry of Manifest::extra with the text of image_counts().
+inline constexpr const char* kImageCounts = "images";
+/// Returns the numbers of images of a data set as a text.
+std::string image_counts(const data::DataSet& data);
+
+/// Compares the classes and the numbers of images of a checkpoint with those of a data set. Throws CheckpointError,
+/// which names the difference. Returns a warning if the checkpoint has no numbers, as those of earlier versions.
+std::optional<std::string> compare_data(const io::Checkpoint& checkpoint, const data::DataSet& data);
 
 }  // namespace convoy

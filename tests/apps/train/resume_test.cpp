@@ -108,6 +108,46 @@ TEST(Resume, CompleteRunReportsThatNothingIsLeft) {
   EXPECT_EQ(read_text(workshop.path("run") / "log.jsonl"), log);
 }
 
+TEST(Resume, RefusesOtherClassesAndNumbersOfImages) {
+  namespace fs = std::filesystem;
+  const Workshop workshop;
+  const fs::path data = workshop.path("colors");
+  write_color_directories(data, 16, 4);
+  const auto train = [&](const Arguments& more) {
+    return workshop.run("convoy-train", with({"--model", "lenet", "--dataset", "folder", "--data",
+                                              data.string(), "--batch-size", "6", "--epochs", "1", "--device",
+                                              "cpu", "--out", workshop.path("run")},
+                                             more));
+  };
+  ASSERT_THAT(train({}), Succeeds());
+  const std::string checkpoint = checkpoints_of(workshop.path("run")).back().string();
+  const auto rename = [&](const char* from, const char* to) {
+    for (const char* split : {"train", "test"}) fs::rename(data / split / from, data / split / to);
+  };
+  rename("blue", "zinc");
+  const Arguments resume = {"--epochs", "2", "--resume", "auto"};
+  EXPECT_THAT(train(resume),
+              FailsWith(5, checkpoint + ": trained with 3 classes, found 3, missing: blue, new: zinc; "
+                                        "resume with the data of that training, or begin a new one"));
+  EXPECT_THAT(train(resume), FailsWith(5, "with --init-from " + checkpoint));
+  rename("zinc", "blue");
+  const fs::path file = data / "train/red/image100.bmp";
+  fs::rename(file, data / "kept");
+  EXPECT_THAT(train(resume),
+              FailsWith(5, "trained with 12 training, 0 validation and 12 test images, found 11 training, "));
+  fs::rename(data / "kept", file);
+  fs::rename(data / "test/red/image100.bmp", data / "kept");
+  EXPECT_THAT(train(resume), FailsWith(5, "found 12 training, 0 validation and 11 test images; "));
+  EXPECT_TRUE(workshop.events("run", "error").empty()) << "the run is as it was";
+
+  io::Manifest manifest = io::read_manifest(checkpoint);
+  ASSERT_EQ(manifest.extra.erase("images"), 1u);
+  io::write_manifest(checkpoint, manifest);  // as an earlier version
+  const ProcessResult older = train(resume);
+  ASSERT_EQ(older.exit_code, 0) << older.err;
+  EXPECT_THAT(older.out, HasSubstr("without the numbers of images, which are not compared"));
+}
+
 TEST(Resume, LongerTrainingContinuesWithAWarning) {
   const Workshop workshop;
   ASSERT_EQ(workshop.train("run", {"--epochs", "1"}).exit_code, 0);
