@@ -126,6 +126,52 @@ std::vector<std::string> batch_warnings(const Setup& setup, int world_size) {
   return warnings;
 }
 
+namespace {
+
+/// Returns whether a rank has a micro-batch of one sample in a step of `count` samples; with `is_synchronized`, whether
+/// all ranks together have.
+bool has_single_sample(const data::BatchPlan& plan, std::int64_t count, bool is_synchronized) {
+  const auto parts = static_cast<int>(plan.micro_batches_of(count));
+  for (int part = 0; part < parts; ++part) {
+    std::int64_t of_all_ranks = 0;
+    for (int rank = 0; rank < plan.world_size; ++rank) {
+      const std::int64_t shard = data::shard_range(count, rank, plan.world_size).size();
+      const std::int64_t samples = data::shard_range(shard, part, parts).size();
+      if (samples == 1 && !is_synchronized) return true;
+      of_all_ranks += samples;
+    }
+    if (of_all_ranks == 1) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void check_batch_norms(const models::Model& model, const data::BatchPlan& plan, std::int64_t steps,
+                       bool is_synchronized) {
+  // The last batch of an epoch may be smaller than all others.
+  const std::int64_t first = plan.global_count(0),
+                     last = plan.global_count(std::min(steps, plan.steps()) - 1);
+  const bool is_first = has_single_sample(plan, first, is_synchronized);
+  if (steps == 0 || (!is_first && !has_single_sample(plan, last, is_synchronized))) return;
+  std::vector<std::int64_t> one_image = {1};
+  one_image.insert(one_image.end(), model.input().sizes().begin(), model.input().sizes().end());
+  std::vector<nn::LayerSummary> rows;
+  model.root().infer(Shape(one_image), &rows);
+  for (const nn::Module* const module : model.root().modules()) {
+    const auto* const norm = dynamic_cast<const nn::BatchNorm2d*>(module);
+    if (norm == nullptr || norm->is_frozen()) continue;
+    for (const nn::LayerSummary& row : rows)
+      check(
+          row.name != norm->path() || row.outputs.front().numel() > row.outputs.front()[-1],
+          "--batch-size {}: {} of an epoch of {} has {}{}, which leaves {} ({}) one value per channel, expected more; "
+          "choose another --batch-size",
+          plan.global_batch, is_first ? "the first batch" : "the last batch", counted(plan.samples, "image"),
+          counted(is_first ? first : last, "image"),
+          plan.world_size > 1 ? fmt::format(" on {} ranks", plan.world_size) : "", row.name, row.type);
+  }
+}
+
 std::string summarize(const TrainOptions& options) {
   const data::DatasetEntry& entry = data::find_dataset(options.data.dataset);
   Shape image(entry.image_shape);

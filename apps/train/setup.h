@@ -10,6 +10,7 @@
 #include "convoy/apps/common/data_source.h"
 #include "convoy/apps/ranks/job.h"
 #include "convoy/apps/train/options.h"
+#include "convoy/datasets/loader/sampler.h"
 #include "convoy/datasets/transforms/transforms.h"
 #include "convoy/models/model.h"
 
@@ -54,6 +55,11 @@ data::ImageSet first_batch(const data::ImageSet& set, std::int64_t count, std::u
 /// Returns warnings if a batch has more samples than the training set, and if the batch norms of a rank see few
 /// samples at a time.
 std::vector<std::string> batch_warnings(const Setup& setup, int world_size);
+
+/// Throws UsageError if a batch norm of the model would see a single value per channel in one of the `steps` steps:
+/// a layer of one pixel, in a batch of one image on some rank or, with `is_synchronized`, on all ranks together.
+void check_batch_norms(const models::Model& model, const data::BatchPlan& plan, std::int64_t steps,
+                       bool is_synchronized);
 
 /// Returns the table of layers for --summary. Reads the data set only if its image size is not known in
 /// advance.

@@ -46,6 +46,13 @@ Trainer::Trainer(TrainContext context)
   const std::int64_t samples = order.defined() ? order.size(1) : train_.size();
   const std::int64_t steps_per_epoch = (samples + *options_.batch_size - 1) / *options_.batch_size;
   total_steps_ = count_steps(options_, steps_per_epoch);
+  check_batch_norms(context_.model,
+                    {.samples = samples,
+                     .global_batch = *options_.batch_size,
+                     .micro_batch = options_.micro_batch_size,
+                     .rank = context_.rank(),
+                     .world_size = context_.world_size()},
+                    total_steps_, context_.statistics != nullptr);
   if (options_.hardest < 1)
     selection_.emplace(*options_.out, options_.hardest, *options_.batch_size, train_, options_.seed,
                        total_steps_, context_.device);

@@ -218,6 +218,32 @@ TEST(ImageDirectories, OfValidationImagesDecideDuringTheTraining) {
                                   HasSubstr("val with 11 images)")));
 }
 
+// Layer 4 of a ResNet-18 with the imagenet stem has one pixel for digits of 28 x 28.
+TEST(Batch, ThatLeavesABatchNormOneValueIsRefused) {
+  const Workshop workshop;
+  const auto train = [&](const Arguments& more) {
+    return workshop.train("run", with({"--model", "resnet18", "--stem", "imagenet", "--dry-run"}, more));
+  };
+  const std::vector<Arguments> all_refused = {{"--batch-size", "29"},
+                                              {"--batch-size", "106", "--devices", "2"},
+                                              {"--batch-size", "29", "--devices", "2", "--sync-bn"},
+                                              {"--batch-size", "32", "--micro-batch-size", "1"}};
+  for (const Arguments& refused : all_refused) {
+    const ProcessResult run = train(refused);
+    EXPECT_EQ(run.exit_code, 2) << run.out;
+    EXPECT_THAT(run.err,
+                AllOf(HasSubstr("layer4.0.bn1 (BatchNorm2d 512"), HasSubstr("one value per channel")));
+    EXPECT_THAT(run.err, HasSubstr("--batch-size " + refused[1] + ": the "));
+  }
+  EXPECT_THAT(train({"--batch-size", "29"}).err,
+              HasSubstr("the last batch of an epoch of 320 images has 1 image, which leaves"));
+  const std::vector<Arguments> all_accepted = {{"--batch-size", "32"},
+                                               {"--batch-size", "29", "--max-steps", "11"},
+                                               {"--batch-size", "106", "--devices", "2", "--sync-bn"}};
+  for (const Arguments& accepted : all_accepted) EXPECT_THAT(train(accepted), Succeeds());
+  EXPECT_THAT(workshop.train("run", {"--batch-size", "29", "--dry-run"}), Succeeds()) << "no batch norm";
+}
+
 TEST(Batch, LargerThanTheDataSetIsWarnedOf) {
   const Workshop workshop;
   const std::string warning =
