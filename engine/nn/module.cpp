@@ -39,6 +39,11 @@ void replace_value(const Variable& parameter, const Tensor& value) {
   if (copy.defined()) parameter.set_low_precision_copy(value.to(copy.dtype()));
 }
 
+bool is_zero(const Tensor& values) {
+  const std::vector<double> all = values.to(Device::cpu()).to(DType::f64).to_vector<double>();
+  return std::all_of(all.begin(), all.end(), [](double value) { return value == 0; });
+}
+
 /// Changes the first filters of a host tensor [O, kH, kW, I] as Init::dirac says.
 void set_dirac(const Tensor& filter) {
   const Shape& shape = filter.shape();
@@ -137,6 +142,7 @@ auto Module::call(std::span<const Variable> inputs, const ForwardContext& contex
   try {
     const std::size_t row_count = context.rows == nullptr ? 0 : context.rows->size();
     const auto outputs = compute();
+    check_initialized(inputs);  // after an error of the input, which is the more exact one
     if (context.rows != nullptr && (children_.empty() || !parameters_.empty())) {
       LayerSummary row = row_of(inputs, as_span(outputs), fused);
       for (const LayerSummary& below : std::span(*context.rows).subspan(row_count)) row.flops -= below.flops;
@@ -149,6 +155,26 @@ auto Module::call(std::span<const Variable> inputs, const ForwardContext& contex
     fail<ModuleError>("{}: {}", path_.empty() ? describe() : fmt::format("{} ({})", path_, describe()),
                       error.what());
   }
+}
+
+void Module::check_initialized(std::span<const Variable> inputs) {
+  if (is_checked_ || !path_.empty() || inputs.empty() || !inputs.front().defined() ||
+      inputs.front().device().kind == DeviceKind::meta)
+    return;
+  std::string first;  // of the parameters that initialize() would draw
+  bool has_value = false;
+  visit("", [&](const Module& module, const std::string& path) {
+    if (module.is_initialized_) return;
+    for (const OwnParameter& own : module.parameters_) {
+      if (has_value || own.init.kind == Init::Kind::constant) continue;
+      own.named.variable.wait_ready();
+      has_value = !is_zero(own.named.variable.value());
+      if (first.empty()) first = join_path(path, own.named.name);
+    }
+  });
+  check(has_value || first.empty(),
+        "{} has no values: all parameters are zeros; call initialize(seed) once, or load values", first);
+  is_checked_ = true;
 }
 
 Variable Module::operator()(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) {
@@ -265,6 +291,7 @@ void Module::initialize(std::uint64_t seed) {
     }
     for (const OwnBuffer& own : module.buffers_) fill(*own.tensor, own.init, seed, join_path(path, own.name));
   });
+  for (Module* const module : modules()) module->is_initialized_ = true;
   refresh_low_precision_copies();
 }
 

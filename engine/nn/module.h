@@ -145,6 +145,8 @@ class Module {
   /// fuses() it. Appends a row to context.rows if that is not null and this module has no children or has
   /// parameters of its own. A UsageError gets the path and the description of the module that threw it in
   /// front: "layer2.0.conv1 (Conv2d 64 -> 128, 3x3): input [1, 8, 8, 32] has 32 channels, expected 64".
+  /// Throws UsageError at the first call of a network whose parameters have no initial values: initialize()
+  /// was not called, and all that it would draw are still zeros.
   Variable operator()(const Variable& x, const ForwardContext& context = {}, const Epilogue& epilogue = {});
   /// Computes forward_all() for a list of inputs, with the same row and the same errors. Every module can be
   /// called so; one that overrides forward() takes one input and has one output.
@@ -198,9 +200,9 @@ class Module {
   void keep_low_precision_copies(DType dtype);
   /// Rounds all parameters into their low-precision copies. Does nothing for parameters without one.
   void refresh_low_precision_copies();
-  /// Initializes all parameters and buffers. Each parameter's draws are keyed by (seed, its name), so adding
-  /// a layer does not change the others. Distributions are PyTorch's defaults unless a layer was given
-  /// another.
+  /// Initializes all parameters and buffers, as every network needs unless a file has its values. Each
+  /// parameter's draws are keyed by (seed, its name), so adding a layer does not change the others.
+  /// Distributions are PyTorch's defaults unless a layer was given another.
   void initialize(std::uint64_t seed);
 
  protected:
@@ -278,6 +280,9 @@ class Module {
   /// Returns the row of a call with this fused epilogue, including the FLOPs of descendants.
   LayerSummary row_of(std::span<const Variable> inputs, std::span<const Variable> outputs,
                       const Epilogue& fused) const;
+  /// Throws UsageError unless a module that is not initialized has a value. Does nothing below a root, after the first
+  /// call, and for inputs without data.
+  void check_initialized(std::span<const Variable> inputs);
   void call_hooks(std::span<const Variable> inputs, std::span<Variable> outputs) const;
   /// Calls f(module, path) for this module and all its descendants, depth first, in order of registration.
   template <class F>
@@ -288,6 +293,8 @@ class Module {
   std::vector<OwnParameter> parameters_;
   std::vector<OwnBuffer> buffers_;
   std::vector<Child> children_;
+  bool is_initialized_ = false;  // by initialize()
+  bool is_checked_ = false;      // by check_initialized()
 };
 
 }  // namespace convoy::nn

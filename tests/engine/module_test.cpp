@@ -258,6 +258,33 @@ TEST(Module, FusedEpilogueEqualsSeparateOperations) {
   for (const auto& module : rows) compare(*module, {6, 5});
 }
 
+TEST(Module, TheFirstCallRefusesANetworkWithoutValues) {
+  const auto make = [] {
+    return std::make_shared<nn::Sequential>(std::vector<nn::Sequential::Named>{
+        {"norm", std::make_shared<nn::BatchNorm2d>(2)},
+        {"conv", std::make_shared<nn::Conv2d>(2, 3, nn::Conv2dLayerOptions{.bias = false})}});
+  };
+  const Variable x(Tensor::full({1, 4, 4, 2}, 1, DType::f32, Device::cpu()));
+  const auto net = make();
+  EXPECT_EQ(net->infer({1, 4, 4, 2}).shape(), (Shape{1, 2, 2, 3}));  // without data
+  EXPECT_THAT(
+      testing::message_of<UsageError>([&] { (*net)(x); }),
+      ::testing::HasSubstr("conv.weight has no values: all parameters are zeros; call initialize(seed)"));
+  net->initialize(1);
+  EXPECT_NE((*net)(x).value().to_vector<float>()[0], 0);
+  const auto loaded = make();  // or values of another kind, of which any may be zeros
+  for (std::size_t i = 0; i < net->parameters().size(); ++i)
+    loaded->parameters()[i].variable.value().copy_from(net->parameters()[i].variable.value());
+  for (std::size_t i = 0; i < net->buffers().size(); ++i)
+    loaded->buffers()[i].tensor.copy_from(net->buffers()[i].tensor);
+  EXPECT_EQ((*loaded)(x).value().to_vector<float>(), (*net)(x).value().to_vector<float>());
+  const auto zeros = make();
+  zeros->initialize(1);
+  const nn::NamedParameter last = zeros->parameters().back();
+  last.variable.set_value(Tensor::zeros(last.variable.shape(), DType::f32, Device::cpu()));
+  EXPECT_EQ((*zeros)(x).value().to_vector<float>()[0], 0);
+}
+
 // The layers compute every size that their constructors accept: f32, which uses libraries, is compared with
 // f64, which uses plain loops.
 TEST(Module, ConvolutionsComputeEvenKernelsAndWidePadding) {
