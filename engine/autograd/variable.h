@@ -246,4 +246,18 @@ class NoGrad {
   bool previous_;
 };
 
+/// A scope in which operations of the calling thread are recorded, also inside NoGrad.
+class RecordingScope {
+ public:
+  /// Starts recording.
+  RecordingScope();
+  /// Restores the state before the scope.
+  ~RecordingScope();
+  RecordingScope(const RecordingScope&) = delete;
+  RecordingScope& operator=(const RecordingScope&) = delete;
+
+ private:
+  bool previous_;
+};
+
 }  // namespace convoy

@@ -27,18 +27,6 @@ struct Variable::State {
   std::function<void()> ready_hook;  // empty: the value is ready
 };
 
-/// A scope in which operations of the calling thread are recorded, also inside NoGrad.
-class RecordingScope {
- public:
-  RecordingScope();
-  ~RecordingScope();
-  RecordingScope(const RecordingScope&) = delete;
-  RecordingScope& operator=(const RecordingScope&) = delete;
-
- private:
-  bool previous_;
-};
-
 /// Computes the gradients of a part of the network inside the backward function of a recorded operation,
 /// whose pass continues afterwards. `result` was recorded meanwhile, from the leaves `inner`. Contributions
 /// to the gradient of inner[i] are those to the gradient of outer[i], an input of the operation.

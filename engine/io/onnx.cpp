@@ -342,7 +342,8 @@ std::string encode_onnx(nn::Module& network, const Shape& image, const OnnxOptio
         "onnx: found {} means and {} standard deviations, expected one per channel of {} or none",
         options.mean.size(), options.inverse_std.size(), image.text());
 
-  // Recorded on the meta device: nothing is computed.
+  // Recorded on the meta device, also inside NoGrad: nothing is computed.
+  const RecordingScope recording;
   const std::vector<nn::NamedParameter> parameters = network.parameters();
   const DType dtype = parameters.empty() ? DType::f32 : parameters.front().variable.dtype();
   const Variable input(Tensor::empty({kBatch, image[0], image[1], image[2]}, dtype, Device::meta()), true);

@@ -210,6 +210,7 @@ LayerSummary Module::row_of(std::span<const Variable> inputs, std::span<const Va
 }
 
 Variables Module::infer(const std::vector<InputType>& inputs, std::vector<LayerSummary>* rows) {
+  const RecordingScope recording;  // also inside NoGrad: the outputs have a cost
   const std::vector<NamedParameter> all = parameters();
   const DType of_parameters = all.empty() ? DType::f32 : all.front().variable.dtype();
   Variables on_meta;

@@ -190,6 +190,15 @@ TEST(Onnx, EveryModelIsTested) {
   }
 }
 
+TEST(Onnx, ExportsInsideNoGrad) {
+  const models::Model model = models::lenet({.input = {20, 16, 3}, .classes = 4});
+  const std::string expected = io::encode_onnx(model.root(), {20, 16, 3});
+  const NoGrad no_grad;
+  EXPECT_EQ(io::encode_onnx(model.root(), {20, 16, 3}), expected);
+  EXPECT_TRUE(NoGrad::active());
+  EXPECT_GT(model.flops(), 0);
+}
+
 TEST(Onnx, NormalizesInTheGraph) {
   const models::Model model = models::lenet({.input = {20, 16, 3}, .classes = 4});
   randomize(model.root());
