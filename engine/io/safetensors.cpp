@@ -63,7 +63,8 @@ class HeaderHandler final : public nlohmann::json_sax<nlohmann::json> {
   std::string problem;
   SafetensorsHeader header;
 
-  bool null() override { return reject("null"); }
+  /// Accepts null metadata, which mean none.
+  bool null() override { return (state_ == State::top && key_ == "__metadata__") || reject("null"); }
   bool boolean(bool) override { return reject("a boolean"); }
   bool number_integer(number_integer_t) override { return reject("a negative number"); }
   bool number_float(number_float_t, const string_t&) override {
@@ -73,8 +74,12 @@ class HeaderHandler final : public nlohmann::json_sax<nlohmann::json> {
 
   bool number_unsigned(number_unsigned_t value) override {
     if (state_ != State::shape && state_ != State::offsets) return reject("a number");
-    const std::size_t max_numbers = state_ == State::shape ? std::size_t{Shape::kMaxRank} : 2;
-    if (numbers_.size() == max_numbers) return reject(fmt::format("more than {} numbers", max_numbers));
+    // The format has no limit, but a long list must not take memory.
+    if (state_ == State::shape && numbers_.size() == Shape::kMaxRank)
+      return fail_with(
+          fmt::format("tensor {}: has more than {} axes, expected at most the {} that a Tensor can have",
+                      printable(entry_.name), Shape::kMaxRank, Shape::kMaxRank));
+    if (state_ == State::offsets && numbers_.size() == 2) return reject("more than 2 numbers");
     numbers_.push_back(value);
     return true;
   }
@@ -206,6 +211,10 @@ SafetensorsHeader parse_safetensors_header(const std::filesystem::path& path, st
   // Writers of the format may pad with spaces after the object, but write nothing before it.
   if (json.empty() || json.front() != '{')
     fail<CheckpointError>("{}: not a safetensors file (its header does not begin with '{{')", path.string());
+  // The parser would take a NUL for the end of the text.
+  if (const std::size_t nul = json.find('\0'); nul != std::string_view::npos)
+    fail<CheckpointError>("{}: byte {} of the header is NUL, expected JSON, which spaces may follow",
+                          path.string(), nul);
   if (!nlohmann::json::sax_parse(json, &handler))
     fail<CheckpointError>("{}: {}", path.string(), handler.problem);
 
@@ -257,21 +266,32 @@ void read_narrowed(const InputFile& file, const SafetensorsEntry& entry, std::ui
   }
 }
 
-/// Throws CheckpointError if a file that is no safetensors file is one of PyTorch or a JSON file. It has at least 8
-/// bytes.
+/// Throws CheckpointError if a file is no safetensors file by its first bytes, and says what it is.
 void refuse_other_formats(const InputFile& file) {
-  std::array<char, 4> start{};
+  constexpr std::size_t kMaxStart = 512;
+  std::string start(static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), kMaxStart)), '\0');
   file.read(0, std::as_writable_bytes(std::span(start)));
-  const std::string_view bytes(start.data(), start.size());
+  const std::string_view bytes = start;
   const std::string path = file.path().string();
   // A zip archive, or a pickle of protocol 2 or later.
-  if (bytes.starts_with("PK\3\4") || (bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5))
+  if (bytes.starts_with("PK\3\4") ||
+      (bytes.size() > 1 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5))
     fail<CheckpointError>(
         "{}: a file of PyTorch (torch.save), expected safetensors; convert it: python3 -c \"import torch, "
         "safetensors.torch as s; s.save_file(torch.load('{}', map_location='cpu', weights_only=True), "
         "'{}')\"",
         path, path, std::filesystem::path(path).replace_extension(".safetensors").string());
-  if (bytes[0] == '{') fail<CheckpointError>("{}: a JSON file, expected safetensors", path);
+  if (bytes.starts_with("version https://git-lfs"))
+    fail<CheckpointError>(
+        "{}: a Git LFS pointer, expected the safetensors file that it stands for; fetch it: git lfs pull",
+        path);
+  if (bytes.starts_with('{')) fail<CheckpointError>("{}: a JSON file, expected safetensors", path);
+  if (bytes.starts_with("\x89HDF"))
+    fail<CheckpointError>("{}: an HDF5 file (Keras), expected safetensors", path);
+  const bool is_text = std::all_of(bytes.begin(), bytes.end(), [](char c) {
+    return (c >= ' ' && c <= '~') || c == '\n' || c == '\r' || c == '\t';
+  });
+  if (!bytes.empty() && is_text) fail<CheckpointError>("{}: a text file, expected safetensors", path);
 }
 
 }  // namespace
@@ -287,13 +307,16 @@ SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) {
   const auto open = std::make_shared<OpenFile>(path);
   const InputFile& file = open->file;
   std::uint64_t header_bytes = 0;
-  if (file.size() < kLengthBytes)
+  if (file.size() < kLengthBytes) {
+    refuse_other_formats(file);
     fail<CheckpointError>("{}: {} bytes, too short for a safetensors file", path.string(), file.size());
+  }
   file.read(0, std::as_writable_bytes(std::span(&header_bytes, 1)));
   if (header_bytes > kMaxSafetensorsHeader || header_bytes > file.size() - kLengthBytes) {
     refuse_other_formats(file);
-    fail<CheckpointError>("{}: header of {} bytes in a file of {} bytes (expected at most {})", path.string(),
-                          header_bytes, file.size(), kMaxSafetensorsHeader);
+    fail<CheckpointError>(
+        "{}: not a whole safetensors file: header of {} bytes in a file of {} bytes (expected at most {})",
+        path.string(), header_bytes, file.size(), kMaxSafetensorsHeader);
   }
   open->data_start = kLengthBytes + header_bytes;
   {

@@ -195,6 +195,8 @@ INSTANTIATE_TEST_SUITE_P(
         InvalidHeader{"NotJson", "{\"a\":", 0, "not JSON"},
         InvalidHeader{"TwoObjects", "{}{}", 0, "not JSON"},
         InvalidHeader{"InvalidUtf8", "{\"\xff\":{}}", 0, "not JSON"},
+        InvalidHeader{"NulAndGarbage", std::string("{}\0garbage", 10), 0, "byte 2 of the header is NUL"},
+        InvalidHeader{"NulPadding", std::string("{} \0\0\0\0\0", 8), 0, "byte 3 of the header is NUL"},
         InvalidHeader{"NoData", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 0,
                       "0 bytes of data"},
         InvalidHeader{"DataLeftOver", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 9,
@@ -241,7 +243,7 @@ INSTANTIATE_TEST_SUITE_P(
         InvalidHeader{"ShapeNegative", R"({"a":{"dtype":"U8","shape":[-8],"data_offsets":[0,8]}})", 8,
                       "negative"},
         InvalidHeader{"ShapeOfSeven", R"({"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1],"data_offsets":[0,1]}})",
-                      1, "more than 6"},
+                      1, "tensor \"a\": has more than 6 axes, expected at most the 6 that a Tensor"},
         InvalidHeader{"ShapeNested", R"({"a":{"dtype":"U8","shape":[[8]],"data_offsets":[0,8]}})", 8,
                       "an array"},
         InvalidHeader{"UnknownType", R"({"a":{"dtype":"F8_E4M3","shape":[8],"data_offsets":[0,8]}})", 8,
@@ -264,6 +266,7 @@ INSTANTIATE_TEST_SUITE_P(
         InvalidHeader{"MetadataNumber", R"({"__metadata__":{"a":1}})", 0, "a number"},
         InvalidHeader{"MetadataNested", R"({"__metadata__":{"a":{}}})", 0, "an object"},
         InvalidHeader{"MetadataString", R"({"__metadata__":"a"})", 0, "a string"},
+        InvalidHeader{"MetadataNullInside", R"({"__metadata__":{"a":null}})", 0, "null"},
         InvalidHeader{"NullTensor", R"({"a":null})", 0, "null"},
         InvalidHeader{"BooleanTensor", R"({"a":true})", 0, "a boolean"},
         InvalidHeader{"DeepObjects", repeated("{\"shape\":", 1'000'000), 0, "an object"},
@@ -357,6 +360,25 @@ TEST(Safetensors, RefusesToMapValuesBetweenTheirMultiples) {
               ::testing::AllOf(HasSubstr("odd.safetensors: tensor \"f\": F32 at byte "),
                                HasSubstr("expected a multiple of its size")));
   EXPECT_EQ(reader.read(0).item(), 0);
+}
+
+TEST(Safetensors, AcceptsNullMetadata) {
+  EXPECT_EQ(try_to_read(file_of(R"({"__metadata__":null})", 0)).message, "");
+}
+
+TEST(Safetensors, NamesFilesOfOtherFormats) {
+  for (const auto& [bytes, message] :
+       {std::pair(
+            std::string("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 44\n"),
+            "a Git LFS pointer, expected the safetensors file that it stands for; fetch it: git lfs pull"),
+        std::pair(std::string("lr = 0.1\n"), "a text file, expected safetensors"),
+        std::pair(std::string("step_47\n"), "a text file, expected safetensors"),
+        std::pair(std::string("a\n"), "a text file, expected safetensors"),
+        std::pair("\x89HDF\r\n\x1a\n" + std::string(100, '\xff'),
+                  "an HDF5 file (Keras), expected safetensors"),
+        std::pair(std::string(100, '\xff'),
+                  "not a whole safetensors file: header of 18446744073709551615 bytes")})
+    EXPECT_THAT(try_to_read(bytes).message, HasSubstr(message));
 }
 
 TEST(Safetensors, NamesFilesOfPyTorchAndJson) {
