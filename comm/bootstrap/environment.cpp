@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <fmt/ranges.h>
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdint>
@@ -180,6 +181,12 @@ void add_rendezvous_location(const Reader& reader, Launch& launch) {
   if (reader.has("CONVOY_JOB")) launch.job = reader.text("CONVOY_JOB");
   for (const char* name : {"MLP_WORKER_0_HOST", "MASTER_ADDR"})  // the last one that is set takes precedence
     if (reader.has(name)) launch.address = reader.text(name);
+  std::string& address = launch.address;
+  if (address.starts_with('[') && address.ends_with(']'))
+    address = address.substr(1, address.size() - 2);  // of IPv6, as in a URL
+  check(std::count(address.begin(), address.end(), ':') != 1,
+        "address of rank 0: found {}, expected a name or an address without a port, which MASTER_PORT has",
+        address);
   for (const char* name : {"MLP_WORKER_0_PORT", "MASTER_PORT"})
     if (reader.has(name)) {
       launch.port = *reader.number(name, 1);

@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "convoy/comm/bootstrap/host.h"
 #include "convoy/comm/cluster/net/secret.h"
 #include "convoy/comm/cluster/net/socket.h"
 #include "convoy/kernels/base/check.h"
@@ -335,6 +336,9 @@ std::unique_ptr<TcpStore::Connection> TcpStore::connect(const std::vector<int>& 
     }
     if (deadline.passed()) {
       endpoint_.port = ports.front();
+      if (member_.rank == 0)
+        fail<PeerError>("rank 0 cannot be reached at {}: {}; expected a name or an address of this host, {}",
+                        name(), reason, this_host().name);
       fail<PeerError>(
           "rank {} waited {} s for rank 0 at {}{}: {}; check that rank 0 runs there and no firewall blocks "
           "the port",

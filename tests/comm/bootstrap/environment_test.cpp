@@ -119,6 +119,18 @@ TEST_P(Launches, AreDetected) {
 INSTANTIATE_TEST_SUITE_P(All, Launches, ::testing::ValuesIn(kRows),
                          [](const auto& row) { return std::string(row.param.name); });
 
+TEST(LaunchFrom, TakesAnIpv6AddressInBrackets) {
+  const dist::Variables variables = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "7"}};
+  const auto launch = [&](const char* address) {
+    return dist::launch_from(variables + dist::Variables{{"MASTER_ADDR", address}});
+  };
+  EXPECT_EQ(launch("[::1]")->address, "::1");
+  EXPECT_EQ(launch("::1")->address, "::1");
+  EXPECT_THAT(
+      message_of<UsageError>([&] { launch("node1:29500"); }),
+      HasSubstr("found node1:29500, expected a name or an address without a port, which MASTER_PORT has"));
+}
+
 TEST(LaunchFrom, ReturnsNothingWithoutLauncher) {
   EXPECT_EQ(dist::launch_from({}), std::nullopt);
   EXPECT_EQ(dist::launch_from({{"HOME", "/root"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "x"}}), std::nullopt);
