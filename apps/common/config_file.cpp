@@ -2,12 +2,17 @@
 
 #include <cctype>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy {
 namespace {
+
+// TOML is UTF-8: a value with other bytes is written percent-encoded, behind this prefix.
+constexpr std::string_view kEncodedPrefix = "percent-encoded:";
 
 /// Parses one line of a file from left to right.
 class LineParser {
@@ -36,6 +41,11 @@ class LineParser {
       entry.value = basic_string();
     else
       entry.value = bare_word();
+    if (entry.is_text && entry.value.starts_with(kEncodedPrefix)) {
+      const auto decoded = percent_decoded(std::string_view(entry.value).substr(kEncodedPrefix.size()));
+      if (!decoded) refuse(fmt::format("the value of '{}' has a % without two digits 0-9A-F", entry.key));
+      entry.value = *decoded;
+    }
     if (entry.value.empty() && !entry.is_text)
       refuse(fmt::format("the value of '{}' is not a string, number or boolean", entry.key));
     if (!at_end())
@@ -121,7 +131,10 @@ std::vector<ConfigEntry> read_config_file(const std::filesystem::path& path) {
   if (file) text << file.rdbuf();
   if (!file || !std::filesystem::is_regular_file(path))
     fail<UsageError>("--config: {} cannot be read, expected a file of `flag = value` lines", path.string());
-  const std::string content = text.str();
+  std::string content = text.str();
+  if (content.starts_with("\xEF\xBB\xBF")) content.erase(0, 3);  // the byte order mark of some editors
+  if (content.starts_with("\xFF\xFE") || content.starts_with("\xFE\xFF"))
+    fail<UsageError>("--config: {} is a text in UTF-16, expected UTF-8; save it as UTF-8", path.string());
   if (const std::size_t first = content.find_first_not_of(" \t\r\n");
       first != std::string::npos && content[first] == '{')
     fail<UsageError>(
@@ -132,6 +145,8 @@ std::vector<ConfigEntry> read_config_file(const std::filesystem::path& path) {
 }
 
 std::string quote_for_config(std::string_view value) {
+  if (value.starts_with(kEncodedPrefix) || as_utf8<nlohmann::json>(std::string(value)) != value)
+    return fmt::format("'{}{}'", kEncodedPrefix, percent_encoded(value));
   // Literal strings keep paths readable. Values that a literal string cannot hold are escaped.
   if (value.find_first_of("'\n\t") == std::string_view::npos) return fmt::format("'{}'", value);
   std::string quoted = "\"";

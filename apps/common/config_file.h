@@ -17,13 +17,14 @@ struct ConfigEntry {
 };
 
 /// Parses `key = value` lines. Values are strings in either kind of TOML's one-line quotes, numbers and
-/// booleans; # begins a comment. Throws UsageError "NAME:LINE: …" for anything else, including tables and
-/// arrays, which no flag takes.
+/// booleans; # begins a comment. A string "percent-encoded:M%FCller" has the bytes that it names. Throws
+/// UsageError "NAME:LINE: …" for anything else, including tables and arrays, which no flag takes.
 std::vector<ConfigEntry> parse_config(std::string_view text, std::string_view name);
 /// Does the same, and returns the values by key.
 std::map<std::string, std::string> parse_values(std::string_view text,
                                                 std::string_view name = "configuration");
-/// Reads and parses the file. Throws UsageError if it cannot be read, and as parse_config() does.
+/// Reads and parses the file, without a byte order mark. Throws UsageError if it cannot be read or is UTF-16, and as
+/// parse_config() does.
 std::vector<ConfigEntry> read_config_file(const std::filesystem::path& path);
 
 /// Returns a string as a quoted TOML value that parse_config() reads back.

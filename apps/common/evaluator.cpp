@@ -12,6 +12,7 @@
 #include "convoy/datasets/loader/loader.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 #include "convoy/kernels/reduce.h"
 
 namespace convoy {
@@ -157,7 +158,7 @@ class MistakeSelection {
     for (const Mistake& mistake : mistakes_)
       local.push_back({mistake.image, mistake.label, mistake.prediction, mistake.probability});
     mistakes_.clear();
-    for (const std::string& text : comm->gather_object(local.dump()))
+    for (const std::string& text : comm->gather_object(json_text(local)))
       for (const nlohmann::json& each : nlohmann::json::parse(text))
         mistakes_.push_back({each[0], each[1], each[2], each[3]});
     keep_most_confident();

@@ -9,6 +9,7 @@
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/checksum.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy {
 namespace {
@@ -106,7 +107,7 @@ Loaded insert_entries(const std::string& text, const DeviceContext& device) {
 }  // namespace
 
 std::string format_algorithm_cache(const DeviceContext& device) {
-  return device.algorithm_cache().size() == 0 ? "" : file_of(device).dump(1);
+  return device.algorithm_cache().size() == 0 ? "" : json_text(file_of(device), 1);
 }
 
 std::optional<std::string> load_algorithm_cache(const std::string& text, const DeviceContext& device) {
@@ -140,7 +141,7 @@ std::optional<std::string> PlanCache::store() {
     if (file_.has_parent_path()) fs::create_directories(file_.parent_path());
     Json file = file_of(device_);
     file["compiled"] = compiled_of(device_.algorithm_cache());
-    io::write_file_atomically(file_, file.dump(1));
+    io::write_file_atomically(file_, json_text(file, 1));
     stored_revision_ = revision;
     return std::nullopt;
   } catch (const std::exception& error) {

@@ -5,19 +5,22 @@
 
 #include "convoy/apps/common/text.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy {
 
 std::string to_json(const std::vector<Prediction>& predictions, const PredictionSource& source) {
   std::string text = "[";
   for (const Prediction& prediction : predictions) {
-    nlohmann::ordered_json record{
-        {"path", prediction.path}, {"model", source.model}, {"checkpoint", source.checkpoint}};
+    nlohmann::ordered_json record;
+    set_path(record, "path", prediction.path);
+    record["model"] = source.model;
+    set_path(record, "checkpoint", source.checkpoint);
     nlohmann::ordered_json& classes = record["predictions"] = nlohmann::ordered_json::array();
     for (const auto& [label, probability] : prediction.top)
       classes.push_back({{"class", source.classes[label]}, {"label", label}, {"probability", probability}});
     text += text == "[" ? "\n" : ",\n";
-    text += record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    text += json_text(record);
   }
   return text + "\n]\n";
 }

@@ -26,7 +26,8 @@ struct PredictionSource {
 
 /// Returns a JSON array with one object per image, each in a line of its own: path, model, checkpoint, and
 /// `predictions`, a list of objects with class, label and probability. Bytes of names that are not UTF-8
-/// become U+FFFD. A probability that is not a number becomes null.
+/// become U+FFFD; set_path() adds such paths in a form that can be opened. A probability that is not a number
+/// becomes null.
 std::string to_json(const std::vector<Prediction>& predictions, const PredictionSource& source);
 
 /// Returns a table in CSV (RFC 4180) with a header and one record per image: path, model, checkpoint, and the

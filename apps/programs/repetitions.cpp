@@ -10,6 +10,7 @@
 #include "convoy/apps/train/report/run_directory.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy {
 namespace {
@@ -87,7 +88,7 @@ void report_repetitions(const TrainOptions& options, const std::vector<TrainOpti
     file[name] = {
         {"values", values}, {"mean", mean}, {"standard_deviation", deviation}, {"standard_error", error}};
   }
-  io::write_file_atomically(fs::path(*options.out) / "repeat.json", file.dump(1) + "\n");
+  io::write_file_atomically(fs::path(*options.out) / "repeat.json", json_text(file, 1) + "\n");
   const std::string views = file.contains("tta_accuracy") ? fmt::format(", averaged over six views {}",
                                                                         percent_of(file["tta_accuracy"]))
                                                           : "";

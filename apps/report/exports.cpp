@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "convoy/apps/common/text.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy::report {
 namespace {
@@ -22,8 +23,7 @@ bool is_measurement(const Json& event) {
 /// Returns a value as a field of a CSV file.
 std::string field_of(const Json& value) {
   if (value.is_null()) return "";
-  return csv_field(value.is_string() ? value.get<std::string>()
-                                     : value.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return csv_field(value.is_string() ? value.get<std::string>() : json_text(value));
 }
 
 static_assert(std::endian::native == std::endian::little, "records and protocol buffers are little-endian");

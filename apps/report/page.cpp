@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "convoy/apps/report/page_files.h"
+#include "convoy/kernels/base/json_text.h"
 #include "convoy/version.h"
 
 namespace convoy::report {
@@ -112,7 +113,7 @@ bool is_step_part(const std::string& name) {
 /// Returns JSON that a script element may contain: without '<', the data cannot end the element.
 std::string to_script_text(const Json& json) {
   std::string text;
-  for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace)) {
+  for (const char c : json_text(json)) {
     if (c == '<')
       text += "\\u003c";
     else

@@ -7,6 +7,7 @@
 
 #include "convoy/apps/common/text.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 #include "convoy/kernels/runtime/memory/memory.h"
 
 namespace convoy {
@@ -346,7 +347,7 @@ std::string profile_trace(const StepProfile& profile) {
   for (const auto& [row, name] : {std::pair(0, "forward"), std::pair(1, "backward"), std::pair(2, "stages")})
     events.push_back(
         {{"ph", "M"}, {"pid", 0}, {"tid", row}, {"name", "thread_name"}, {"args", {{"name", name}}}});
-  return Json{{"traceEvents", events}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_text(Json{{"traceEvents", events}});
 }
 
 }  // namespace convoy

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy {
 namespace {
@@ -91,28 +92,26 @@ void write_state(const TrainingState& state, io::Manifest& manifest, const std::
     manifest.metrics[split + "_accuracy"] = state.evaluated->accuracy;
     manifest.metrics[split + "_loss"] = state.evaluated->loss;
   }
-  manifest.extra[kKey] = Json{{"train_seconds", state.train_seconds},
-                              {"loss_sum", state.losses.average.sum},
-                              {"loss_weight", state.losses.average.weight},
-                              {"last_loss", state.losses.last},
-                              {"epoch_totals", totals_to_json(state.losses.totals)},
-                              {"loss_scale", scale_to_json(state.scale)},
-                              {"evaluated", score_to_json(state.evaluated)},
-                              {"best", score_to_json(state.stopping.best)},
-                              {"evaluations_since_best", state.stopping.evaluations_since_best},
-                              {"plateau", plateau_to_json(state.plateau)}}
-                             .dump();
+  manifest.extra[kKey] = json_text(Json{{"train_seconds", state.train_seconds},
+                                        {"loss_sum", state.losses.average.sum},
+                                        {"loss_weight", state.losses.average.weight},
+                                        {"last_loss", state.losses.last},
+                                        {"epoch_totals", totals_to_json(state.losses.totals)},
+                                        {"loss_scale", scale_to_json(state.scale)},
+                                        {"evaluated", score_to_json(state.evaluated)},
+                                        {"best", score_to_json(state.stopping.best)},
+                                        {"evaluations_since_best", state.stopping.evaluations_since_best},
+                                        {"plateau", plateau_to_json(state.plateau)}});
 }
 
 std::string format_state(const TrainingState& state) {
   io::Manifest manifest;
   write_state(state, manifest);
-  return Json{{"step", manifest.step},
-              {"epoch", manifest.epoch},
-              {"epoch_step", manifest.epoch_step},
-              {"samples", manifest.samples},
-              {kKey, manifest.extra[kKey]}}
-      .dump();
+  return json_text(Json{{"step", manifest.step},
+                        {"epoch", manifest.epoch},
+                        {"epoch_step", manifest.epoch_step},
+                        {"samples", manifest.samples},
+                        {kKey, manifest.extra[kKey]}});
 }
 
 TrainingState parse_state(const std::string& text) {

@@ -15,6 +15,7 @@
 #include "convoy/engine/io/file.h"
 #include "convoy/engine/io/safetensors.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy::data {
 namespace {
@@ -28,7 +29,7 @@ constexpr std::size_t kHeaderBytes = 4096;  // the images begin at a page
 std::string to_text(const DecodedImages& decoded) {
   const Json json = {
       {"errors", decoded.errors}, {"resized", decoded.resized}, {"chosen_size", decoded.chosen_size}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);  // file names may have any bytes
+  return json_text(json);
 }
 
 DecodedImages from_text(std::string_view text) {

@@ -9,6 +9,7 @@
 #include "convoy/engine/io/safetensors.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_integer.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy::io {
 namespace {
@@ -23,14 +24,10 @@ constexpr int kMaxDepth = 3;
 constexpr std::uint64_t kMaxManifestBytes = 64
                                             << 20;  // enough for a configuration and class names in `extra`
 
-/// Returns the text of `json`. Class names may be names of directories that are not UTF-8: invalid bytes
-/// become U+FFFD.
-std::string dump(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace); }
-
 /// Returns the checksum of a manifest without its own checksum field.
 std::string checksum(Json json) {
   json.erase("checksum");
-  return hash_bytes(dump(json));
+  return hash_bytes(json_text(json, 2));
 }
 
 Json to_json(const Manifest& manifest) {
@@ -127,9 +124,9 @@ std::string shard_file(int index, int count) {
 
 void write_manifest(const fs::path& directory, const Manifest& manifest) {
   Json json = to_json(manifest);
-  json = Json::parse(dump(json));  // as a reader will parse it, so that both hash the same text
+  json = Json::parse(json_text(json, 2));  // as a reader will parse it, so that both hash the same text
   json["checksum"] = checksum(json);
-  const std::string text = dump(json) + "\n";
+  const std::string text = json_text(json, 2) + "\n";
   check(text.size() <= kMaxManifestBytes, "checkpoint manifest: {} bytes, expected at most {}", text.size(),
         kMaxManifestBytes);
   write_file_durably(directory / kManifestFile, text);

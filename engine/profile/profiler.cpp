@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "convoy/kernels/base/json_text.h"
+
 namespace convoy {
 namespace {
 
@@ -81,8 +83,7 @@ std::string Profiler::trace_events(int process, std::string_view label) const {
   std::string text;
   const auto add = [&](const Json& event) {
     if (!text.empty()) text += ",\n";
-    // Names that are not UTF-8, such as file names, get replacement characters.
-    text += event.dump(-1, ' ', false, Json::error_handler_t::replace);
+    text += json_text(event);
   };
   const auto describe = [&](const char* name, const Json& value) {
     add({{"ph", "M"}, {"name", name}, {"pid", process}, {"args", value}});

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy {
 
@@ -25,7 +26,8 @@ class JsonInteger {
                       : value_.is_number_integer() ? std::in_range<T>(value_.template get<std::int64_t>())
                                                    : false;
     if (!fits)
-      fail<DataError>("found {}, expected an integer of {} bits", value_.dump().substr(0, 40), 8 * sizeof(T));
+      fail<DataError>("found {}, expected an integer of {} bits", json_text(value_).substr(0, 40),
+                      8 * sizeof(T));
     return value_.template get<T>();
   }
 

@@ -15,6 +15,7 @@
 #include "convoy/comm/transport/cpu_communicator.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 #include "convoy/kernels/base/printable.h"
 
 namespace convoy::doctor {
@@ -116,7 +117,7 @@ class Examiner {
     rendezvous_->barrier();
     local_.clock = clock_seconds();
     local_.cpu.copy_rate = measure_copy_rate();
-    for (const std::string& text : rendezvous_->all_gather(nlohmann::json(local_).dump()))
+    for (const std::string& text : rendezvous_->all_gather(json_text(nlohmann::json(local_))))
       examination_.ranks.push_back(nlohmann::json::parse(text).get<RankFacts>());
   }
 
@@ -179,7 +180,7 @@ class Examiner {
     }
     local.name = name;
     local.host = local_.host;
-    const std::vector<std::string> all = rendezvous_->all_gather(nlohmann::json(local).dump());
+    const std::vector<std::string> all = rendezvous_->all_gather(json_text(nlohmann::json(local)));
     for (const std::string& text : all)
       examination_.collectives.push_back(nlohmann::json::parse(text).get<CollectiveFacts>());
     print(format_gather(local));  // every rank prints its own result

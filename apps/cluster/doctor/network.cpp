@@ -13,6 +13,7 @@
 #include "convoy/apps/common/text.h"
 #include "convoy/comm/cluster/net/network_interfaces.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy::doctor {
 namespace {
@@ -193,7 +194,7 @@ std::vector<LinkFacts> probe_links(dist::Rendezvous& rendezvous, const std::vect
       local.push_back(probe.link);
     }
   std::vector<LinkFacts> links;
-  for (const std::string& text : rendezvous.all_gather(local.dump()))
+  for (const std::string& text : rendezvous.all_gather(json_text(local)))
     for (const nlohmann::json& link : nlohmann::json::parse(text)) links.push_back(link.get<LinkFacts>());
   return links;
 }

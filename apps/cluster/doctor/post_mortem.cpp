@@ -12,6 +12,7 @@
 #include "convoy/comm/core/collective.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy::doctor {
 namespace {
@@ -133,7 +134,7 @@ std::string timeline_of(const std::vector<FlightFile>& files) {
     if (!file.events.empty()) origin = std::min(origin, file.events.front().time);
   Json events = Json::array();
   for (const FlightFile& file : files) add_rank(events, file, origin);
-  return Json{{"traceEvents", std::move(events)}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_text(Json{{"traceEvents", std::move(events)}});
 }
 
 }  // namespace

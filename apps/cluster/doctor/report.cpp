@@ -10,6 +10,7 @@
 #include "convoy/comm/core/collective.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_integer.h"
+#include "convoy/kernels/base/json_text.h"
 #include "convoy/kernels/runtime/memory/memory.h"
 #include "convoy/version.h"
 
@@ -198,7 +199,7 @@ std::string json_of(const Examination& examination, const Findings& findings) {
                                {"found", finding.found},
                                {"expected", finding.expected},
                                {"fix", finding.fix}});
-  return all.dump(2) + "\n";
+  return json_text(all, 2) + "\n";
 }
 
 }  // namespace convoy::doctor

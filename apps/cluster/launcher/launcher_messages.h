@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "convoy/kernels/base/json_text.h"
+
 namespace convoy::launcher {
 
 /// A rank of a group on one host.
@@ -100,16 +102,27 @@ struct Message {
   nlohmann::json content;
 };
 
-/// Formats a message as one line. Replaces bytes that are not UTF-8.
-inline std::string to_line(const char* kind, const nlohmann::json& content = nullptr) {
-  return nlohmann::json{{"kind", kind}, {"content", content}}.dump(-1, ' ', false,
-                                                                   nlohmann::json::error_handler_t::replace);
+/// Replaces each string of `json`, at any depth, by change(string).
+template <class F>
+void for_each_string(nlohmann::json& json, const F& change) {
+  if (json.is_string()) json = change(json.get_ref<const std::string&>());
+  if (json.is_structured())
+    for (nlohmann::json& each : json) for_each_string(each, change);
+}
+
+/// Formats a message as one line. Strings are percent-encoded, since a command, a directory or a line of output may have
+/// bytes that are not UTF-8.
+inline std::string to_line(const char* kind, nlohmann::json content = nullptr) {
+  for_each_string(content, percent_encoded);
+  return json_text(nlohmann::json{{"kind", kind}, {"content", std::move(content)}});
 }
 /// Parses a line. Returns a message without a kind if it is not one, such as a greeting of a shell.
 inline Message parse_message(const std::string& line) {
   const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
   if (!json.is_object() || !json.contains("kind") || !json["kind"].is_string()) return {};
-  return {.kind = json["kind"], .content = json.value("content", nlohmann::json())};
+  nlohmann::json content = json.value("content", nlohmann::json());
+  for_each_string(content, [](const std::string& text) { return percent_decoded(text).value_or(text); });
+  return {.kind = json["kind"], .content = std::move(content)};
 }
 
 /// Runs the agent: reads messages from standard input and writes messages to standard output

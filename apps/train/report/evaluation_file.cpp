@@ -6,6 +6,7 @@
 
 #include "convoy/datasets/formats/png_grid.h"
 #include "convoy/engine/io/file.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy {
 namespace {
@@ -62,8 +63,7 @@ void write_evaluation(const std::filesystem::path& directory, std::int64_t step,
                   {"confusion", confusion_to_json(evaluation)},
                   {"mistakes", mistakes_to_json(evaluation.mistakes, files)},
                   {"mistakes_per_row", kMistakesPerRow}};
-  io::write_file_atomically(directory / "evaluation.json",
-                            json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  io::write_file_atomically(directory / "evaluation.json", json_text(json) + "\n");
 }
 
 void write_samples(const std::filesystem::path& path, const data::ImageSet& train,

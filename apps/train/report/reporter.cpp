@@ -15,6 +15,7 @@
 #include "convoy/apps/train/report/evaluation_file.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 #include "convoy/kernels/base/printable.h"
 
 namespace convoy {
@@ -101,7 +102,7 @@ void RunLog::write(std::string_view event, const Json& fields) {
   const double elapsed = elapsed_before_ + since_opening.count();
   Json line{{"event", event}, {"time", utc_now()}, {"elapsed", std::round(elapsed * 1e3) / 1e3}};
   line.update(fields);
-  write_whole(descriptor_, line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", path_);
+  write_whole(descriptor_, json_text(line) + "\n", path_);
 }
 
 std::optional<Json> read_result(const fs::path& log) {
@@ -228,10 +229,11 @@ void Reporter::on_evaluation_progress(std::int64_t done, std::int64_t count) {
 }
 
 void Reporter::on_save(const training::SavedCheckpoint& checkpoint) {
-  log_.write("save", {{"step", checkpoint.step},
-                      {"path", checkpoint.path.string()},
-                      {"stall_ms", checkpoint.stall_ms},
-                      {"write_ms", checkpoint.write_ms}});
+  Json event{{"step", checkpoint.step}};
+  set_path(event, "path", checkpoint.path.string());
+  event["stall_ms"] = checkpoint.stall_ms;
+  event["write_ms"] = checkpoint.write_ms;
+  log_.write("save", event);
 }
 
 void Reporter::on_warning(std::int64_t step, const std::string& text) {

@@ -11,6 +11,7 @@
 #include "convoy/apps/train/sample_selection.h"
 #include "convoy/engine/io/state_dict.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 #include "convoy/kernels/runtime/library_versions.h"
 #include "convoy/models/models.h"
 #include "convoy/version.h"
@@ -33,8 +34,10 @@ Json settings_to_json(const std::string& config) {
                                    [&](const CommandLine::Flag& each) { return each.name == entry.key; });
     if (flag != line.flags().end() && flag->details.value == "LIST")
       settings[entry.key] = split(entry.value == "none" ? "" : entry.value);
+    else if (entry.is_text)
+      set_path(settings, entry.key, entry.value);
     else
-      settings[entry.key] = entry.is_text ? Json(entry.value) : Json::parse(entry.value);
+      settings[entry.key] = Json::parse(entry.value);
   }
   return settings;
 }

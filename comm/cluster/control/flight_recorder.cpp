@@ -11,6 +11,7 @@
 #include "convoy/comm/cluster/control/host_memory.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_integer.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy::dist {
 namespace {
@@ -103,7 +104,7 @@ void write_flight_files(const HostMemory& memory, const std::vector<RankInfo>& a
       file.events.push_back(record_of(event, slot, clock_offset));
     const std::filesystem::path path = directory / fmt::format("rank-{}.json", status.rank);
     std::ofstream stream(path);
-    stream << Json(file).dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+    stream << json_text(Json(file)) << "\n";
     stream.close();
     if (!stream) fail<DataError>("{}: cannot be written", path.string());
   }
@@ -114,7 +115,7 @@ static FlightFile read_flight_file(const std::filesystem::path& path) {
   try {
     const Json json = Json::parse(stream);
     if (json.at("format") != kFormat)
-      fail<DataError>("found format {}, expected {}", json.at("format").dump(), kFormat);
+      fail<DataError>("found format {}, expected {}", json_text(json.at("format")), kFormat);
     return json.get<FlightFile>();
   } catch (const std::exception& error) {
     fail<DataError>("{}: {}", path.string(), error.what());

@@ -9,6 +9,7 @@
 #include "convoy/comm/core/collective.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_integer.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy::dist {
 
@@ -55,9 +56,7 @@ std::string urgent_part(const std::vector<RankStatus>& ranks) {
 }
 
 /// Formats a message. Replaces bytes that are not UTF-8.
-std::string format_message(const Json& message) {
-  return message.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string format_message(const Json& message) { return json_text(message); }
 
 }  // namespace
 

@@ -68,7 +68,18 @@ TEST(LauncherMessages, IgnoreOtherText) {
   const launcher::Output output{.id = 3, .is_error = true, .text = "\xff \"quoted\""};
   const launcher::Message message = launcher::parse_message(to_line(launcher::kind::kOutput, output));
   EXPECT_EQ(message.kind, launcher::kind::kOutput);
-  EXPECT_EQ(message.content.get<launcher::Output>().text, "\xEF\xBF\xBD \"quoted\"");
+  EXPECT_EQ(message.content.get<launcher::Output>().text, output.text);
+}
+
+TEST(LauncherMessages, KeepBytesThatAreNotUtf8) {
+  const launcher::Start start{.command = {"train", "--data", "M\xfcller/100%25"},
+                              .directory = "/\xfc",
+                              .environment = {{"D", "\xfc"}}};
+  const auto read =
+      launcher::parse_message(to_line(launcher::kind::kStart, start)).content.get<launcher::Start>();
+  EXPECT_EQ(read.command, start.command);
+  EXPECT_EQ(read.directory, start.directory);
+  EXPECT_EQ(read.environment, start.environment);
 }
 
 TEST(LineReader, DividesBytesIntoLines) {
