@@ -19,6 +19,7 @@ function(convoy_install_programs)
       COMMAND ${program} --completion bash > ${bash}
       COMMAND ${program} --completion zsh > ${zsh})
     list(APPEND completions ${bash} ${zsh})
+    set_property(GLOBAL APPEND PROPERTY CONVOY_INSTALLED $<TARGET_FILE:${program}> ${bash} ${zsh})
     install(FILES ${bash} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
     install(FILES ${zsh} DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
   endforeach()

@@ -53,6 +53,7 @@ namespace convoy::kernels {}
 #include "convoy/engine/optim/muon.h"
 #include "convoy/engine/optim/optimizer.h"
 #include "convoy/engine/optim/schedule.h"
+#include "convoy/engine/optim/weight_average.h"
 #include "convoy/engine/profile/profiler.h"
 #include "convoy/engine/training/callback.h"
 

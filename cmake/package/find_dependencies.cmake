@@ -28,9 +28,20 @@ macro(convoy_find_engine_dependencies)
   endif()
 endmacro()
 
-# MPI and NCCL are optional.
+# MPI and NCCL are optional, unless the installed library was built with MPI (CONVOY_NEEDS_MPI). The library calls MPI's
+# functions in C, which a project without that language finds in the MPI of C++.
 macro(convoy_find_comm_dependencies)
-  find_package(MPI QUIET COMPONENTS C)
+  set(convoy_mpi_language CXX)
+  if(CMAKE_C_COMPILER_LOADED)
+    set(convoy_mpi_language C)
+  endif()
+  find_package(MPI QUIET COMPONENTS ${convoy_mpi_language})
+  if(TARGET MPI::MPI_${convoy_mpi_language} AND NOT TARGET convoy::mpi)
+    add_library(convoy::mpi INTERFACE IMPORTED GLOBAL)
+    target_link_libraries(convoy::mpi INTERFACE MPI::MPI_${convoy_mpi_language})
+  elseif(CONVOY_NEEDS_MPI AND NOT TARGET convoy::mpi)
+    message(FATAL_ERROR "MPI was not found, with which this Convoy was built: install libopenmpi-dev, or name its compiler with -DMPI_${convoy_mpi_language}_COMPILER=…")
+  endif()
 endmacro()
 
 macro(convoy_find_cluster_dependencies)
