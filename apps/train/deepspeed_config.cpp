@@ -14,6 +14,7 @@
 #include "convoy/apps/train/tuning/parameter_rules.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy {
 namespace {
@@ -37,10 +38,14 @@ const std::vector<SameMeaning> kAdamParameters = {{"betas", "adam-betas", "0.9, 
 const std::vector<SameMeaning> kSgdParameters = {{"momentum", "momentum", "0"},
                                                  {"nesterov", "nesterov", "false"}};
 const std::vector<KeyNote> kBuiltIn = {
-    {"scheduler.params.warmup_min_lr", "0"},      {"scheduler.params.warmup_min_ratio", "0"},
-    {"scheduler.params.warmup_type", "linear"},   {"fp16.initial_scale_power", "16"},
-    {"fp16.loss_scale_window", "2000"},           {"fp16.min_loss_scale", "1"},
-    {"optimizer.params.bias_correction", "true"}, {"optimizer.params.amsgrad", "false"},
+    {"scheduler.params.warmup_min_lr", "0"},    {"scheduler.params.warmup_min_ratio", "0"},
+    {"scheduler.params.warmup_type", "linear"}, {"fp16.initial_scale_power", "16"},
+    {"fp16.loss_scale_window", "2000"},         {"fp16.min_loss_scale", "1"},
+};
+// Parameters of optimizers with the only value that Convoy has. Another one changes each step, so it is an error.
+const std::vector<KeyNote> kOnlyValues = {
+    {"bias_correction", "true"},  {"amsgrad", "false"}, {"maximize", "false"},
+    {"eps_inside_sqrt", "false"}, {"dampening", "0"},   {"max_grad_norm", "0"},
 };
 // Keys that are errors unless they are false or absent, and what to use instead. The last two are sections.
 const std::vector<KeyNote> kRefused = {
@@ -51,6 +56,7 @@ const std::vector<KeyNote> kRefused = {
     {"data_efficiency.enabled", "false: every epoch has all samples"},
     {"progressive_layer_drop.enabled", "false: every step trains all layers"},
     {"quantize_training.enabled", "false, and bf16 or fp16"},
+    {"dataloader_drop_last", "false: the last batch of an epoch is trained too"},
     {"sparse_attention", "none: it changes the network"},
     {"compression_training", "none: it changes the network"},
 };
@@ -179,7 +185,7 @@ class Translation {
     const auto to_text = [](const Json& value) {
       return value.is_string()         ? value.get<std::string>()
              : value.is_number_float() ? fmt::format("{}", value.get<double>())
-                                       : value.dump();
+                                       : json_text(value);
     };
     for (const auto& [key, value] : object.items()) {
       if (value.is_object() && !value.empty())
@@ -289,6 +295,15 @@ void translate_optimizer(const TrainOptions& options, const CommandLine& line, T
   const std::string optimizer = name == "adam" && !is_decoupled ? "adam" : kOptimizers.at(name);
   file.set("optimizer", optimizer, "optimizer.type " + type);
   if (line.given_text("optimizer") != optimizer) return;  // the parameters are those of another one
+  for (const auto& [key, only] : kOnlyValues) {
+    const std::optional<std::string> value = file.take(section + key);
+    if (!value) continue;
+    if (*value != only && !(only == "0" && parse_numbers(*value) == std::vector<double>{0}))
+      file.refuse(section + key, *value,
+                  fmt::format("{}, the only value that --optimizer {} has{}", only, optimizer,
+                              key == "max_grad_norm" ? "; use gradient_clipping" : ""));
+    file.note_taken(section + key + " " + only);
+  }
   file.set_all(kParameters, section);
   file.set_all(name == "sgd" ? kSgdParameters : kAdamParameters, section);
   if (name == "lamb") {

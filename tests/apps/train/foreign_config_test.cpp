@@ -136,6 +136,16 @@ TEST_F(ForeignConfig, OptimizersHaveTheDefaultsOfDeepSpeed) {
   EXPECT_THAT(ignored, HasSubstr("optimizer.params.lr 0.1"));
 }
 
+TEST_F(ForeignConfig, ParametersWithTheOnlyValueOfConvoyAreTaken) {
+  deepspeed(R"({"dataloader_drop_last": false, "optimizer": {"type": "SGD", "params": {"dampening": 0.0,
+                "maximize": false}}})");
+  EXPECT_EQ(ignored, "");
+  EXPECT_THAT(taken,
+              AllOf(HasSubstr("optimizer.params.dampening 0"), HasSubstr("optimizer.params.maximize false")));
+  deepspeed(R"({"optimizer": {"type": "Adam", "params": {"amsgrad": true}}})", {"--optimizer", "sgd"});
+  EXPECT_THAT(ignored, HasSubstr("optimizer.params.amsgrad true"));
+}
+
 TEST_F(ForeignConfig, Lamb) {
   deepspeed(
       R"({"optimizer": {"type": "Lamb", "params": {"lr": 0.02, "betas": [0.9, 0.99], "weight_decay": 0.01,
@@ -235,6 +245,19 @@ TEST_F(ForeignConfig, DeepSpeedThatChangesTheResultIsAnError) {
        "optimizer.params.max_coeff: found 0.5, expected 10 or no such key: "},
       {R"({"optimizer": {"type": "Lamb", "params": {"min_coeff": 0}}})",
        "optimizer.params.min_coeff: found 0, expected 0.01 or no such key: "},
+      {R"({"optimizer": {"type": "Adam", "params": {"bias_correction": false}}})",
+       "optimizer.params.bias_correction: found false, expected true, the only value that --optimizer adamw has"},
+      {R"({"optimizer": {"type": "Lamb", "params": {"bias_correction": false}}})",
+       "the only value that --optimizer lamb"},
+      {R"({"optimizer": {"type": "AdamW", "params": {"amsgrad": true}}})",
+       "optimizer.params.amsgrad: found true"},
+      {R"({"optimizer": {"type": "SGD", "params": {"momentum": 0.9, "dampening": 0.5}}})",
+       "optimizer.params.dampening: found 0.5, expected 0"},
+      {R"({"optimizer": {"type": "SGD", "params": {"maximize": true}}})",
+       "optimizer.params.maximize: found true"},
+      {R"({"optimizer": {"type": "Lamb", "params": {"max_grad_norm": 1.0}}})",
+       "found 1, expected 0, the only value that --optimizer lamb has; use gradient_clipping"},
+      {R"({"dataloader_drop_last": true})", "dataloader_drop_last: found true, expected false"},
       {R"({"scheduler": {"type": "OneCycle"}})", "scheduler.type: found OneCycle, expected WarmupLR, "},
       {R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}})", "expected one of the two"},
       {R"({"amp": {"enabled": true}})", "amp.enabled: found true, expected fp16.enabled or bf16.enabled"},

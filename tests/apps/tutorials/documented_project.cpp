@@ -177,7 +177,7 @@ DocumentedProject::DocumentedProject() {
   environment = mpirun_environment(directory_);
   environment["PROGRAMS"] = programs;
   environment["PATH"] = path("bin").string() + ":" + std::getenv("PATH");
-  environment["CONVOY_DATA"] = path("data");
+  environment["CONVOY_DATA"] = "";  // the pages name no directory, so data/ is found without it
 }
 
 void DocumentedProject::write_script(const std::string& name, const std::string& text) const {
@@ -193,8 +193,12 @@ bool DocumentedProject::has_programs_of(const std::string& command) const {
 ProcessResult DocumentedProject::run(const std::string& command) const {
   Environment all = environment;
   all["NEW_RUN"] = "runs/" + std::to_string(++runs_);
-  all["MASTER_PORT"] = all["PET_MASTER_PORT"] = std::to_string(free_port());  // PET_: of torchrun
-  return run_program({"/bin/bash", "-c", command}, {.environment = all, .directory = directory_.path()});
+  // Another program may use the port of the page, or the default of torchrun.
+  const std::string port = std::to_string(free_port());
+  all["PET_MASTER_PORT"] = port;
+  const std::string here =
+      std::regex_replace(command, std::regex("\\bMASTER_PORT=29500\\b"), "MASTER_PORT=" + port);
+  return run_program({"/bin/bash", "-c", here}, {.environment = all, .directory = directory_.path()});
 }
 
 ProcessResult DocumentedProject::expect_success(const std::string& command) const {
