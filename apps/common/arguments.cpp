@@ -16,13 +16,16 @@ Arguments split_arguments(int argc, const char* const* argv, std::span<const Arg
   app.allow_extras();
   app.prefix_command(has_command);
   std::vector<CLI::Option*> options;
-  for (const auto& [name, short_name, is_switch, is_negatable] : names) {
+  for (const auto& [name, short_name, is_switch, is_negatable, without_value] : names) {
     const std::string both =
         short_name == '\0' ? fmt::format("--{}", name) : fmt::format("-{},--{}", short_name, name);
     if (is_switch)
       options.push_back(app.add_flag(is_negatable ? fmt::format("{},!--no-{}", both, name) : both));
     else
-      options.push_back(app.add_option(both)->expected(1)->take_last());
+      options.push_back(app.add_option(both)
+                            ->expected(without_value.empty() ? 1 : 0, 1)
+                            ->default_str(without_value)
+                            ->take_last());
   }
   Arguments arguments;
   if (has_positionals) app.add_option("arguments", arguments.positionals);

@@ -9,10 +9,11 @@ namespace convoy {
 
 /// The name of a flag on the command line.
 struct ArgumentName {
-  std::string name;           // without dashes
-  char short_name = '\0';     // 'b' for -b
-  bool is_switch = false;     // takes no value, except by --NAME=true and --NAME=false
-  bool is_negatable = false;  // of a switch: there is --no-NAME, too
+  std::string name;                // without dashes
+  char short_name = '\0';          // 'b' for -b
+  bool is_switch = false;          // takes no value, except by --NAME=true and --NAME=false
+  bool is_negatable = false;       // of a switch: there is --no-NAME, too
+  std::string without_value = "";  // the value of a flag without one; empty: it needs one
 };
 
 /// The arguments of a program.

@@ -26,11 +26,29 @@ struct Unwrapped<std::optional<T>> {
   using type = T;
 };
 
+/// Returns the limits of a number: "at least 0 and at most 1000000".
+template <class T>
+std::string range_of(const FlagDetails& details) {
+  std::vector<std::string> limits;
+  const auto add = [&](const char* words, double limit) {
+    if (std::isfinite(limit)) limits.push_back(fmt::format("{} {}", words, limit));
+  };
+  add("at least", details.minimum);
+  add("more than", details.above);
+  add("at most", details.maximum);
+  add("less than", details.below);
+  if (!std::isfinite(details.maximum) && !std::isfinite(details.below))
+    limits.push_back(fmt::format("at most {}", std::numeric_limits<T>::max()));
+  return fmt::format("{}", fmt::join(limits, " and "));
+}
+
 template <class T>
 T parse_number(const std::string& text, const std::string& source, const FlagDetails& details) {
   T value{};
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc::result_out_of_range && stop == end)
+    fail<UsageError>("{}: found {}, which is out of range, expected {}", source, text, range_of<T>(details));
   if (error != std::errc() || stop != end || !std::isfinite(static_cast<double>(value)))
     fail<UsageError>("{}: found '{}', expected a {}", source, text,
                      std::is_integral_v<T> ? "whole number" : "number");
@@ -220,7 +238,8 @@ bool CommandLine::parse(int argc, const char* const* argv) {
       names.push_back({.name = flag.name,
                        .short_name = flag.details.short_name,
                        .is_switch = flag.target.is_boolean,
-                       .is_negatable = flag.details.in_config});
+                       .is_negatable = flag.details.in_config,
+                       .without_value = flag.details.without_value});
   Arguments arguments = split_arguments(argc, argv, names, positionals_ != nullptr, command_ != nullptr);
   const auto is_given = [&](std::size_t i) { return !arguments.values[i].empty(); };
   const std::size_t common = flags_.size();  // the first one of common_flags()
@@ -248,11 +267,26 @@ bool CommandLine::parse(int argc, const char* const* argv) {
   if (positionals_ != nullptr) *positionals_ = std::move(arguments.positionals);
   for (const std::string& argument : rest)
     if (argument.starts_with('-')) refuse_unknown(argument);
-  if (!rest.empty()) fail<UsageError>("'{}': unexpected argument, expected a flag", rest.front());
+  if (!rest.empty()) {
+    std::string hint;
+    for (std::size_t i = 0; i < flags_.size() && hint.empty(); ++i)
+      if (flags_[i].details.required && !is_given(i))
+        hint = fmt::format("; did you mean --{} {}?", flags_[i].name, rest.front());
+    fail<UsageError>("'{}': unexpected argument, expected a flag{}", rest.front(), hint);
+  }
+  bool has_config = false;
   for (std::size_t i = 0; i < flags_.size(); ++i)
-    if (is_given(i))
-      give(flags_[i], arguments.values[i].back(), "--" + flags_[i].name);
-    else if (flags_[i].details.required)
+    if (flags_[i].name == "config") has_config = is_given(i);
+  for (std::size_t i = 0; i < flags_.size(); ++i)
+    if (is_given(i)) {
+      const std::string& value = arguments.values[i].back();
+      const std::string& kind = flags_[i].details.value;
+      // A variable of a script that is not set, unless it replaces another value.
+      if (value.empty() && (kind.starts_with("FILE") || kind.ends_with("DIR")) && !has_config &&
+          arguments.values[i].size() == 1)
+        fail<UsageError>("--{}: found '', expected {}", flags_[i].name, kind);
+      give(flags_[i], value, "--" + flags_[i].name);
+    } else if (flags_[i].details.required)
       fail<UsageError>("--{}: missing, expected --{} {}", flags_[i].name, flags_[i].name,
                        flags_[i].details.value);
   return true;
@@ -328,7 +362,12 @@ std::string CommandLine::start_row(std::string_view row) const {
   std::string all;
   for (const Flag& flag : flags_) {
     if (flag.details.start.row != row) continue;
-    const std::string value = format_value(flag.target, false).value_or("");
+    std::string value = format_value(flag.target, false).value_or("");
+    // Six digits say enough of a default that is a quotient.
+    if (double number = 0;
+        value.size() > 8 &&
+        std::from_chars(value.data(), value.data() + value.size(), number).ptr == value.data() + value.size())
+      value = fmt::format("{:.6g}", number);
     if (value.empty() || value == "0" || value == "none" || value == "false") continue;
     all += ", " + fmt::format(fmt::runtime(flag.details.start.text), value);
   }

@@ -142,6 +142,8 @@ struct FlagDetails {
   bool required = false;
   /// False for an action, such as --dry-run, which is not a setting of the run.
   bool in_config = true;
+  /// Value of the flag without one: "auto". Empty: the flag needs a value.
+  std::string without_value = "";
 };
 
 /// The table of a program's flags. It parses the command line and a config file, formats --help, and writes

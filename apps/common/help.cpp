@@ -64,7 +64,9 @@ std::string format_name(const CommandLine::Flag& flag) {
   std::string text;
   if (flag.details.short_name != '\0') text = fmt::format("-{}, ", flag.details.short_name);
   text += (is_negatable(flag) ? "--[no-]" : "--") + flag.name;
-  if (!flag.target.is_boolean && !flag.details.value.empty()) text += " " + flag.details.value;
+  if (!flag.target.is_boolean && !flag.details.value.empty())
+    text +=
+        fmt::format(fmt::runtime(flag.details.without_value.empty() ? " {}" : " [{}]"), flag.details.value);
   return text;
 }
 

@@ -1,12 +1,14 @@
 #include "convoy/apps/common/input_spec.h"
 
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "convoy/apps/common/config_file.h"
 #include "convoy/engine/io/checkpoint.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 #include "convoy/models/models.h"
 
 namespace convoy {
@@ -62,7 +64,7 @@ void write_input_spec(const InputSpec& spec, std::map<std::string, std::string>&
                             {"image", spec.image.sizes()},
                             {"mean", floats_to_json(spec.transform.augment.mean, channels)},
                             {"inverse_std", floats_to_json(spec.transform.augment.inverse_std, channels)}};
-  extra[kKey] = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  extra[kKey] = json_text(json);
 }
 
 InputSpec read_input_spec(const io::Manifest& manifest, const fs::path& checkpoint) {
@@ -90,7 +92,27 @@ InputSpec read_input_spec(const io::Manifest& manifest, const fs::path& checkpoi
   }
 }
 
+void check_checkpoint_directory(const fs::path& path, const std::string& shown) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::is_directory(status)) return;
+  if (!fs::exists(status))
+    fail<CheckpointError>("{}: no checkpoint found ({}), expected a checkpoint or run directory", shown,
+                          error ? error.message() : "No such file or directory");
+  // A file of a checkpoint, or one that names a checkpoint next to it.
+  fs::path meant = path.parent_path();
+  if (path.filename() == "BEST" || path.filename() == "LATEST") {
+    std::string name;
+    std::ifstream(path) >> name;
+    meant /= name;
+  }
+  const bool is_checkpoint = fs::exists(meant / io::kManifestFile, error);
+  fail<CheckpointError>("{}: a file, expected a checkpoint or run directory{}", shown,
+                        is_checkpoint ? fmt::format("; did you mean {}?", meant.string()) : "");
+}
+
 io::Checkpoint find_checkpoint(const fs::path& path, std::string_view flag) {
+  check_checkpoint_directory(path, path.string());
   std::error_code ignored;
   for (const std::string_view file : {io::kManifestFile, io::kModelFile})
     if (fs::exists(path / file, ignored)) return io::open_checkpoint(path);

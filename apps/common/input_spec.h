@@ -37,6 +37,9 @@ struct LoadedModel {
   std::map<std::string, std::string> flags;  // resolved flags of the training run
 };
 
+/// Throws CheckpointError unless `path` is a directory; names the checkpoint if it is a file of one, or BEST or LATEST.
+/// `shown` is the path in the message, such as "--resume DIR".
+void check_checkpoint_directory(const std::filesystem::path& path, const std::string& shown);
 /// Returns `path` if it is a checkpoint directory, else the best checkpoint of the run directory `path` or,
 /// if the run has no file BEST, the latest. Throws CheckpointError if there is none, or if this one is
 /// damaged or missing. The message then names an intact one, and `flag`, which selects it.

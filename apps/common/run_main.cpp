@@ -1,7 +1,11 @@
 #include "convoy/apps/common/run_main.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <new>
@@ -42,6 +46,20 @@ Failure to_failure(const std::exception_ptr& exception) {
   } catch (const std::exception& error) {
     return {static_cast<ExitCode>(1), error.what()};
   }
+}
+
+void check_output_file(std::string_view flag, const std::filesystem::path& file) {
+  if (file.empty() || file == "-" || launched_rank().value_or(0) != 0) return;
+  const std::filesystem::path directory = file.has_parent_path() ? file.parent_path() : ".";
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error))
+    fail<OutputError>("{} {}: found a directory, expected a file", flag, file.string());
+  if (!std::filesystem::is_directory(directory, error))
+    fail<OutputError>("{} {}: there is no directory {}, expected an existing one", flag, file.string(),
+                      directory.string());
+  if (::access(directory.c_str(), W_OK | X_OK) != 0)
+    fail<OutputError>("{} {}: {} cannot be written: {}", flag, file.string(), directory.string(),
+                      std::strerror(errno));
 }
 
 void prepare_program() {

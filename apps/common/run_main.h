@@ -2,9 +2,11 @@
 #pragma once
 
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "convoy/kernels/base/error.h"
 
@@ -30,6 +32,11 @@ struct Failure {
 };
 /// Returns the exit code and message for an exception.
 Failure to_failure(const std::exception_ptr& exception);
+
+/// Throws OutputError, which begins with the flag, if `file` cannot be written: it is a directory, or that which has it
+/// does not exist or is read-only. For the beginning of a program, before the work whose result the file gets. Does
+/// nothing for "", for "-" and on ranks other than 0, which write no results.
+void check_output_file(std::string_view flag, const std::filesystem::path& file);
 
 /// Lets a full disk be an error instead of a signal, and selects the CPU code of CONVOY_CPU_LEVEL. For the
 /// beginning of a program.

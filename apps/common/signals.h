@@ -3,6 +3,7 @@
 
 #include <array>
 #include <csignal>
+#include <cstdint>
 
 namespace convoy {
 
@@ -18,7 +19,7 @@ inline constexpr std::array kStopSignals = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, S
 class StopSignals {
  public:
   /// If `announces` is true for any instance, the first SIGINT prints to stderr that the step will be
-  /// finished, and that a second one does not wait for it.
+  /// finished, and that a second one does not wait for it. The second one prints which steps are lost.
   explicit StopSignals(bool announces = false);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
@@ -26,6 +27,8 @@ class StopSignals {
 
   /// Returns the received signal, or 0. Thread-safe.
   static int received();
+  /// Tells the handler that the checkpoint of this step is the newest one. Thread-safe.
+  static void set_newest_checkpoint(std::int64_t step);
 };
 
 }  // namespace convoy

@@ -2,12 +2,18 @@
 #include <convoy/convoy.h>
 #include <fmt/format.h>
 
+#include <string_view>
+
 #include "convoy/apps/examples/softplus.h"
 
 using namespace convoy;
 using examples::softplus;
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    fmt::print("usage: custom_op (without arguments)\n");
+    return std::string_view(argv[1]) == "--help" ? 0 : 2;
+  }
   try {
     check_gradients([](auto x) { return softplus(x[0]); }, {{3, 5}}, {.low = -6, .high = 6});
     // Composed with other ops, the gradient of the composition follows.

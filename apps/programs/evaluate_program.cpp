@@ -16,6 +16,7 @@
 #include "convoy/apps/ranks/shared_data.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 #include "convoy/kernels/base/printable.h"
 
 namespace convoy {
@@ -97,7 +98,8 @@ void check_fit(const LoadedModel& loaded, const data::DataSet& data, const std::
   check(data.classes.size() == loaded.input.classes.size(),
         "--dataset: {} has {} classes, expected {}, the number of {}", data.name, data.classes.size(),
         loaded.input.classes.size(), checkpoint.string());
-  if (warns && data.classes != loaded.input.classes)
+  const auto stored = [](const std::string& name) { return as_utf8<nlohmann::json>(name); };
+  if (warns && !std::ranges::equal(data.classes, loaded.input.classes, {}, stored, stored))
     fmt::print(stderr, "convoy-evaluate: warning: the class names differ from those of the training\n");
 }
 
@@ -141,18 +143,19 @@ void write_json(const std::string& file, const std::filesystem::path& checkpoint
     confusion.push_back(
         std::vector(evaluation.confusion.begin() + static_cast<std::ptrdiff_t>(row * classes),
                     evaluation.confusion.begin() + static_cast<std::ptrdiff_t>((row + 1) * classes)));
-  nlohmann::ordered_json json{{"checkpoint", checkpoint.string()},
-                              {"step", loaded.manifest.step},
-                              {"model", loaded.model.name()},
-                              {"dataset", data.name},
-                              {"split", options.split},
-                              {"tta", options.tta},
-                              {"count", evaluation.count},
-                              {"loss", evaluation.loss},
-                              {"accuracy", evaluation.accuracy},
-                              {"classes", loaded.input.classes},
-                              {"images", evaluation.images},
-                              {"correct", evaluation.correct}};
+  nlohmann::ordered_json json;
+  set_path(json, "checkpoint", checkpoint.string());
+  json.update({{"step", loaded.manifest.step},
+               {"model", loaded.model.name()},
+               {"dataset", data.name},
+               {"split", options.split},
+               {"tta", options.tta},
+               {"count", evaluation.count},
+               {"loss", evaluation.loss},
+               {"accuracy", evaluation.accuracy},
+               {"classes", loaded.input.classes},
+               {"images", evaluation.images},
+               {"correct", evaluation.correct}});
   if (evaluation.top5_accuracy) json["top5_accuracy"] = *evaluation.top5_accuracy;
   for (const char* name : {"precision", "recall", "f1"}) json[name] = nlohmann::ordered_json::array();
   for (const Evaluation::Scores& scores : evaluation.scores_by_class()) {
@@ -163,7 +166,7 @@ void write_json(const std::string& file, const std::filesystem::path& checkpoint
   const Evaluation::Scores macro = evaluation.macro_scores();
   json["macro"] = {{"precision", macro.precision}, {"recall", macro.recall}, {"f1", macro.f1}};
   if (!confusion.empty()) json["confusion"] = confusion;
-  io::write_file_atomically(file, json.dump(2) + "\n");
+  io::write_file_atomically(file, json_text(json, 2) + "\n");
 }
 
 /// Evaluates this rank's shard of the images. Rank 0 prints the result of all ranks.
@@ -258,6 +261,8 @@ int run_evaluate(const std::string& name, int argc, char** argv) {
   EvaluateOptions options;
   CommandLine line = evaluate_command_line(options, name);
   if (!line.parse(argc, argv)) return 0;
+  check_output_file("--json", options.json);
+  check_output_file("--logits", options.logits);
   LocalRanks ranks(options.job, options.compute);
   return ranks.run(name.c_str(), [&](Job& job) {
     EvaluateOptions rank_options = options;  // completed by the rank's device and data

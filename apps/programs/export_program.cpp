@@ -9,14 +9,10 @@
 #include "convoy/engine/io/file.h"
 #include "convoy/engine/io/onnx.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy {
 namespace {
-
-/// Returns a JSON text in UTF-8.
-std::string to_text(const nlohmann::json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 /// Returns the contents of the ONNX file, with the normalization of the training in the graph.
 std::string encode(const LoadedModel& loaded) {
@@ -29,11 +25,11 @@ std::string encode(const LoadedModel& loaded) {
       .metadata = {}};
   std::vector<float> deviations;
   for (const float inverse : options.inverse_std) deviations.push_back(1 / inverse);
-  options.metadata = {{"classes", to_text(loaded.input.classes)},
+  options.metadata = {{"classes", json_text(nlohmann::json(loaded.input.classes))},
                       {"input", "pixels divided by 255, which the graph normalizes by mean and std"},
-                      {"mean", to_text(options.mean)},
-                      {"std", to_text(deviations)},
-                      {"dataset", to_text(loaded.input.dataset)},
+                      {"mean", json_text(nlohmann::json(options.mean))},
+                      {"std", json_text(nlohmann::json(deviations))},
+                      {"dataset", json_text(nlohmann::json(loaded.input.dataset))},
                       {"step", std::to_string(loaded.manifest.step)},
                       {"parameters_hash", loaded.manifest.parameters_hash}};
   return io::encode_onnx(loaded.model.root(), loaded.input.image, options);
@@ -49,6 +45,7 @@ int run_export(const std::string& name, int argc, char** argv) {
   line.add("onnx", &file, "ONNX file: pixels from 0 to 1, [N, C, H, W], to logits",
            {.value = "FILE", .required = true});
   if (!line.parse(argc, argv)) return 0;
+  check_output_file("--onnx", file);
   const io::Checkpoint found = find_checkpoint(checkpoint);
   const LoadedModel loaded = load_model(found, Device::cpu());
   const std::string bytes = encode(loaded);

@@ -176,6 +176,9 @@ int run_predict(const std::string& name, int argc, char** argv) {
         "'-': found several times, expected at most once, since standard input can be read only once");
   check(options.json != "-" || options.csv != "-",
         "--json and --csv: found - for both, expected at most one of them on standard output");
+  for (const auto& [flag, file] : {std::pair("--json", &options.json), std::pair("--csv", &options.csv),
+                                   std::pair("--logits", &options.logits)})
+    check_output_file(flag, *file);
   const bool prints_text = options.json != "-" && options.csv != "-";
   const DeviceContext device = open_device(options.compute, parse_precision("fp32"));
   device.set_autotune(false);  // takes longer than computing a few images

@@ -22,9 +22,11 @@
 #include "convoy/apps/train/report/run_directory.h"
 #include "convoy/apps/train/report/run_summary.h"
 #include "convoy/apps/train/trace.h"
+#include "convoy/apps/train/tuning/initial_parameters.h"
 #include "convoy/comm/core/collective.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 #include "convoy/kernels/base/printable.h"
 #include "convoy/kernels/runtime/library_versions.h"
 #include "convoy/models/models.h"
@@ -115,14 +117,21 @@ std::optional<std::string> cpu_level_warning(const Setup& setup, const io::Check
 std::vector<std::string> with_other_ranks(std::vector<std::string> warnings, Job& job) {
   using Json = nlohmann::json;
   if (job.control() == nullptr) return warnings;
-  const std::vector<std::string> all =
-      job.control()->gather_object(Json(warnings).dump(-1, ' ', false, Json::error_handler_t::replace));
+  const std::vector<std::string> all = job.control()->gather_object(json_text(Json(warnings)));
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     for (const std::string& warning : Json::parse(all[rank]).get<std::vector<std::string>>())
       if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end())
         warnings.push_back(fmt::format("rank {}: {}", rank, warning));
   return warnings;
 }
+
+/// Lets a second Ctrl-C name the newest checkpoint.
+class NewestCheckpoint final : public training::Callback {
+ public:
+  void on_save(const training::SavedCheckpoint& checkpoint) override {
+    StopSignals::set_newest_checkpoint(checkpoint.step);
+  }
+};
 
 /// One training of a rank in its present group.
 class Training {
@@ -177,7 +186,7 @@ class Training {
       fmt::print("resuming from {}\n", directory_->checkpoint()->path.string());
 
     // Before the training, to fail early if the file cannot be written.
-    write_trace(profiler_, job_.control(), options_.trace);
+    write_trace(profiler_, job_.control(), trace_file(options_));
     start_trace(profiler_, job_.control());
     if (first) {
       directory_->create();
@@ -191,6 +200,8 @@ class Training {
             step,
             "the file system of --out has no locks: nothing prevents a second training into this directory");
       for (const std::string& warning : warnings_) reporter_->on_warning(step, warning);
+      if (mode == StartMode::resumed) StopSignals::set_newest_checkpoint(step);
+      trainer_.add(newest_);
       trainer_.add(*reporter_);
       for (training::Callback* callback : callbacks) trainer_.add(*callback);
     }
@@ -216,7 +227,7 @@ class Training {
   }
   /// Writes and prints the result. Returns the exit code: 0, or 128 + the number of the signal that stopped the training.
   int finish(int signal) {
-    write_trace(profiler_, job_.control(), options_.trace);
+    write_trace(profiler_, job_.control(), trace_file(options_));
     const int code = signal == 0 ? 0 : 128 + signal;
     if (!job_.is_first()) return code;
     if (const auto warning = plans_.store()) reporter_->on_warning(trainer_.step(), *warning);
@@ -300,6 +311,7 @@ class Training {
   Continuation* continuation_;
   io::CheckpointDirectory checkpoints_;
   Profiler profiler_;
+  NewestCheckpoint newest_;
   Trainer trainer_;
   PlanCache plans_;
   std::vector<std::string> warnings_;
@@ -317,6 +329,7 @@ int run_training(const std::string& program, TrainOptions& options, const Comman
   job.control_plane().enter(dist::Phase::load);
   if (job.is_first()) directory.emplace(options);
   const bool resumes = take_from_checkpoint(options, directory ? &*directory : nullptr, job);
+  if (!options.init_from.empty() && !resumes) check_initial_parameters(options.init_from);
   std::optional<LibraryLoading> loading(std::in_place, device, parse_precision(options.precision));
   Setup setup = set_up(options, line, device, location, job, resumes);
   loading.reset();
@@ -427,6 +440,7 @@ int run_train_program(const std::string& name, int argc, char** argv,
   resolve_recipe(requested);
   check_consistency(requested, line);
   check_repeat(requested);
+  check_before_data(requested, line);
   parse_precision(options.precision);
   LocalRanks ranks(options.job, options.compute);
   return ranks.run(name.c_str(), [&](Job& job) {

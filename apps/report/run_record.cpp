@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy::report {
 namespace {
@@ -31,14 +32,35 @@ bool is_event(const Json& line) {
   return line.is_object() && line.contains("event") && line["event"].is_string();
 }
 
+/// Returns "; runs below it: A, B" for a directory that has some; else "".
+std::string runs_below(const fs::path& directory) {
+  std::set<std::string> runs;
+  std::error_code error, ignored;
+  fs::recursive_directory_iterator entry(directory, fs::directory_options::skip_permission_denied, error);
+  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    if (!fs::is_regular_file(entry->path() / "log.jsonl", ignored)) continue;
+    runs.insert(entry->path().string());
+    entry.disable_recursion_pending();
+  }
+  return runs.empty() ? "" : fmt::format("; runs below it: {}", fmt::join(runs, ", "));
+}
+
 void read_log(RunRecord& run) {
+  if (std::error_code ignored; fs::is_regular_file(run.directory, ignored)) {
+    const fs::path parent = fs::absolute(run.directory).parent_path();
+    fail<DataError>(
+        "{}: a file, expected the directory of a run of convoy-train{}", run.directory.string(),
+        fs::exists(parent / "log.jsonl", ignored) ? fmt::format("; did you mean {}?", parent.string()) : "");
+  }
   const fs::path path = run.directory / "log.jsonl";
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::error_code ignored;
-  if (!file || fs::is_directory(path, ignored))
-    fail<DataError>("{}: {}; expected the directory of a run of convoy-train", path.string(),
-                    std::strerror(errno == 0 ? EISDIR : errno));
+  if (!file || fs::is_directory(path, ignored)) {
+    const int reason = errno == 0 ? EISDIR : errno;
+    fail<DataError>("{}: {}; expected the directory of a run of convoy-train{}", path.string(),
+                    std::strerror(reason), runs_below(run.directory));
+  }
   for (std::string line; std::getline(file, line);) {
     if (file.eof()) break;  // a line without its end, which is being written
     Json event = Json::parse(line, nullptr, /*allow_exceptions=*/false);
@@ -109,8 +131,7 @@ fs::path trace_file(const RunRecord& run) {
   const Json config = run.last("start")->value("config", Json::object());
   std::error_code ignored;
   if (const fs::path own = run.directory / "trace.json"; fs::exists(own, ignored)) return own;
-  const Json named = config.is_object() ? config.value("trace", Json()) : Json();
-  return named.is_string() ? fs::path(named.get<std::string>()) : fs::path();
+  return config.is_object() ? fs::path(path_at(config, "trace")) : fs::path();
 }
 
 void read_trace(RunRecord& run) {

@@ -426,8 +426,9 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       "directory; 0: none",
       {.value = "STEPS", .minimum = 0, .maximum = 1000, .advanced = true});
   line.add("memory", &o.memory, "Table of what is in memory at the peak of a step", {.advanced = true});
-  line.add("trace", &o.trace, "Timeline for chrome://tracing or Perfetto",
-           {.value = "FILE", .advanced = true});
+  line.add("trace", &o.trace,
+           "Timeline for chrome://tracing or Perfetto; auto, or no value: trace.json in the output directory",
+           {.value = "FILE", .advanced = true, .without_value = "auto"});
 
   line.group("Other");
   line.add("config", &o.config, "Flag values from a TOML file; the command line wins",
@@ -478,6 +479,8 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
   validation_count(o.data.validation, 1);  // checks the text
   check(o.patience == 0 || *o.eval_every > 0, "--patience {}: found --eval-every 0, expected at least 1",
         o.patience);
+  check(!line.given("out") || !o.out->empty(), "--out: found '', expected a directory");
+  data::make_transform(*o.augment, {});  // checks the text
   parse_freeze_rules(*o.freeze);
   for (const RateRule& rule : parse_rate_rules(o.lr_for))
     check(rule.is_factor || *o.lr > 0,

@@ -190,8 +190,8 @@ struct TrainOptions {
   std::int64_t patience = 0;               // evaluations; 0: to the end
   std::optional<bool> tta;                 // test-time augmentation, at the end
   std::int64_t log_every = 20;             // steps
-  std::string trace;
-  std::int64_t profile = 0;  // steps; 0: none
+  std::string trace;                       // a file; "auto": in the output directory; empty: none
+  std::int64_t profile = 0;                // steps; 0: none
   bool memory = false;
 
   // Actions, which config.toml does not contain.

@@ -7,6 +7,7 @@
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/text.h"
 #include "convoy/apps/ranks/shared_data.h"
+#include "convoy/apps/train/optimizer.h"
 #include "convoy/apps/train/sample_selection.h"
 #include "convoy/apps/train/tuning/initial_parameters.h"
 #include "convoy/datasets/formats/registry.h"
@@ -18,6 +19,16 @@
 
 namespace convoy {
 
+namespace {
+
+/// Computes the activations of residual blocks again if the flag asks for it.
+void check_activation_checkpointing(const TrainOptions& options, const models::Model& model) {
+  check(!options.activation_checkpointing || nn::checkpoint_residual_blocks(model.root()) > 0,
+        "--activation-checkpointing: {} has no residual block, expected a ResNet", options.model);
+}
+
+}  // namespace
+
 models::Model make_model(const TrainOptions& options, const data::DataSet& data, const DeviceContext& device,
                          bool resumes, std::string* new_head) {
   models::Model model = build_model({options.model, options.stem, options.activation}, data.image_shape(),
@@ -28,10 +39,28 @@ models::Model make_model(const TrainOptions& options, const data::DataSet& data,
     std::string description = load_initial_parameters(model, options.init_from);
     if (new_head != nullptr) *new_head = std::move(description);
   }
-  check(!options.activation_checkpointing || nn::checkpoint_residual_blocks(model.root()) > 0,
-        "--activation-checkpointing: {} has no residual block, expected a ResNet", options.model);
+  check_activation_checkpointing(options, model);
   if (precision.is_half()) model.root().keep_low_precision_copies(precision.compute);
   return model;
+}
+
+void check_before_data(const TrainOptions& options, const CommandLine& line) {
+  if (options.print_config) return;
+  if (!options.init_from.empty() && options.resume.empty()) check_initial_parameters(options.init_from);
+  if (!line.given("freeze") && !line.given("lr-for") && !options.activation_checkpointing) return;
+  const data::DatasetEntry& entry = data::find_dataset(options.data.dataset);
+  const std::int64_t size = options.data.image_size;
+  // The names of parameters do not depend on the size of the images, nor on the number of classes.
+  Shape image = entry.has_fixed_shape() ? Shape(entry.image_shape) : Shape{64, 64, 3};
+  if (size > 0) image = {size, size, image[2]};
+  std::optional<models::Model> model;
+  try {
+    model = build_model({options.model, options.stem, options.activation}, image, 10, 0, Device::cpu());
+  } catch (const UsageError&) {
+    return;  // the network does not take this size, which may not be that of the images
+  }
+  make_parameter_groups(options, *model);
+  check_activation_checkpointing(options, *model);
 }
 
 Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext device,

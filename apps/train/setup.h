@@ -37,6 +37,11 @@ struct Setup {
 models::Model make_model(const TrainOptions& options, const data::DataSet& data, const DeviceContext& device,
                          bool resumes = false, std::string* new_head = nullptr);
 
+/// Checks flags that depend on files or on the network, before data are read or downloaded: --init-from, unless the
+/// training may resume, and the names of --freeze and --lr-for. `options` must be resolved. Throws the error that the
+/// training would end with later.
+void check_before_data(const TrainOptions& options, const CommandLine& line);
+
 /// Reads the data set, once for all ranks of this process, and makes the model. Sets the options that depend
 /// on the images: --data, --stem and --image-size.
 Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext device,

@@ -10,6 +10,7 @@
 #include "convoy/comm/bootstrap/host.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/engine/io/file.h"
+#include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/event.h"
 
 namespace convoy {
@@ -38,6 +39,10 @@ Profiler::Clock::duration span(double ms) {
 }
 
 }  // namespace
+
+std::filesystem::path trace_file(const TrainOptions& options) {
+  return options.trace == "auto" ? *options.out + "/trace.json" : options.trace;
+}
 
 void start_trace(Profiler& profiler, dist::Communicator* comm) {
   if (comm != nullptr) comm->barrier();
@@ -72,7 +77,7 @@ void trace_step(const TrainContext& context, const TrainStep& step, const dist::
   }
 }
 
-void write_trace(const Profiler& profiler, dist::Communicator* comm, const std::string& file) {
+void write_trace(const Profiler& profiler, dist::Communicator* comm, const std::filesystem::path& file) {
   if (file.empty()) return;
   const int rank = comm == nullptr ? 0 : comm->rank();
   std::string local = profiler.trace_events(rank, fmt::format("rank {} on {}", rank, dist::this_host().name));
@@ -82,7 +87,11 @@ void write_trace(const Profiler& profiler, dist::Communicator* comm, const std::
   } else {
     all = gather_large(*comm, local);
   }
-  if (rank == 0) io::write_file_atomically(file, chrome_trace_of(std::move(all)));
+  if (rank != 0) return;
+  std::error_code error;
+  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), error);
+  if (error) fail<OutputError>("{}: {}", file.parent_path().string(), error.message());
+  io::write_file_atomically(file, chrome_trace_of(std::move(all)));
 }
 
 }  // namespace convoy

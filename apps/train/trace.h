@@ -1,6 +1,7 @@
 // Chrome traces of a run: the profiler ranges and gradient buckets of all ranks in one file.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,9 @@
 #include "convoy/engine/profile/profiler.h"
 
 namespace convoy {
+
+/// Returns the file of --trace; empty if there is none. `options` must be resolved.
+std::filesystem::path trace_file(const TrainOptions& options);
 
 /// Sets time 0 of every rank's trace at a common barrier. Collective. `comm` is null with one rank.
 void start_trace(Profiler& profiler, dist::Communicator* comm);
@@ -25,8 +29,8 @@ void trace_buckets(Profiler& profiler, const std::vector<dist::BucketTime>& time
 void trace_step(const TrainContext& context, const TrainStep& step, const dist::GradientReducer& reducer);
 
 /// Writes the profiles of all ranks as Chrome trace JSON for Perfetto or chrome://tracing, with one process
-/// per rank ("rank 1 on HOST"). Collective; all ranks pass the same `file`, and "" writes nothing. Rank 0
-/// writes the file and throws OutputError if that fails. `comm` is null with one rank.
-void write_trace(const Profiler& profiler, dist::Communicator* comm, const std::string& file);
+/// per rank ("rank 1 on HOST"). Collective; all ranks pass the same `file`, and an empty one writes nothing. Rank 0
+/// writes the file, in a directory that is created if necessary, and throws OutputError if that fails. `comm` is null with one rank.
+void write_trace(const Profiler& profiler, dist::Communicator* comm, const std::filesystem::path& file);
 
 }  // namespace convoy

@@ -219,7 +219,7 @@ int run(int argc, char** argv) {
   line.add("json", &json, "Result file (JSON)", {.value = "FILE"});
   if (!line.parse(argc, argv)) return 0;
   check(compute.device == "cpu", "--device: found {}, expected cpu", compute.device);
-  check_writable(json);
+  check_output_file("--json", json);
   const DeviceContext device = open_device(compute, parse_precision("fp32"));
   warn_if_busy("convoy-bench-layers");
   const LayerShare share = measure_layers(choice, static_cast<int>(rounds), static_cast<int>(warmup), device);

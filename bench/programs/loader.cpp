@@ -194,7 +194,7 @@ int run(int argc, char** argv) {
   options.data.dataset = "folder";
   CommandLine line = loader_command_line(options);
   if (!line.parse(argc, argv)) return 0;
-  check_writable(options.json);
+  check_output_file("--json", options.json);
   warn_if_busy("convoy-bench-loader");
   const Machine host = this_machine();
   Json report = {

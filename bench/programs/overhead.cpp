@@ -136,7 +136,7 @@ int run(int argc, char** argv) {
            {.value = "S", .minimum = 1e-4, .maximum = 60});
   line.add("json", &json, "Result file (JSON)", {.value = "FILE"});
   if (!line.parse(argc, argv)) return 0;
-  check_writable(json);
+  check_output_file("--json", json);
   warn_if_busy("convoy-bench-overhead");
   const std::vector<Overhead> overheads = measure_overheads(static_cast<int>(rounds), seconds);
   fmt::print("{:<14}  {:<24}  {:<24}  {}\n", "ns per call", "forward", "forward, recorded",

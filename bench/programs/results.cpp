@@ -1,12 +1,12 @@
 #include "bench/programs/results.h"
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "convoy/apps/common/machine.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy::bench {
 
@@ -26,13 +26,8 @@ void warn_if_busy(const std::string& program) {
   if (const auto warning = busy_machine_warning()) fmt::print(stderr, "{}: warning: {}\n", program, *warning);
 }
 
-void check_writable(const std::string& file) {
-  if (!file.empty() && !std::ofstream(file, std::ios::app))
-    fail<OutputError>("--json {}: cannot write the file", file);
-}
-
 void write_json(const std::string& file, const nlohmann::ordered_json& figures) {
-  if (!file.empty()) io::write_file_atomically(file, figures.dump(2) + "\n");
+  if (!file.empty()) io::write_file_atomically(file, json_text(figures, 2) + "\n");
 }
 
 }  // namespace convoy::bench

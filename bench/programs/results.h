@@ -20,8 +20,6 @@ nlohmann::ordered_json to_json(const Spread& spread);
 /// Prints a warning to stderr if other processes use the machine (busy_machine_warning()).
 void warn_if_busy(const std::string& program);
 
-/// Throws OutputError if the file of --json cannot be written. Called before anything is measured.
-void check_writable(const std::string& file);
 /// Writes `figures` to `file`; does nothing if `file` is empty.
 void write_json(const std::string& file, const nlohmann::ordered_json& figures);
 

@@ -33,7 +33,7 @@ int measure(StepOptions& options, const CommandLine& line, Job& job) {
   check_precision(precision, device);
   check_algorithm_flags(training.compute, device);
   job.connect(device);
-  if (job.is_first()) check_writable(options.json);
+  if (job.is_first()) check_output_file("--json", options.json);
   if (options.count) {
     check(job.info().world_size == 1, "--count: found a world size of {}, expected 1", job.info().world_size);
     skip_libraries();

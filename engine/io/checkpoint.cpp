@@ -12,6 +12,7 @@
 #include "convoy/engine/io/state_dict.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_integer.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy::io {
 namespace {
@@ -220,7 +221,9 @@ std::vector<std::string> CheckpointDirectory::names() const {
 
 fs::path CheckpointDirectory::path_of(const std::string& name) const {
   std::error_code ignored;
-  return root_ / (fs::exists(root_ / name, ignored) ? name : old(name));
+  // The name that users know, unless only the other one exists.
+  const bool is_aside = !fs::exists(root_ / name, ignored) && fs::exists(root_ / old(name), ignored);
+  return root_ / (is_aside ? old(name) : name);
 }
 
 /// Returns what is wrong with LATEST; nullopt if it does not exist, or names a directory that does.
@@ -258,7 +261,10 @@ std::optional<Checkpoint> CheckpointDirectory::best() const {
     const auto name = named_by(kBest);
     if (!name) throw CheckpointError(invalid_pointer(kBest));
     try {
-      return open_checkpoint(path_of(*name));
+      const fs::path path = path_of(*name);
+      if (!fs::exists(path, ignored))
+        fail<CheckpointError>("{}: no such directory, although {} names it", path.string(), kBest);
+      return open_checkpoint(path);
     } catch (const CheckpointError&) {
       if (named_by(kBest) == name) throw;  // else a training has replaced it in the meantime
     }
@@ -332,10 +338,10 @@ SafetensorsLayout lay_out_shard(const optim::OptimizerShard& shard) {
   std::map<std::string, std::string> metadata = {{"format", "pt"}};
   for (const optim::StatePiece& piece : shard.pieces) {
     tensors.push_back({piece.name, piece.values});
-    metadata[piece.name] = Json{{"begin", piece.begin},
-                                {"shape", piece.shape.sizes()},
-                                {"kind", piece.kind == nn::ParameterKind::filter ? kFilter : "other"}}
-                               .dump();
+    metadata[piece.name] =
+        json_text(Json{{"begin", piece.begin},
+                       {"shape", piece.shape.sizes()},
+                       {"kind", piece.kind == nn::ParameterKind::filter ? kFilter : "other"}});
   }
   return lay_out_safetensors(tensors, metadata);
 }

@@ -319,7 +319,7 @@ TEST(CheckpointDirectory, ReportsPointersThatNameNoCheckpoint) {
   directory.temp.write("LATEST", "step_000009\n");
   EXPECT_THAT(warning(), HasSubstr("step_000009: no such directory, although LATEST names it"));
   directory.temp.write("BEST", "step_000009\n");
-  EXPECT_THAT(refusal(), HasSubstr("step_000009/manifest.json"));
+  EXPECT_THAT(refusal(), HasSubstr("step_000009: no such directory, although BEST names it"));
 }
 
 TEST(CheckpointDirectory, SavingAStepAgainReplacesIt) {

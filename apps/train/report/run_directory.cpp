@@ -62,6 +62,7 @@ RunDirectory::RunDirectory(const TrainOptions& options) : out_(*options.out) {
     checkpoint_ = own.latest(&warnings_);
   } else if (!options.resume.empty()) {
     const fs::path from = options.resume;
+    check_checkpoint_directory(from, "--resume " + from.string());
     if (fs::exists(from / io::kManifestFile)) {
       checkpoint_ = io::open_checkpoint(from);
     } else {

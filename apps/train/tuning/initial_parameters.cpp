@@ -75,6 +75,10 @@ std::string head_of(const models::Model& model) {
   return last.substr(0, last.rfind('.'));
 }
 
+void check_initial_parameters(const std::string& source) {
+  const io::SafetensorsReader readable(file_of(source));
+}
+
 std::string load_initial_parameters(const models::Model& model, const std::string& source) {
   std::vector<io::NamedTensor> tensors = io::read_safetensors(file_of(source), Device::cpu()).tensors;
   remove_prefixes(tensors);

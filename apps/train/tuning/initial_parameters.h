@@ -10,6 +10,9 @@ namespace convoy {
 /// Returns the name of the last layer of a model, "fc" of a ResNet: of the layer with the last parameter.
 std::string head_of(const models::Model& model);
 
+/// Throws CheckpointError if `source` of load_initial_parameters() cannot be read. Reads its header only.
+void check_initial_parameters(const std::string& source);
+
 /// Loads the parameters and buffers of a model from `source`: a safetensors file, the directory of a
 /// checkpoint, or that of a run, whose best checkpoint is read. Removes the prefixes "module." and
 /// "_orig_mod." of DistributedDataParallel and torch.compile if all names have them.

@@ -188,6 +188,20 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Mistake{{"--no-download"}, "no cifar10 in data, ", 3},
         Mistake{{"--dataset", "mnist", "--no-download"}, "no mnist in data, ", 3},
+        // These are found before data, of which there are none.
+        Mistake{{"--augment", "rotate"}, "--augment: found 'rotate'"},
+        Mistake{{"--out", ""}, "--out: found '', expected DIR"},
+        Mistake{{"--freeze", "conv9"}, "--freeze conv9: no parameter has a name that begins with 'conv9'"},
+        Mistake{{"--lr-for", "tail=10x"}, "--lr-for tail=10x: no parameter has a name"},
+        Mistake{{"--init-from", "absent.safetensors"}, "absent.safetensors: cannot be opened", 5},
+        Mistake{{"--model", "lenet", "--activation-checkpointing"},
+                "--activation-checkpointing: lenet has no"},
+        Mistake{
+            {"--epochs", "99999999999999999999"},
+            "--epochs: found 99999999999999999999, which is out of range, expected at least 0 and at most 1000000"},
+        Mistake{{"--seed", "99999999999999999999"}, "at least 0 and at most 9223372036854775807"},
+        Mistake{{"--lr", "1e400"},
+                "--lr: found 1e400, which is out of range, expected at least 0 and at most 1.79"},
         Mistake{{"--data", "absent"}, "--data: no cifar10 in absent", 3},
         Mistake{{"--data", "absent", "--fallback-shapes"}, "--data: no cifar10 in absent", 3},
         Mistake{{"--dataset", "folder", "--data", "absent"}, "--data: absent is no directory", 3},
@@ -211,6 +225,11 @@ TEST(OtherPrograms, RejectInvalidArguments) {
   const std::map<std::string, std::vector<Mistake>> mistakes = {
       {"convoy-evaluate",
        {{{}, "--checkpoint: missing"},
+        {{"runs/a"}, "'runs/a': unexpected argument, expected a flag; did you mean --checkpoint runs/a?"},
+        {{"--checkpoint", "x", "--json", "absent/x.json"},
+         "--json absent/x.json: there is no directory absent",
+         8},
+        {{"--checkpoint", "x", "--logits", ""}, "--logits: found '', expected FILE.npy"},
         {{"--checkpint", "x"}, "did you mean '--checkpoint'?"},
         {{"--checkpoint", "absent"}, "absent: no checkpoint", 5},
         {{"--checkpoint", "x", "--split", "tests"}, "did you mean 'test'?"}}},

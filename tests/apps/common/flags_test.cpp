@@ -206,8 +206,8 @@ TEST_F(Flags, ThreadsMatchTheLog) {
 }
 
 TEST_F(Flags, TraceIsAChromeTrace) {
-  const std::string out = train({"--trace", workshop->path("trace.json").string()});
-  const Json trace = Json::parse(read_text(workshop->path("trace.json")));
+  const std::string out = train({"--trace", workshop->path("traces/trace.json").string()});
+  const Json trace = Json::parse(read_text(workshop->path("traces/trace.json")));
   std::map<std::string, int> names;
   for (const Json& event : trace["traceEvents"]) ++names[event.value("name", "")];
   EXPECT_EQ(names["forward"], 20);

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "convoy/datasets/formats/readers.h"
+#include "convoy/kernels/base/json_text.h"
 #include "tests/apps/find_python.h"
 #include "tests/apps/programs.h"
 
@@ -314,6 +315,28 @@ TEST_F(Colors, EvaluationWritesTheLogitsOfThePredictions) {
       FailsWith(8));
 }
 
+TEST_F(Colors, NamesTheCheckpointThatAFileStandsFor) {
+  const auto refusal = [](const std::filesystem::path& path) {
+    const ProcessResult result = workshop->run("convoy-evaluate", {"--checkpoint", path.string()});
+    EXPECT_EQ(result.exit_code, 5) << result.err;
+    return result.err;
+  };
+  const std::filesystem::path copy = workshop->path("copy"), checkpoints = copy / "checkpoints";
+  std::filesystem::copy(checkpoint(), copy, std::filesystem::copy_options::recursive);
+  std::string name = read_text(checkpoints / "BEST");
+  name.pop_back();  // the line break
+  const std::filesystem::path best = checkpoints / name;
+  for (const std::filesystem::path& file :
+       {best / "model.safetensors", best / "manifest.json", checkpoints / "BEST", checkpoints / "LATEST"})
+    EXPECT_THAT(refusal(file),
+                HasSubstr(file.string() + ": a file, expected a checkpoint or run directory; did you mean " +
+                          best.string() + "?"));
+  EXPECT_THAT(refusal(copy / "config.toml"),
+              HasSubstr("config.toml: a file, expected a checkpoint or run directory\n"));
+  std::filesystem::remove_all(best);
+  EXPECT_THAT(refusal(copy), HasSubstr(best.string() + ": no such directory, although BEST names it"));
+}
+
 TEST_F(Colors, PredictionRefusesInvalidFiles) {
   const TempDirectory images;
   const std::string empty = (images.path() / "empty").string(),
@@ -324,6 +347,45 @@ TEST_F(Colors, PredictionRefusesInvalidFiles) {
   EXPECT_THAT(
       workshop->run("convoy-predict", {"--checkpoint", checkpoint(), all, "--logits", "/proc/logits.npy"}),
       FailsWith(8));
+}
+
+// The names are in Latin-1, as on disks of old systems.
+TEST(NamesThatAreNotUtf8, AreReplacedInJsonAndCanBeOpened) {
+  const Workshop workshop;
+  const std::filesystem::path data = workshop.path("M\xfcller/data"), run = workshop.path("M\xfcller/run");
+  write_color_directories(data);
+  for (const char* part : {"train", "test"})
+    std::filesystem::rename(data / part / "red", data / part / "r\xf6t");
+  const auto train = [&](const Arguments& more) {
+    return run_program(
+        with({program("convoy-train"), "--epochs", "1", "--out", run.string(), "--threads", "1"}, more));
+  };
+  ASSERT_THAT(train({"--model", "lenet", "--dataset", "folder", "--data", data.string(), "--batch-size", "12",
+                     "--trace"}),
+              Succeeds());
+  EXPECT_TRUE(std::filesystem::exists(run / "trace.json"));
+  EXPECT_THAT(read_text(run / "config.toml"), HasSubstr("data = 'percent-encoded:/"));
+  EXPECT_THAT(train({"--config", (run / "config.toml").string(), "--resume", "auto", "--epochs", "2"}),
+              Prints(HasSubstr("resuming from")));
+  const Json start = workshop.events(run.string(), "start").front();
+  EXPECT_EQ(path_at(start["config"], "data"), data.string());
+
+  const std::filesystem::path file = workshop.path("result.json");
+  const auto result = [&](const std::string& name, const Arguments& more) {
+    const ProcessResult ended =
+        run_program(with({program(name), "--checkpoint", run.string(), "--json", file.string()}, more));
+    EXPECT_THAT(ended, Succeeds());
+    EXPECT_EQ(ended.err, "");
+    return Json::parse(read_text(file));
+  };
+  const Json evaluation = result("convoy-evaluate", {"--threads", "1"});  // of the data that the run names
+  EXPECT_THAT(evaluation["checkpoint"].get<std::string>(), HasSubstr("M\xEF\xBF\xBDller/run/checkpoints/"));
+  EXPECT_THAT(path_at(evaluation, "checkpoint"), StartsWith(run.string()));
+  EXPECT_THAT(evaluation["classes"], ::testing::ElementsAre("blue", "green", "r\xEF\xBF\xBDt"));
+  const std::filesystem::path image = std::filesystem::directory_iterator(data / "test" / "r\xf6t")->path();
+  const Json prediction = result("convoy-predict", {image.string()}).front();
+  EXPECT_EQ(path_at(prediction, "path"), image.string());
+  EXPECT_THAT(prediction["path_encoded"].get<std::string>(), HasSubstr("/M%FCller/data/test/r%F6t/"));
 }
 
 TEST(Digits, OneChannelModelAcceptsColorFiles) {

@@ -11,12 +11,14 @@
 #include "convoy/apps/common/config_file.h"
 #include "convoy/apps/common/data_source.h"
 #include "convoy/apps/common/machine.h"
+#include "convoy/apps/common/signals.h"
 #include "convoy/apps/common/text.h"
 #include "convoy/apps/programs/library_loading.h"
 #include "convoy/apps/train/report/evaluation_file.h"
 #include "convoy/apps/train/report/reporter.h"
 #include "convoy/apps/train/training_state.h"
 #include "convoy/kernels/base/error.h"
+#include "convoy/kernels/base/json_text.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/flock_fault.h"
 #include "tests/testing/support/temp_directory.h"
@@ -41,8 +43,8 @@ TEST(ConfigFile, ReadsStringsNumbersBooleansAndComments) {
 }
 
 TEST(ConfigFile, QuotedStringsRoundTrip) {
-  for (const char* text :
-       {"", "plain", "it's", "a \"b\"", "both ' and \"", "back\\slash", "tab\tand\nline", "é …", "#"}) {
+  for (const char* text : {"", "plain", "it's", "a \"b\"", "both ' and \"", "back\\slash", "tab\tand\nline",
+                           "é …", "#", "M\xfcller/it's 9%", "percent-encoded:%41"}) {
     const std::vector<ConfigEntry> entries = parse_config("key = " + quote_for_config(text), "test");
     ASSERT_EQ(entries.size(), 1u) << text;
     EXPECT_EQ(entries[0].value, text);
@@ -50,9 +52,32 @@ TEST(ConfigFile, QuotedStringsRoundTrip) {
 }
 
 TEST(ConfigFile, RefusesInvalidLines) {
-  for (const char* text : {"[table]", "key", "key =", "= 3", "a b = 3", "list = [1, 2]", "open = 'x",
-                           "open = \"x", "bad = \"\\q\"", "two = 1 2", "\"quoted\" = 1"})
+  for (const char* text :
+       {"[table]", "key", "key =", "= 3", "a b = 3", "list = [1, 2]", "open = 'x", "open = \"x",
+        "bad = \"\\q\"", "two = 1 2", "\"quoted\" = 1", "bytes = 'percent-encoded:%f'"})
     EXPECT_THROW(parse_config(text, "test"), UsageError) << text;
+}
+
+TEST(ConfigFile, MayBeginWithAByteOrderMark) {
+  const TempDirectory directory;
+  const auto entries = read_config_file(directory.write("bom.toml", "\xEF\xBB\xBFlr = 0.1\n"));
+  ASSERT_EQ(entries.size(), 1u);
+  EXPECT_EQ(entries[0].key, "lr");
+  EXPECT_THAT(message_of<UsageError>([&] { read_config_file(directory.write("wide.toml", "\xFF\xFEl")); }),
+              ::testing::HasSubstr("wide.toml is a text in UTF-16, expected UTF-8"));
+}
+
+TEST(JsonText, ReplacesBytesThatAreNotUtf8AndKeepsPaths) {
+  nlohmann::json json;
+  set_path(json, "a", "M\xfcller/x 1");
+  set_path(json, "b", "Müller");
+  EXPECT_EQ(json_text(json), R"({"a":"M�ller/x 1","a_encoded":"M%FCller/x%201","b":"Müller"})");
+  const nlohmann::json read = nlohmann::json::parse(json_text(json));
+  EXPECT_EQ(path_at(read, "a"), "M\xfcller/x 1");
+  EXPECT_EQ(path_at(read, "b"), "Müller");
+  EXPECT_EQ(path_at(read, "c"), "");
+  EXPECT_EQ(percent_decoded("%4"), std::nullopt);
+  EXPECT_EQ(percent_decoded("%zz"), std::nullopt);
 }
 
 TEST(ConfigFile, NamesJson) {
@@ -198,6 +223,18 @@ TEST(TrainingState, RoundTripsBitForBit) {
   EXPECT_THROW(read_state(manifest, "test"), CheckpointError);
   manifest.extra.clear();
   EXPECT_THROW(read_state(manifest, "test"), CheckpointError);
+}
+
+TEST(StopSignals, TheSecondInterruptNamesTheNewestCheckpoint) {
+  const auto interrupt_twice = [](std::int64_t step) {
+    const StopSignals signals(/*announces=*/true);
+    StopSignals::set_newest_checkpoint(step);
+    raise(SIGINT);
+    raise(SIGINT);
+  };
+  EXPECT_EXIT(interrupt_twice(1047), ::testing::ExitedWithCode(130),
+              "the newest checkpoint is that of step 1047, later steps are lost");
+  EXPECT_EXIT(interrupt_twice(0), ::testing::ExitedWithCode(130), "that of step 0, later");
 }
 
 TEST(Duration, IsReadable) {

@@ -71,7 +71,8 @@ TEST_F(Examples, PrintTheirUsage) {
     EXPECT_THAT(help.out, HasSubstr("usage: " + name + " [directory, default data/cifar10]"));
     EXPECT_EQ(run_program({program(name), "--epochs"}).exit_code, 2);
   }
-  for (const std::string name : {"two_moons", "autoencoder", "char_model", "fine_tuning", "callbacks"}) {
+  for (const std::string name :
+       {"two_moons", "autoencoder", "char_model", "fine_tuning", "callbacks", "custom_op"}) {
     const ProcessResult help = run_program({program(name), "--help"});
     EXPECT_EQ(help.exit_code, 0) << help.err;
     EXPECT_THAT(help.out, StartsWith("usage: " + name + " "));

@@ -201,6 +201,14 @@ TEST(Report, ErrorsAreOneLineWithTheirExitCode) {
   EXPECT_THAT(refusal({damaged}, 3),
               HasSubstr("found no start event, expected the log of convoy-train (2 damaged lines)"));
   const fs::path run = write_run(directory, "run", kStart);
+  EXPECT_THAT(refusal({run / "log.jsonl"}, 3),
+              HasSubstr("log.jsonl: a file, expected the directory of a run of convoy-train; did you mean " +
+                        run.string() + "?"));
+  fs::create_directories(directory.path() / "group");
+  const fs::path other = write_run(directory, "group/other", kStart);
+  EXPECT_THAT(refusal({directory.path()}, 3),
+              HasSubstr("; runs below it: " + (directory.path() / "damaged").string() + ", " +
+                        other.string() + ", " + run.string() + "\n"));
   for (const char* flag : {"--out", "--csv", "--tensorboard"})
     EXPECT_THAT(refusal({run, flag, (run / "log.jsonl" / "x").string()}, 8), HasSubstr("log.jsonl")) << flag;
 }
