@@ -13,6 +13,7 @@
 #include "convoy/comm/transport/cpu_communicator.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy::bench {
 namespace {
@@ -62,7 +63,8 @@ RunInfo describe(const Job& job, dist::Communicator& measured, const DeviceConte
 std::vector<dist::ConsistencyEntry> consistency_entries_of(const CommandLine& line) {
   std::vector<dist::ConsistencyEntry> entries;
   for (const auto& [flag, value] : parse_values(line.config()))
-    if (flag != "json" && flag != "device" && flag != "threads") entries.push_back({"--" + flag, value});
+    if (flag != "json" && flag != "output_file" && flag != "device" && flag != "threads")
+      entries.push_back({"--" + flag, value});
   return entries;
 }
 
@@ -103,7 +105,8 @@ int run_rank(CollectiveOptions& options, const CommandLine& line, const Collecti
   if (run_info) {
     print(format_footer(rows));
     if (!options.json.empty())
-      io::write_file_atomically(options.json, json_of(*run_info, plan, rows).dump(2) + "\n");
+      io::write_file_atomically(options.json, json_text(json_of(*run_info, plan, rows), 2) + "\n");
+    if (!options.csv.empty()) io::write_file_atomically(options.csv, to_csv(rows));
     if (wrong > 0)
       print_error(kProgram,
                   fmt::format("found {} wrong {} (see the column #wrong), expected none; do not train with "
@@ -118,6 +121,8 @@ int run(int argc, char** argv) {
   CommandLine line = collective_command_line(options);
   if (!line.parse(argc, argv)) return 0;
   const CollectivePlan plan = make_plan(options, line);
+  check_output_file("--json", options.json);
+  check_output_file("--output_file", options.csv);
   LocalRanks ranks(options.job, options.compute);
   return ranks.run(kProgram, [&](Job& job) {
     CollectiveOptions own = options;  // opening the device completes them for this rank

@@ -7,6 +7,7 @@
 
 #include "convoy/apps/common/text.h"
 #include "convoy/apps/ranks/local_ranks.h"
+#include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/core/library_versions.h"
 #include "convoy/comm/transport/mpi/mpi_communicator.h"
 #include "convoy/kernels/base/check.h"
@@ -77,6 +78,32 @@ void check_beside_mpi(const CollectivePlan& plan, const CollectiveOptions& optio
     check(dist::mpi_can_sum(dtype) || dist::mpi_version_text().empty(),
           "--beside-mpi: MPI has no sum of {}; found --datatype {}, expected float, double or int32",
           nccl_type_name(dtype), options.datatype);
+}
+
+/// Sets --devices from -g and -t, and refuses what nccl-tests measures and this program does not.
+void take_flags_of_nccl_tests(CollectiveOptions& options) {
+  const std::int64_t ranks = options.ngpus * options.nthreads;
+  const std::string given = fmt::format("-g {} -t {}", options.ngpus, options.nthreads);
+  check(ranks == 1 || !options.job.devices || options.job.devices == ranks,
+        "{}: {} ranks per process, found --devices {}, expected one of the two", given, ranks,
+        options.job.devices.value_or(1));
+  const auto launch = dist::launch_from(dist::environment_variables());
+  check(
+      ranks == 1 || !launch || launch->world_size == 1,
+      "{}: found one of {} processes ({}); here a process of several has one rank, so start {} processes with -g 1 -t 1",
+      given, launch ? launch->world_size : 1, launch ? launch->source : "",
+      ranks * (launch ? launch->world_size : 1));
+  if (ranks > 1) options.job.devices = ranks;
+  check(options.agg_iters == 1,
+        "--agg_iters {}: collectives are not grouped here, expected 1; -n {} runs them one after the other",
+        options.agg_iters, options.agg_iters);
+  check(
+      options.cudagraph == 0,
+      "--cudagraph {}: collectives are not captured here, expected 0; convoy-bench-step measures captured steps",
+      options.cudagraph);
+  check(options.parallel_init != "0" || options.job.devices.value_or(1) == 1,
+        "--parallel_init 0: the {} ranks of a process initialize in parallel here, expected 1",
+        options.job.devices.value_or(1));
 }
 
 bool is_divided(Collective collective) {
@@ -158,9 +185,22 @@ CommandLine collective_command_line(CollectiveOptions& o) {
            "Comparison with MPI's collectives on the same data, alternating (requires mpirun)");
   line.add("rounds", &o.rounds, "Alternations between Convoy and MPI with --beside-mpi",
            {.value = "N", .minimum = 1, .maximum = 1000});
+  line.add("agg_iters", &o.agg_iters, "Collectives per group; only 1: there are no groups",
+           {.short_name = 'm', .value = "N", .minimum = 1, .advanced = true});
+  line.add("cudagraph", &o.cudagraph, "Launches of a captured graph; only 0: nothing is captured",
+           {.short_name = 'G', .value = "N", .minimum = 0, .advanced = true});
+  line.add("parallel_init", &o.parallel_init,
+           "Initialization by one thread per rank; 0 only with one rank per process",
+           {.short_name = 'p', .value = "0|1", .default_text = "1", .choices = {"0", "1"}, .advanced = true});
   line.add("json", &o.json, "Result file (JSON), written by rank 0", {.value = "FILE"});
+  line.add("output_file", &o.csv, "Table as CSV, with the columns of nccl-tests, written by rank 0",
+           {.short_name = 'F', .value = "FILE"});
   add_compute_flags(line, o.compute);
   add_devices_flag(line, o.job);
+  line.add("ngpus", &o.ngpus, "GPUs per thread of nccl-tests: --devices is the product with --nthreads",
+           {.short_name = 'g', .value = "N", .minimum = 1, .maximum = 256});
+  line.add("nthreads", &o.nthreads, "Threads per process of nccl-tests",
+           {.short_name = 't', .value = "N", .minimum = 1, .maximum = 256});
   add_job_flags(line, o.job);
   return line;
 }
@@ -178,6 +218,7 @@ std::int64_t parse_bytes(const char* flag, const std::string& text) {
       ++stop;
     }
   }
+  check(error != std::errc::result_out_of_range, "{}: found {}, expected at most 1024G", flag, text);
   check(error == std::errc() && stop == end, "{}: found '{}', expected bytes: 8, 32K, 128M or 1G", flag,
         text);
   check(number >= 1, "{}: found {}, expected at least 1 byte", flag, text);
@@ -199,7 +240,8 @@ std::string nccl_type_name(DType dtype) {
   return std::string(to_string(dtype));
 }
 
-CollectivePlan make_plan(const CollectiveOptions& options, const CommandLine& line) {
+CollectivePlan make_plan(CollectiveOptions& options, const CommandLine& line) {
+  take_flags_of_nccl_tests(options);
   check(options.op == "sum", "--op: found '{}', expected sum, the only reduction of Convoy's communicators",
         options.op);
   check(!options.stepfactor || !line.given("stepbytes"),
@@ -218,6 +260,9 @@ CollectivePlan make_plan(const CollectiveOptions& options, const CommandLine& li
       options.stepbytes, (max_size - min_size) / step + 1, options.minbytes, options.maxbytes, kMaxSizes);
   CollectivePlan plan = options.plan;
   plan.collectives = parse_collectives(options.collective);
+  plan.min_bytes = min_size;
+  plan.max_bytes = max_size;
+  plan.ranks_per_process = options.job.devices.value_or(1);
   plan.sizes = sizes_between(min_size, max_size, step, options.stepfactor);
   plan.step = options.stepfactor.value_or(step);
   plan.is_factor = is_factor;

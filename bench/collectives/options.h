@@ -66,6 +66,7 @@ enum class Blocking : std::uint8_t { none, with_barrier, own };
 struct CollectivePlan {
   std::vector<Collective> collectives;
   std::vector<DType> dtypes;
+  std::int64_t min_bytes = 0, max_bytes = 0;
   std::vector<std::int64_t> sizes;  // bytes, ascending
   std::int64_t step = 0;            // bytes, or the factor if is_factor
   bool is_factor = false;
@@ -75,6 +76,7 @@ struct CollectivePlan {
   std::optional<int> root;  // empty: every rank in turn
   bool percentiles = false;
   std::int64_t mpi_rounds = 0;  // 0: MPI is not measured
+  std::int64_t ranks_per_process = 1;
 };
 
 /// The flags as given, and those of their values that need no parsing in `plan`.
@@ -87,7 +89,9 @@ struct CollectiveOptions {
   std::string collective = "all_reduce";
   bool beside_mpi = false;
   std::int64_t rounds = 5;
-  std::string json;
+  std::string json, csv;
+  std::int64_t ngpus = 1, nthreads = 1, agg_iters = 1, cudagraph = 0;
+  std::optional<std::string> parallel_init;
   ComputeOptions compute;
   JobOptions job;
 };
@@ -107,9 +111,9 @@ std::vector<std::int64_t> sizes_between(std::int64_t min_size, std::int64_t max_
 /// Returns the name of the type in nccl-tests: "float", "bfloat16".
 std::string nccl_type_name(DType dtype);
 
-/// Returns the plan for the flags. Throws UsageError if a value does not parse or flags contradict each
-/// other.
-CollectivePlan make_plan(const CollectiveOptions& options, const CommandLine& line);
+/// Returns the plan for the flags. Sets --devices to the ranks per process that -g and -t ask for. Throws UsageError if
+/// a value does not parse, flags contradict each other, or a flag of nccl-tests has a value that means nothing here.
+CollectivePlan make_plan(CollectiveOptions& options, const CommandLine& line);
 
 /// Returns the cases of one collective, in the order of the table's rows. Throws UsageError if the root is
 /// not a rank.

@@ -81,9 +81,9 @@ std::string format_run_info(const RunInfo& run_info, const CollectivePlan& plan)
                       fmt::join(run_info.machine.libraries, ", "));
   if (!run_info.hardware.empty()) text += fmt::format("# {}\n", run_info.hardware);
   text += fmt::format(
-      "# minbytes {} maxbytes {} step: {}({}) warmup iters: {} iters: {} validation: {} blocking: {} "
-      "average: {}\n",
-      plan.sizes.front(), plan.sizes.back(), plan.step, plan.is_factor ? "factor" : "bytes",
+      "# nThread {} nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: 1 validation: {} "
+      "graph: 0 blocking: {} average: {}\n",
+      plan.ranks_per_process, plan.min_bytes, plan.max_bytes, plan.step, plan.is_factor ? "factor" : "bytes",
       plan.warmup_iters, plan.iters, plan.checks, static_cast<int>(plan.blocking),
       static_cast<int>(plan.over_ranks));
   text += "#\n# Using devices\n";
@@ -127,6 +127,25 @@ std::string format_footer(const std::vector<RowResult>& rows) {
   const std::int64_t wrong = count_wrong(rows);
   return fmt::format("# Out of bounds values : {} {}\n# Avg bus bandwidth    : {:.6g}\n#\n", wrong,
                      wrong == 0 ? "OK" : "FAILED", average_bus_bandwidth(rows));
+}
+
+std::string to_csv(const std::vector<RowResult>& rows) {
+  std::string text =
+      ",,,,,out-of-place,out-of-place,out-of-place,out-of-place,in-place,in-place,in-place,in-place\n"
+      "size, count, type, redop, root, time, algbw, busbw, #wrong, time, algbw, busbw, #wrong\n"
+      "(B), (elements),,,,(us),(GB/s),(GB/s),,(us),(GB/s),(GB/s),\n";
+  for (const RowResult& row : rows) {
+    text += fmt::format("{},{},{},{},{}", row.one.bytes(), row.one.count, nccl_type_name(row.one.dtype),
+                        format_redop(row.one), row.one.root);
+    for (const Placement placement : kPlacements) {
+      const PlacementResult& result = row.of(placement);
+      text += fmt::format(",{:.2f},{:.6f},{:.6f},{}", result.seconds * kMicro,
+                          algorithm_bandwidth(row.one, result.seconds) / kGiga,
+                          bus_bandwidth(row.one, result.seconds) / kGiga, result.wrong.value_or(-1));
+    }
+    text += "\n";
+  }
+  return text;
 }
 
 nlohmann::ordered_json json_of(const RunInfo& run_info, const CollectivePlan& plan,

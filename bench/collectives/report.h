@@ -34,6 +34,9 @@ std::string format_row(const RowResult& row);
 /// Returns the lines below all tables: the number of wrong elements and the average bus bandwidth.
 std::string format_footer(const std::vector<RowResult>& rows);
 
+/// Returns the contents of the file of --output_file: the header lines and columns of nccl-tests, which pandas reads with
+/// header=[0, 1, 2]. #wrong is -1 without a check.
+std::string to_csv(const std::vector<RowResult>& rows);
 /// Returns the contents of the file of --json.
 nlohmann::ordered_json json_of(const RunInfo& run_info, const CollectivePlan& plan,
                                const std::vector<RowResult>& rows);

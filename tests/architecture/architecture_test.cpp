@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <string>
 
 #include "tests/architecture/source_rules.h"
@@ -26,6 +27,14 @@ TEST(Architecture, TheCoreKnowsNoCluster) { EXPECT_THAT(check_core(tree()), IsEm
 TEST(Architecture, ConditionalsStayInTheRuntime) { EXPECT_THAT(check_conditionals(tree()), IsEmpty()); }
 TEST(Architecture, MessagesOfTheLibraryNameNoFlags) {
   EXPECT_THAT(check_flags_in_messages(tree()), IsEmpty());
+}
+TEST(Architecture, JsonIsWrittenByOneFunction) { EXPECT_THAT(check_json_texts(tree()), IsEmpty()); }
+TEST(Architecture, TheUmbrellaHeaderHasEveryPublicHeader) {
+  std::ifstream stream(testing::source_path() / "cmake/package/convoy.h");
+  std::vector<SourceFile> files = tree();
+  files.push_back(
+      {.path = "cmake/package/convoy.h", .text = std::string(std::istreambuf_iterator<char>(stream), {})});
+  EXPECT_THAT(check_public_headers(files), IsEmpty());
 }
 TEST(Architecture, DeviceSourcesKeepApart) { EXPECT_THAT(check_device_sources(tree()), IsEmpty()); }
 TEST(Architecture, SourcesAreListed) { EXPECT_THAT(check_build_lists(tree()), IsEmpty()); }
@@ -95,6 +104,22 @@ TEST(ArchitectureRules, FindAFlagInAMessageOfTheLibrary) {
   EXPECT_THAT(check_flags_in_messages(files),
               ElementsAre(HasSubstr("datasets/loader/loader.cpp:2: the library names a flag of a program in "
                                     "\"lower --batch-size\"")));
+}
+
+TEST(ArchitectureRules, FindJsonThatRefusesNames) {
+  EXPECT_THAT(check_json_texts({{"apps/programs/a.cpp", "int a;\nwrite(json.dump(2));  // .dump(1)\n"},
+                                {"comm/b.cpp", "dump(); json_text(json);\n"},
+                                {"tests/b.cpp", "json.dump();\n"}}),
+              ElementsAre(HasSubstr("apps/programs/a.cpp:2: dump() throws for names")));
+}
+
+TEST(ArchitectureRules, FindAPublicHeaderThatIsNotInTheUmbrella) {
+  EXPECT_THAT(check_public_headers({{"cmake/package/convoy.h", "#include \"convoy/engine/io/file.h\"\n"},
+                                    {"engine/io/file.h", "#include \"convoy/engine/io/lock.h\"\n"},
+                                    {"engine/io/lock.h", ""},
+                                    {"engine/ops/detail.h", ""},
+                                    {"engine/optim/average.h", ""}}),
+              ElementsAre("engine/optim/average.h: public, but not in convoy/convoy.h"));
 }
 
 TEST(ArchitectureRules, FindKernelsAndFmtWhereTheyDoNotBelong) {

@@ -332,6 +332,52 @@ Problems check_conditionals(const std::vector<SourceFile>& files) {
   return problems;
 }
 
+Problems check_json_texts(const std::vector<SourceFile>& files) {
+  static const std::regex kProduct("(kernels|engine|comm|datasets|models|apps|bench)/.*");
+  // The function itself, and the writer of a format whose names must be UTF-8, which refuses others.
+  static const std::set<std::string> kExceptions = {"kernels/base/json_text.h", "engine/io/safetensors.cpp"};
+  Problems problems;
+  for (const SourceFile& file : files) {
+    if (!std::regex_match(file.path, kProduct) || kExceptions.contains(file.path)) continue;
+    for_each_line(file, [&](int number, const std::string& line) {
+      if (line.find(".dump(") != std::string::npos)
+        problems.push_back(fmt::format(
+            "{}:{}: dump() throws for names that are not UTF-8; expected json_text()", file.path, number));
+    });
+  }
+  return problems;
+}
+
+Problems check_public_headers(const std::vector<SourceFile>& files) {
+  static const std::regex kLibrary("(engine|models|datasets)/.*[.]h");
+  static const std::set<std::string> kInternal = {
+      "datasets/files.h",
+      "datasets/formats/class_directories.h",
+      "datasets/formats/image/pixels.h",
+      "datasets/formats/parsers.h",
+      "datasets/loader/batch_maker.h",
+      "datasets/transforms/resize.h",
+      "engine/autograd/op_observer.h",
+      "engine/autograd/variable_state.h",
+      "engine/ops/detail.h",
+      "models/whitening.h",
+  };
+  const auto index = by_path(files);
+  std::set<std::string> reached;
+  for (std::vector<std::string> unread = {"cmake/package/convoy.h"}; !unread.empty();) {
+    const std::string path = unread.back();
+    unread.pop_back();
+    if (!index.contains(path) || !reached.insert(path).second) continue;
+    for (const Include& include : includes_of(*index.at(path))) unread.push_back(include.target);
+  }
+  Problems problems;
+  for (const SourceFile& file : files)
+    if (std::regex_match(file.path, kLibrary) && !reached.contains(file.path) &&
+        !kInternal.contains(file.path))
+      problems.push_back(file.path + ": public, but not in convoy/convoy.h");
+  return problems;
+}
+
 Problems check_flags_in_messages(const std::vector<SourceFile>& files) {
   static const std::regex kLibrary("(kernels|engine|comm|datasets|models)/.*");
   static const std::regex kFlag(R"("[^"]*--[a-z][^"]*")");  // in a string literal of one line

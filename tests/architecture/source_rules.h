@@ -28,6 +28,11 @@ Problems check_core(const std::vector<SourceFile>& files);
 Problems check_conditionals(const std::vector<SourceFile>& files);
 /// No message of the library, in kernels, engine, comm, datasets and models, names a flag of a program.
 Problems check_flags_in_messages(const std::vector<SourceFile>& files);
+/// JSON is written by json_text() alone, which accepts strings that are not UTF-8.
+Problems check_json_texts(const std::vector<SourceFile>& files);
+/// cmake/package/convoy.h, one of `files`, includes every header of engine, models and datasets, also through others, but
+/// those that the rule lists as internal.
+Problems check_public_headers(const std::vector<SourceFile>& files);
 /// Device code only in kernels/cuda, which launches and shares memory as an emulator can follow; no fmt in
 /// what nvcc compiles, at any depth of inclusion.
 Problems check_device_sources(const std::vector<SourceFile>& files);

@@ -156,7 +156,7 @@ TEST_F(Allreduce, RejectsInvalidFlags) {
       {{"--op", "max"}, "--op: found 'max', expected sum"},
       {{"-b", "8Q"}, "--minbytes: found '8Q', expected bytes"},
       {{"--minbyte", "8"}, "--minbyte: unknown flag; did you mean '--minbytes'?"},
-      {{"-m", "2"}, "-m: unknown flag"},
+      {{"-x", "2"}, "-x: unknown flag"},
       {{"-r", "1", "--collective", "broadcast"},
        "--root: found 1, expected a rank below the world size of 1"},
       {{"--comm", "nccl"}, "--comm nccl: found --device cpu"},

@@ -119,8 +119,38 @@ TEST(CollectiveFlags, RejectInvalidValuesAndCombinations) {
   EXPECT_THAT(refusal_of("--collective broadcast,broadcast"), HasSubstr("found broadcast twice"));
   EXPECT_THAT(refusal_of("--collective ''"), HasSubstr("--collective: found no name"));
   EXPECT_THAT(refusal_of("--rounds 3"), HasSubstr("--rounds 3: requires --beside-mpi"));
-  EXPECT_THAT(refusal_of("-m 2"), HasSubstr("-m: unknown flag"));
-  EXPECT_THAT(refusal_of("-minbytes 8"), HasSubstr("did you mean '--minbytes'?"));
+  EXPECT_THAT(refusal_of("-y 1"), HasSubstr("-y: unknown flag"));
+  EXPECT_THAT(refusal_of("-xbytes 8"), HasSubstr("unknown flag"));
+  EXPECT_THAT(refusal_of("-e 99999999999999999999"),
+              HasSubstr("--maxbytes: found 99999999999999999999, expected at most 1024G"));
+}
+
+TEST(CollectiveFlags, TakeThoseOfNcclTestsAsFarAsTheyMeanSomethingHere) {
+  const CollectivePlan plan = plan_of("-b 8 -e 1M -f 8 -g 2 -t 2 -m 1 -G 0 -p 1 -F table.csv");
+  EXPECT_EQ(plan.ranks_per_process, 4);
+  EXPECT_THAT(
+      format_run_info({}, plan),
+      HasSubstr(
+          "# nThread 4 nGpus 1 minBytes 8 maxBytes 1048576 step: 8(factor) warmup iters: 5 iters: 20 "));
+  EXPECT_EQ(plan_of("-g 1 -t 1 -p 0").ranks_per_process, 1);
+  EXPECT_EQ(plan_of("-g 2 --devices 2").ranks_per_process, 2);
+  EXPECT_THAT(refusal_of("-g 2 --devices 3"), HasSubstr("-g 2 -t 1: 2 ranks per process, found --devices 3"));
+  EXPECT_THAT(refusal_of("-g 2 -p 0"),
+              HasSubstr("--parallel_init 0: the 2 ranks of a process initialize in parallel"));
+  EXPECT_THAT(refusal_of("-m 2"),
+              HasSubstr("--agg_iters 2: collectives are not grouped here, expected 1; -n 2 runs"));
+  EXPECT_THAT(refusal_of("-G 3"), HasSubstr("--cudagraph 3: collectives are not captured here, expected 0"));
+}
+
+TEST(CollectiveReport, TheCsvHasTheColumnsOfNcclTests) {
+  RowResult row{.one = make_case(Collective::all_reduce, DType::f32, -1, 2, 8)};
+  row.out_of_place.seconds = 1e-6;
+  row.out_of_place.wrong = 0;
+  row.in_place.seconds = 2e-6;
+  const std::string text = to_csv({row});
+  EXPECT_THAT(text, HasSubstr("\nsize, count, type, redop, root, time, algbw, busbw, #wrong, time,"));
+  EXPECT_THAT(text,
+              ::testing::EndsWith("\n8,2,float,sum,-1,1.00,0.008000,0.008000,0,2.00,0.004000,0.004000,-1\n"));
 }
 
 TEST(CollectiveFlags, RootMustBeARank) {
