@@ -41,6 +41,9 @@ struct BatchNorm {
   View running_mean;         // written by the functions that compute statistics, as is running_var
   View running_var;          // the unbiased variance
   BatchNormOptions options;  // of the layer
+  /// f64 [1], n: the functions that compute statistics use the momentum max(options.momentum, 1 / n), so that
+  /// the first 1 / momentum batches are averaged and initial values have no weight. Null: options.momentum.
+  ConstView batch = {};
 };
 
 /// The statistics of a batch, which the backward pass needs too.

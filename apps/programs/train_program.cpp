@@ -79,23 +79,27 @@ std::map<std::string, std::string> stored_flags_for(const Setup& setup, const io
 }
 
 /// Returns whether rank 0 has a checkpoint to resume from. If so, replaces --stem auto and --activation auto by the
-/// values of the checkpoint. `directory` is null on other ranks. Collective.
+/// values of the checkpoint, and --init-from by what its training began with. `directory` is null on other ranks.
+/// Collective.
 bool take_from_checkpoint(TrainOptions& options, const RunDirectory* directory, Job& job) {
-  std::string stem, activation;  // empty without a checkpoint
+  std::string stem, activation, init_from;  // empty without a checkpoint
   if (directory != nullptr && directory->checkpoint()) {
     const std::map<std::string, std::string> stored = stored_flags(directory->checkpoint()->manifest);
-    const auto value = [&](const char* flag) {
+    const auto value = [&](const char* flag, const char* missing) {
       const auto found = stored.find(flag);
-      return found == stored.end() ? "auto" : found->second;
+      return found == stored.end() ? missing : found->second;
     };
-    stem = value("stem");
-    activation = value("activation");
+    stem = value("stem", "auto");
+    activation = value("activation", "auto");
+    init_from = value("init-from", "");
   }
   if (dist::Communicator* comm = job.control()) {
     stem = dist::broadcast_text(*comm, stem);
     activation = dist::broadcast_text(*comm, activation);
+    init_from = dist::broadcast_text(*comm, init_from);
   }
   if (stem.empty()) return false;
+  options.init_from = init_from;
   const models::Entry& entry = models::find(options.model);
   if (options.stem == "auto" && entry.has_stems) options.stem = stem;
   if (options.activation == "auto" && entry.has_activations) options.activation = activation;

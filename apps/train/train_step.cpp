@@ -62,23 +62,25 @@ TrainStep::~TrainStep() = default;
 void TrainStep::discard_captures() { captured_steps_.clear(); }
 
 const std::vector<MicroBatchResult>& TrainStep::run(const std::vector<data::Batch>& batches,
-                                                    const std::vector<double>& rates) {
+                                                    const std::vector<double>& rates, std::int64_t step) {
   check(std::ssize(rates) == rates_.numel(), "step: found {} learning rates, expected {}", rates.size(),
         rates_.numel());
   micro_batches_ = batches.size();
   while (times_phases_ && marks_.size() < micro_batches_)
     marks_.push_back(std::make_unique<Marks>(context_.device));
+  while (context_.options.init_from.empty() && norm_batches_.size() < micro_batches_)
+    norm_batches_.push_back(Tensor::empty({1}, DType::f64, context_.device));
 
   if (const CapturedStep* captured = captured_step(batches)) {
     dist::enter(context_.observer, dist::Phase::replay);
-    set_inputs(batches.front(), rates, captured->copies(batches));
+    set_inputs(batches.front(), rates, step, captured->copies(batches));
     captured->graph->replay();
     parallel_.reducer().end_step();
     hardest_ids_ = captured->hardest_ids;
     return captured->results;
   }
   // The first step uses heuristic algorithms, so that training starts quickly. The second step autotunes.
-  set_inputs(batches.front(), rates);
+  set_inputs(batches.front(), rates, step);
   context_.device.set_autotune(eager_steps_ > 0);
   ++eager_steps_;
   std::vector<Input> inputs;
@@ -93,7 +95,7 @@ TrainStep::Input TrainStep::input_of(const data::Batch& batch) {
   return {batch.images, batch.labels, batch.ids, batch.partner_labels, batch.partner_ids};
 }
 
-void TrainStep::set_inputs(const data::Batch& batch, const std::vector<double>& rates,
+void TrainStep::set_inputs(const data::Batch& batch, const std::vector<double>& rates, std::int64_t step,
                            std::vector<kernels::Assignment> copies) {
   copies.push_back({.to = epoch_.view(), .value = static_cast<double>(batch.epoch)});
   if (batch.partner_labels.defined())
@@ -103,6 +105,10 @@ void TrainStep::set_inputs(const data::Batch& batch, const std::vector<double>& 
     }
   for (std::int64_t i = 0; i < std::ssize(rates); ++i)
     copies.push_back({.to = rates_.rows(i, i + 1).view(), .value = rates[static_cast<std::size_t>(i)]});
+  for (std::size_t k = 0; k < std::min(micro_batches_, norm_batches_.size()); ++k)
+    copies.push_back({.to = norm_batches_[k].view(),
+                      .value = static_cast<double>(step) * static_cast<double>(micro_batches_) +
+                               static_cast<double>(k + 1)});
   on(rates_.stream(), [&](auto& s) { kernels::assign(s, copies); });
 }
 
@@ -123,7 +129,9 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
     mark(k, &Marks::begin);
     Variable loss;
     Tensor correct_count;
-    if (runs(inputs[k])) std::tie(loss, correct_count) = loss_of(inputs[k], global_count);
+    if (runs(inputs[k]))
+      std::tie(loss, correct_count) =
+          loss_of(inputs[k], global_count, norm_batches_.empty() ? Tensor() : norm_batches_[k]);
     mark(k, &Marks::forward);
     if (loss.defined()) {
       dist::enter(context_.observer, dist::Phase::backward);
@@ -158,14 +166,16 @@ void TrainStep::stage_done(std::string_view name) const {
   if (profile_ != nullptr) profile_->stage_done(name);
 }
 
-std::pair<Variable, Tensor> TrainStep::loss_of(const Input& input, std::int64_t global_count) {
+std::pair<Variable, Tensor> TrainStep::loss_of(const Input& input, std::int64_t global_count,
+                                               const Tensor& norm_batch) {
   dist::enter(context_.observer, dist::Phase::forward);
   const Profiler::Range range(context_.profiler, "forward");
   const Tensor images = images_of(input);
   const nn::ForwardContext context{.training = true,
                                    .seed = static_cast<std::uint64_t>(context_.options.seed),
                                    .sample_ids = input.ids,
-                                   .device_epoch = epoch_};
+                                   .device_epoch = epoch_,
+                                   .norm_batch = norm_batch};
   CrossEntropyOptions options{.smoothing = *context_.options.label_smoothing};
   if (!sums_losses()) options.scale = 1 / static_cast<double>(counted(global_count));
   const Variable logits = context_.model(images, context);
@@ -237,7 +247,7 @@ Tensor TrainStep::images_of(const Input& input) {
 
 double TrainStep::evaluate(const data::Batch& batch) {
   const NoGrad no_grad;
-  set_inputs(batch, {});
+  set_inputs(batch, {}, /*step=*/0);
   const Input input = input_of(batch);
   const Tensor images = images_of(input);
   const Variable logits = context_.model(images);

@@ -47,9 +47,9 @@ class TrainStep {
   /// Enqueues one step on these micro-batches without waiting for the device. Returns one result per
   /// micro-batch; the sum of the losses over all micro-batches and ranks is the mean loss of the global
   /// batch. The next call may overwrite them. `rates` are the learning rates, in the order of
-  /// optim::ParameterGroup::rate.
+  /// optim::ParameterGroup::rate. `step`: the number of earlier steps of the training.
   const std::vector<MicroBatchResult>& run(const std::vector<data::Batch>& batches,
-                                           const std::vector<double>& rates);
+                                           const std::vector<double>& rates, std::int64_t step);
 
   /// Returns the ids, i32 [k], of the samples whose losses the latest step has counted, with
   /// --hardest below 1. The next call of run() may overwrite them.
@@ -93,9 +93,9 @@ class TrainStep {
   };
 
   static Input input_of(const data::Batch& batch);
-  /// Writes the epoch_ and mixing_ of the batch and the first rates of rates_, and makes copies, in one
-  /// launch on a GPU.
-  void set_inputs(const data::Batch& batch, const std::vector<double>& rates,
+  /// Writes the epoch_ and mixing_ of the batch, the first rates of rates_ and the norm_batches_ of this step,
+  /// and makes copies, in one launch on a GPU.
+  void set_inputs(const data::Batch& batch, const std::vector<double>& rates, std::int64_t step,
                   std::vector<kernels::Assignment> copies = {});
   void compute(const std::vector<Input>& inputs, std::int64_t global_count,
                std::vector<MicroBatchResult>& results);
@@ -109,7 +109,8 @@ class TrainStep {
   std::string failure_of_any_rank(const std::string& failure) const;
   /// Returns the loss of a micro-batch, and the number of its samples that are correct: [1], of the type of
   /// the parameters.
-  std::pair<Variable, Tensor> loss_of(const Input& input, std::int64_t global_count);
+  std::pair<Variable, Tensor> loss_of(const Input& input, std::int64_t global_count,
+                                      const Tensor& norm_batch);
   /// Returns `own`, the cross-entropy of the input's labels; with partners, its mean with that of their
   /// labels, by the weight in mixing_.
   Variable mixed_loss(const Variable& own, const Variable& logits, const Input& input,
@@ -139,7 +140,10 @@ class TrainStep {
   Tensor epoch_;   // i32 [1]
   Tensor rates_;   // f64 [number of learning rates]
   Tensor mixing_;  // f32 [6]: data::Mixing::numbers()
-  Tensor seed_;    // the gradient of the loss [1]: the loss scale, or 1
+  /// f64 [1] per micro-batch: ForwardContext::norm_batch. Empty with --init-from, whose statistics count as
+  /// those of many batches.
+  std::vector<Tensor> norm_batches_;
+  Tensor seed_;  // the gradient of the loss [1]: the loss scale, or 1
   bool times_phases_ = false;
   std::vector<std::unique_ptr<Marks>> marks_;  // one per micro-batch
   std::size_t micro_batches_ = 0;              // of the latest step

@@ -201,7 +201,7 @@ void Trainer::take_step() {
       plateau_ ? rates_->at(state_.step, plateau_->rate()) : rates_->at(state_.step);
   result.lr = rates.front();
   if (profile_) profile_->begin_step();
-  const std::vector<MicroBatchResult>& results = step_->run(batches, rates);
+  const std::vector<MicroBatchResult>& results = step_->run(batches, rates, state_.step);
   if (profile_ && profile_->end_step()) report_profile();
   if (selection_) selection_->record(batches.front(), step_->hardest_ids());
   // The step is complete, so the position follows before anything else can fail.
@@ -236,6 +236,8 @@ void Trainer::average_weights() {
       is_ema || (options_.lookahead > 0 && (state_.step % options_.lookahead == 0 || finished()));
   if (!is_due) return;
   parallel_.gather_parameters();
+  // The first average: the initial values of running statistics are no estimates.
+  if (state_.step <= std::max<std::int64_t>(options_.lookahead, 1)) average_->reset_buffers();
   average_->update(is_ema ? 1 - optim::ema_decay(options_.ema, state_.step) : *options_.lookahead_alpha);
   if (!is_ema) average_->write_back();
 }

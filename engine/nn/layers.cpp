@@ -127,9 +127,11 @@ Variable BatchNorm2d::forward_with(const Variable& x, const ForwardContext& cont
   if (epilogue.activation != FusedActivation::none) options.activation = epilogue.activation;
   const bool uses_batch = context.training && !is_frozen_;
   const Variable scale = fixed_scale_ ? Variable(*fixed_scale_) : weight_;
+  BatchNormStatistics statistics = running();
+  statistics.batch = context.norm_batch;
   if (uses_batch && group_)
-    return sync_batch_norm(x, scale, bias_, running(), group_, options, epilogue.residual);
-  return batch_norm(x, scale, bias_, running(), uses_batch, options, epilogue.residual);
+    return sync_batch_norm(x, scale, bias_, statistics, group_, options, epilogue.residual);
+  return batch_norm(x, scale, bias_, statistics, uses_batch, options, epilogue.residual);
 }
 
 std::string BatchNorm2d::describe() const {

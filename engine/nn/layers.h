@@ -59,7 +59,8 @@ class Linear final : public Module {
   Variable weight_, bias_;
 };
 
-/// Batch normalization over the last axis, with the buffers running_mean and running_var. It has no
+/// Batch normalization over the last axis, with the buffers running_mean and running_var, whose momentum is that
+/// of the options, as in PyTorch, unless ForwardContext::norm_batch raises it. It has no
 /// num_batches_tracked, which nothing here uses: PyTorch's load_state_dict does not require it, and engine/io
 /// ignores it when reading.
 class BatchNorm2d final : public Module {

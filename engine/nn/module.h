@@ -30,6 +30,7 @@ struct ForwardContext {
   std::int64_t epoch = 0;    // of the training, from 0
   Tensor sample_ids = {};    // i32 [N]: global ids of the batch's samples; required by dropout
   Tensor device_epoch = {};  // i32 [1] on the model's device; if defined, replaces `epoch`
+  Tensor norm_batch = {};    // BatchNormStatistics::batch of batch norms; undefined: their momentum alone
   std::vector<LayerSummary>* rows = nullptr;  // if not null, every layer that runs appends its row
 
   /// Returns the context of an evaluation.

@@ -139,7 +139,12 @@ struct NormTensors {
   explicit NormTensors(const NormInputs& in)
       : gamma(in.gamma.value()), beta(in.beta.value()), running(in.running), options(in.options) {}
   kernels::BatchNorm view() const {
-    return {gamma.view(), beta.view(), running.running_mean.view(), running.running_var.view(), options};
+    return {gamma.view(),
+            beta.view(),
+            running.running_mean.view(),
+            running.running_var.view(),
+            options,
+            running.batch.defined() ? running.batch.view() : View()};
   }
 };
 
@@ -275,6 +280,11 @@ void check_norm_inputs(const NormInputs& in) {
   check_one("shift", in.beta.value());
   check_one("running mean", in.running.running_mean);
   check_one("running variance", in.running.running_var);
+  if (const Tensor& batch = in.running.batch; batch.defined())
+    check(batch.dtype() == DType::f64 && batch.shape() == Shape{1} &&
+              detail::can_combine(batch.device(), in.x.device()),
+          "batch_norm: the number of the batch is {} {} on {}, expected f64 [1] on {}",
+          to_string(batch.dtype()), batch.shape().text(), batch.context().name(), in.x.context().name());
   if (in.residual.defined()) check_residual(in.residual, in.x, in.options.activation);
 }
 

@@ -81,6 +81,9 @@ std::int64_t window_output_size(std::int64_t size, std::int64_t kernel, int stri
 struct BatchNormStatistics {
   Tensor running_mean;  // moving average of the batch means
   Tensor running_var;   // moving average of the unbiased batch variances
+  /// f64 [1]: the number of this batch, from 1. If defined, training uses the momentum max(momentum, 1 /
+  /// number): the average of the batches so far, later a moving average.
+  Tensor batch = {};
 };
 /// Normalizes x [N, …, C] by batch statistics if `training`, else by running statistics. Adds `residual`, of
 /// the shape of x, unless it is undefined. All other arguments are [C], f32 if x is f16 or bf16, else of the

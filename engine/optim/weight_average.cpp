@@ -16,6 +16,7 @@ double ema_decay(double decay, std::int64_t step) {
 WeightAverage::WeightAverage(nn::Module& model) : model_(model) {
   for (const nn::NamedParameter& parameter : model.parameters())
     weights_.push_back({parameter.name, parameter.variable.value(), parameter.kind});
+  parameters_ = weights_.size();
   for (const nn::NamedBuffer& buffer : model.buffers())
     weights_.push_back({buffer.name, buffer.tensor, buffer.kind});
   check(!weights_.empty(), "average of weights: the model has no parameters");
@@ -30,11 +31,15 @@ WeightAverage::WeightAverage(nn::Module& model) : model_(model) {
   steps_ = Tensor::zeros({1}, DType::f64, context);
 }
 
-void WeightAverage::reset() {
+void WeightAverage::reset() { copy_weights(0); }
+
+void WeightAverage::reset_buffers() { copy_weights(parameters_); }
+
+void WeightAverage::copy_weights(std::size_t first) {
   std::vector<kernels::Assignment> copies;
-  for (std::size_t i = 0; i < weights_.size(); ++i)
+  for (std::size_t i = first; i < weights_.size(); ++i)
     copies.push_back({.to = average_[i].view(), .from = weights_[i].tensor.view()});
-  on(weight_.stream(), [&](auto& s) { kernels::assign(s, copies); });
+  if (!copies.empty()) on(weight_.stream(), [&](auto& s) { kernels::assign(s, copies); });
 }
 
 // A step of SGD on the average a, with the "gradient" -w and a weight decay of 1, adds a to it:

@@ -32,6 +32,8 @@ class WeightAverage {
 
   /// Sets the average to the weights.
   void reset();
+  /// Sets the running statistics of the average, and other buffers, to those of the model.
+  void reset_buffers();
   /// Moves the average by the fraction `weight` of the difference to the weights. Throws UsageError unless
   /// `weight` is from 0 to 1.
   void update(double weight);
@@ -45,8 +47,12 @@ class WeightAverage {
   std::vector<NamedState> state(std::string_view kind) const;
 
  private:
+  /// Sets the average of weights_ from `first` on to these.
+  void copy_weights(std::size_t first);
+
   nn::Module& model_;
-  std::vector<NamedState> weights_;  // of the model; share its memory
+  std::vector<NamedState> weights_;  // of the model; share its memory; parameters first
+  std::size_t parameters_ = 0;       // how many of these are parameters
   std::vector<Tensor> average_;      // in the same order
   Tensor weight_;                    // f64 [1]: of update()
   Tensor minus_one_, steps_;         // f64 [1]: see update()

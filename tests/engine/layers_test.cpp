@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/io/state_dict.h"
 #include "convoy/engine/nn/layers.h"
@@ -15,6 +17,7 @@ namespace convoy {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::FloatNear;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::message_of;
@@ -54,6 +57,32 @@ TEST(NormalizationLayers, RefuseSizesThatTheyCannotCompute) {
                 layer(x);
               }),
               HasSubstr("input [2, 5], expected [N, …, 6]"));
+}
+
+// max(momentum, 1 / n): the mean of the first ten batches, whatever the initial values are, then a moving average.
+TEST(BatchNorm2d, AveragesTheFirstBatchesIfItKnowsTheirNumber) {
+  const DeviceContext device = Device::cpu();
+  nn::BatchNorm2d norm(1), plain(1);
+  for (nn::BatchNorm2d* const each : {&norm, &plain}) each->initialize(1);
+  norm.running().running_mean.copy_from(Tensor::full({1}, 1e6, DType::f32, device));
+  double mean = 0, plain_mean = 0;
+  for (int n = 1; n <= 14; ++n) {
+    const auto batch_mean = static_cast<float>(n * n);
+    const Variable x(Tensor::from(std::vector<float>{batch_mean - 1, batch_mean + 1}, {2, 1, 1, 1}, device));
+    norm(x, {.training = true, .norm_batch = Tensor::full({1}, n, DType::f64, device)});
+    plain(x, {.training = true});
+    mean += std::max(0.1, 1.0 / n) * (batch_mean - mean);
+    plain_mean += 0.1 * (batch_mean - plain_mean);
+    const auto is = [](double value) { return ElementsAre(FloatNear(static_cast<float>(value), 1e-4F)); };
+    EXPECT_THAT(norm.running().running_mean.to_vector<float>(), is(mean)) << n;
+    EXPECT_THAT(norm.running().running_var.to_vector<float>(), is(2)) << "of two rows, unbiased";
+    EXPECT_THAT(plain.running().running_mean.to_vector<float>(), is(plain_mean)) << "as PyTorch";
+  }
+  EXPECT_THAT(message_of<UsageError>([&] {
+                norm(Variable(Tensor::full({2, 1, 1, 1}, 1, DType::f32, device)),
+                     {.training = true, .norm_batch = Tensor::full({1}, 1, DType::f32, device)});
+              }),
+              HasSubstr("the number of the batch is f32 [1]"));
 }
 
 TEST(BatchNorm2d, FrozenStatisticsAreThoseOfEvaluationInTrainingToo) {

@@ -83,7 +83,8 @@ void set_normalization(ChannelScratch<C>& scratch, std::size_t c, double mean, d
 template <class C>
 void set_statistics(ChannelScratch<C>& scratch, double n, const BatchNorm& norm,
                     const SavedStatistics& saved) {
-  const double momentum = norm.options.momentum;
+  const auto* const number = norm.batch.as<double>();
+  const double momentum = std::max(norm.options.momentum, number == nullptr ? 0 : 1 / *number);
   const auto update = [&](View running, std::size_t c, double batch) {
     C& value = running.as<C>()[c];
     value = static_cast<C>((1 - momentum) * static_cast<double>(value) + momentum * batch);

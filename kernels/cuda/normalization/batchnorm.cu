@@ -108,12 +108,14 @@ struct Statistics {
   C *mean, *inverse_std, *running_mean, *running_var;
   C *factor, *offset;
   double epsilon, momentum;
+  const double* batch;  // or null
 
   /// Sets the statistics and coefficients of channel c from the mean and the (biased) variance of its n
   /// values. Loads everything before it stores anything, so that the latencies of the loads overlap.
   __device__ void set(std::int64_t c, double n, double batch_mean, double batch_var) const {
     const double shift = static_cast<double>(beta[c]), old_mean = static_cast<double>(running_mean[c]),
-                 old_var = static_cast<double>(running_var[c]);
+                 old_var = static_cast<double>(running_var[c]), minimum = batch == nullptr ? 0 : 1 / *batch;
+    const double rate = momentum > minimum ? momentum : minimum;
     const double batch_inverse_std = 1 / std::sqrt(batch_var + epsilon);
     const double scale = static_cast<double>(gamma[c]) * batch_inverse_std;
     const C rounded = static_cast<C>(batch_mean);
@@ -123,11 +125,11 @@ struct Statistics {
     // Compensates for the rounding of the mean, so that a large mean cancels exactly.
     offset[c] = static_cast<C>(shift - (batch_mean - static_cast<double>(rounded)) * scale);
     if (n < 2) return;  // possible for shards; otherwise n = 1 is an error of the caller
-    running_mean[c] = updated(old_mean, batch_mean);
-    running_var[c] = updated(old_var, batch_var * n / (n - 1));
+    running_mean[c] = updated(old_mean, batch_mean, rate);
+    running_var[c] = updated(old_var, batch_var * n / (n - 1), rate);
   }
-  __device__ C updated(double running, double batch) const {
-    return static_cast<C>((1 - momentum) * running + momentum * batch);
+  __device__ C updated(double running, double value, double rate) const {
+    return static_cast<C>((1 - rate) * running + rate * value);
   }
 };
 
@@ -145,7 +147,8 @@ Statistics<T> statistics_of(const BatchNorm& norm, const SavedStatistics& saved)
           factor,
           factor + saved.mean.numel(),
           norm.options.epsilon,
-          norm.options.momentum};
+          norm.options.momentum,
+          norm.batch.as<double>()};
 }
 
 /// The moments [1 + 2C] of this shard, for sync_batch_norm_moments().

@@ -269,5 +269,43 @@ TEST(FineTuningStem, IsThatOfTheFile) {
               Prints(HasSubstr("resnet18 with the imagenet stem")));
 }
 
+// The same batch in each step, and a rate of 0, so that all steps have the same statistics.
+TEST(RunningStatistics, AreThoseOfTheBatchesSoFarWhateverTheInitialValues) {
+  const Workshop workshop;
+  const auto statistics = [&](const std::string& out, const Arguments& more) {
+    EXPECT_THAT(
+        workshop.train(
+            out, with({"--model", "resnet20", "--image-size", "8", "--overfit-batch", "--lr", "0"}, more)),
+        Succeeds());
+    Values values = values_of(last_checkpoint(workshop, out));
+    std::erase_if(values, [](const auto& each) { return each.first.find("running_") == std::string::npos; });
+    return values;
+  };
+  for (const auto& [name, more] :
+       std::map<std::string, Arguments>{{"plain", {}},
+                                        {"ema", {"--ema", "0.99"}},
+                                        {"lookahead", {"--lookahead", "3"}},
+                                        {"sync", {"--devices", "2", "--sync-bn"}},
+                                        {"mean", {"--devices", "2", "--bn-buffers", "mean"}}}) {
+    const Values one = statistics(name + "1", with(more, {"--max-steps", "1"})),
+                 four = statistics(name + "4", with(more, {"--max-steps", "4"}));
+    for (const auto& [tensor, values] : one)
+      EXPECT_THAT(four.at(tensor), ::testing::Pointwise(::testing::FloatNear(1e-4F), values))
+          << name << ": " << tensor;
+  }
+  // Those of a file count as statistics of many batches: momentum 0.1, as in PyTorch.
+  std::vector<io::NamedTensor> tensors = tensors_of(last_checkpoint(workshop, "plain1"));
+  float mean = 0;
+  for (io::NamedTensor& each : tensors)
+    if (each.name == "bn1.running_mean") {
+      mean = each.tensor.to_vector<float>()[0];
+      each.tensor = Tensor::full(each.tensor.shape(), 5, DType::f32, Device::cpu());
+    }
+  const fs::path file = workshop.path("five.safetensors");
+  std::ofstream(file, std::ios::binary) << io::encode_safetensors(tensors);
+  const Values tuned = statistics("tuned", {"--max-steps", "1", "--init-from", file.string()});
+  EXPECT_NEAR(tuned.at("bn1.running_mean")[0], 0.9 * 5 + 0.1 * mean, 1e-4);
+}
+
 }  // namespace
 }  // namespace convoy::testing
