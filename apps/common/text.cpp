@@ -27,6 +27,11 @@ std::string format_duration(double seconds) {
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
+std::string format_loss(double loss) {
+  constexpr double kLarge = 1e4;
+  return loss < kLarge ? fmt::format("{:.4f}", loss) : fmt::format("{:.3g}", loss);
+}
+
 std::string utc_now() {
   const auto now = std::chrono::system_clock::now();
   const auto seconds = std::chrono::floor<std::chrono::seconds>(now);

@@ -15,6 +15,9 @@ std::string counted(std::int64_t count, std::string_view noun, std::string_view 
 /// Formats a duration as "1:02:03" or "4:05".
 std::string format_duration(double seconds);
 
+/// Formats a loss with four decimals, from 10,000 on with three digits: "1.08e+14".
+std::string format_loss(double loss);
+
 /// Returns the time as ISO 8601 with milliseconds: "2026-01-31T23:59:59.123Z".
 std::string utc_now();
 

@@ -249,7 +249,7 @@ int evaluate_on_rank(EvaluateOptions& options, const CommandLine& line, Job& job
   const Evaluation::Scores macro = evaluation.macro_scores();
   table.emplace_back("macro", fmt::format("precision {:.2f}%, recall {:.2f}%, F1 {:.2f}%",
                                           macro.precision * 100, macro.recall * 100, macro.f1 * 100));
-  table.emplace_back("loss", fmt::format("{:.4f}", evaluation.loss));
+  table.emplace_back("loss", format_loss(evaluation.loss));
   table.emplace_back("images", fmt::format("{}", evaluation.count));
   print_table(table);
   if (!options.json.empty()) write_json(options.json, checkpoint, loaded, data, options, evaluation);

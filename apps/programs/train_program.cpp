@@ -169,7 +169,7 @@ class Training {
     if (prints && !continues) print_table(describe(setup_, trainer_.total_steps(), job_));
     if (options_.dry_run) {
       const double loss = trainer_.try_batch();
-      if (first) fmt::print("dry run: the loss of one batch is {:.4f}; nothing was written\n", loss);
+      if (first) fmt::print("dry run: the loss of one batch is {}; nothing was written\n", format_loss(loss));
       return 0;
     }
     if (directory_ != nullptr)

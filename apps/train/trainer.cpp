@@ -6,6 +6,7 @@
 
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/precision.h"
+#include "convoy/apps/common/text.h"
 #include "convoy/apps/train/setup.h"
 #include "convoy/apps/train/trace.h"
 #include "convoy/kernels/base/check.h"
@@ -22,6 +23,13 @@ std::unique_ptr<optim::LossScaler> make_scaler(const TrainContext& context) {
                                              loss_scale_settings(context.options));
 }
 
+/// Returns the mean loss of equal probabilities.
+double chance_loss(const TrainContext& context) {
+  return std::log(static_cast<double>(std::max<std::size_t>(context.data.classes.size(), 2)));
+}
+
+constexpr double kFarAboveChance = 5;  // times the loss of equal probabilities: only a training that diverges
+
 }  // namespace
 
 Trainer::Trainer(TrainContext context)
@@ -30,7 +38,7 @@ Trainer::Trainer(TrainContext context)
       train_(context_.data.train),
       scaler_(make_scaler(context_)),
       parallel_(context_),
-      stopping_({.patience = options_.patience}),
+      stopping_({.patience = options_.patience, .max_loss = kFarAboveChance * chance_loss(context_)}),
       checkpoint_([this](std::int64_t, bool is_best) { save(is_best); },
                   {.every_steps = *options_.save_every, .keep_best = options_.keep_best}),
       saver_(context_.checkpoints, context_.control) {
@@ -284,7 +292,10 @@ void Trainer::take_results(CompletedSteps& completed) {
     if (!problem.empty() && !scale)
       fail<NumericError>("{}; lower --lr (now {}) or set --clip-norm; {}", problem, *options_.lr,
                          last_checkpoint());
-    if (problem.empty()) losses_.on_step(result);
+    if (problem.empty()) {
+      losses_.on_step(result);
+      warn_if_far_above_chance(result.step, "training", losses_.last());
+    }
     if (result.measured) {
       result.measured->loss = losses_.last();
       result.measured->average_loss = losses_.average();
@@ -298,6 +309,16 @@ void Trainer::take_results(CompletedSteps& completed) {
     if (follows_epochs()) plateau_->add(epoch.loss);
     callbacks_.on_epoch(epoch);
   }
+}
+
+void Trainer::warn_if_far_above_chance(std::int64_t step, std::string_view what, double loss) {
+  const double chance = chance_loss(context_);
+  if (loss <= kFarAboveChance * chance || std::exchange(warned_of_loss_, true)) return;
+  callbacks_.call(
+      &training::Callback::on_warning, step,
+      fmt::format("the {} loss of step {} is {}, far above {:.2f}, that of equal probabilities; lower "
+                  "--lr (now {})",
+                  what, step, format_loss(loss), chance, *options_.lr));
 }
 
 void Trainer::report_warnings() {
@@ -379,6 +400,8 @@ void Trainer::run_evaluation() {
                                     .accuracy = evaluation_->accuracy,
                                     .loss = evaluation_->loss,
                                     .count = evaluation_->count};
+  warn_if_far_above_chance(state_.step, context_.data.validation.size() > 0 ? "validation" : "test",
+                           result.loss);
   stopping_.on_evaluation(result);
   result.is_best = stopping_.is_best();
   state_.evaluated = result;

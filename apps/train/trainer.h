@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "convoy/apps/common/evaluator.h"
@@ -101,6 +102,8 @@ class Trainer {
   /// Updates the monitors and calls the callbacks. Throws NumericError if a loss is not finite or gradients
   /// overflow.
   void take_results(CompletedSteps& completed);
+  /// Warns, once, of a mean loss that is far above that of equal probabilities. `what` is the set of images.
+  void warn_if_far_above_chance(std::int64_t step, std::string_view what, double loss);
   /// Reports the warnings of kernels and of the captured step since the last call.
   void report_warnings();
   void check_peers() const;
@@ -138,6 +141,7 @@ class Trainer {
   std::int64_t total_steps_ = 0;
   TrainingState state_;  // without the states of the next objects
   training::LossMonitor losses_;
+  bool warned_of_loss_ = false;
   training::EarlyStopping stopping_;
   training::ModelCheckpoint checkpoint_;              // decides when to save
   std::optional<training::ReduceOnPlateau> plateau_;  // with --schedule plateau

@@ -88,7 +88,7 @@ void EarlyStopping::on_evaluation(const EvaluationResult& result) {
     return options_.metric == Metric::accuracy ? result.accuracy > best.accuracy + options_.min_delta
                                                : result.loss < best.loss - options_.min_delta;
   };
-  const bool is_best = !state_.best || is_better(*state_.best);
+  const bool is_best = result.loss <= options_.max_loss && (!state_.best || is_better(*state_.best));
   if (is_best) state_.best = result;
   state_.evaluations_since_best = is_best ? 0 : state_.evaluations_since_best + 1;
 }

@@ -18,6 +18,7 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -254,6 +255,8 @@ struct EarlyStoppingOptions {
   std::int64_t patience = 0;  // evaluations without a better one after which the training ends; 0: never
   Metric metric = Metric::accuracy;  // a higher accuracy or a lower loss is better
   double min_delta = 0;              // by how much more than this an evaluation must be better
+  /// An evaluation with a larger loss, of a training that diverges, is never the best one.
+  double max_loss = std::numeric_limits<double>::infinity();
 };
 
 /// Finds the best evaluation, and asks for the end once it is `patience` evaluations old. An evaluation that

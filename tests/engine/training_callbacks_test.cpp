@@ -124,6 +124,20 @@ TEST(EarlyStopping, ComparesLossesByAMinimumDifference) {
   EXPECT_THROW(EarlyStopping({.min_delta = -1}), UsageError);
 }
 
+TEST(EarlyStopping, NeverCallsALossAboveTheMaximumTheBest) {
+  EarlyStopping stopping({.patience = 3, .max_loss = 10});
+  const auto is_best = [&](double accuracy, double loss) {
+    stopping.on_evaluation({.accuracy = accuracy, .loss = loss});
+    return stopping.is_best();
+  };
+  EXPECT_FALSE(is_best(0.9, 1e14));
+  EXPECT_FALSE(is_best(0.9, kNan));
+  EXPECT_EQ(stopping.state().best, std::nullopt);
+  EXPECT_TRUE(is_best(0.2, 10)) << "lower accuracies are better than none";
+  EXPECT_FALSE(is_best(0.9, 11));
+  EXPECT_EQ(stopping.state().best->accuracy, 0.2);
+}
+
 // tests/reference/schedules.py has the same settings.
 TEST(ReduceOnPlateau, HasTheRatesOfPyTorch) {
   const convoy::testing::Reference reference("schedules.safetensors");

@@ -33,6 +33,7 @@ function formatDuration(seconds) {
   return hours > 0 ? `${hours}:${two(minutes)}:${two(whole % 60)} h` : `${minutes}:${two(whole % 60)} min`;
 }
 const formatRate = d3.format(",.0f");
+const formatLoss = (loss) => d3.format(loss < 1e4 ? ".4f" : ".2e")(loss);
 const formatValue = (value) => value === null || value === undefined ? "–"
     : Array.isArray(value) ? value.join(", ") || "none" : value === "" ? "none" : String(value);
 
@@ -65,7 +66,7 @@ function meanWithError(values) {
 /** Returns a row of the table of results with the means of a group, for the columns `names`. */
 function meanRow(group, names) {
   const columns = {"test accuracy": ["accuracy", percent], "best accuracy": ["best", percent], "six views": ["views", percent],
-    "training accuracy": ["training", percent], "test loss": ["loss", d3.format(".4f")], "training time": ["seconds", formatDuration], "images/s": ["rate", formatRate],
+    "training accuracy": ["training", percent], "test loss": ["loss", formatLoss], "training time": ["seconds", formatDuration], "images/s": ["rate", formatRate],
     "steps": ["steps", formatRate]};
   const complete = group.runs.filter((run) => run.state === "complete").map(resultOf);
   const cells = names.map((name) => {
@@ -79,14 +80,14 @@ function meanRow(group, names) {
 
 /** Returns what a run has reached so far: its result, or its latest evaluation and step. */
 function resultOf(run) {
-  const last = run.evaluations[run.evaluations.length - 1], best = d3.max(run.evaluations, (each) => each.accuracy);
+  const last = run.evaluations[run.evaluations.length - 1], best = run.evaluations.findLast((each) => each.best);
   const result = run.result || {};
   const rate = run.curves.images_per_second;
   return {
     accuracy: result.test_accuracy ?? (splitOf(run) === "test" ? last?.accuracy : null) ?? null,
     loss: result.test_loss ?? (splitOf(run) === "test" ? last?.loss : null) ?? null,
-    best: result.best_accuracy ?? best ?? null,
-    bestStep: result.best_step ?? run.evaluations.find((each) => each.accuracy === best)?.step ?? null,
+    best: result.best_accuracy ?? best?.accuracy ?? null,
+    bestStep: result.best_step ?? best?.step ?? null,
     views: result.tta_accuracy ?? null,
     training: run.epochs[run.epochs.length - 1]?.accuracy ?? null,
     steps: result.steps ?? run.curves.step[run.curves.step.length - 1] ?? 0,
@@ -101,7 +102,7 @@ function resultsSection() {
     "best accuracy": (r) => r.best === null ? "–" : `${percent(r.best)} at step ${r.bestStep}`,
     "six views": (r) => r.views === null ? "–" : percent(r.views),
     "training accuracy": (r) => r.training === null ? "–" : percent(r.training),
-    "test loss": (r) => r.loss === null ? "–" : d3.format(".4f")(r.loss),
+    "test loss": (r) => r.loss === null ? "–" : formatLoss(r.loss),
     "training time": (r) => r.seconds === null ? "–" : formatDuration(r.seconds),
     "images/s": (r) => r.rate === null ? "–" : formatRate(r.rate),
     "steps": (r) => `${d3.format(",")(r.steps)}`,

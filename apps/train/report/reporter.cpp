@@ -197,8 +197,8 @@ void Reporter::on_epoch(const training::EpochResult& result) {
   const bool is_evaluated = result.step == plan_.total_steps ||
                             (plan_.steps_per_evaluation > 0 && result.step % plan_.steps_per_evaluation == 0);
   if (result.accuracy && !is_evaluated && trainer_.steps_per_epoch() > 1 && !quiet_)
-    line(fmt::format("epoch {}: training accuracy {:.2f}%, loss {:.4f}", result.epoch + 1,
-                     *result.accuracy * 100, result.loss));
+    line(fmt::format("epoch {}: training accuracy {:.2f}%, loss {}", result.epoch + 1, *result.accuracy * 100,
+                     format_loss(result.loss)));
 }
 
 void Reporter::on_evaluation(const training::EvaluationResult& result) {
@@ -211,8 +211,9 @@ void Reporter::on_evaluation(const training::EvaluationResult& result) {
                       {"count", result.count},
                       {"best", result.is_best}});
   accuracy_ = result.accuracy;
-  std::string text = fmt::format("evaluation at step {}: {} accuracy {:.2f}%, loss {:.4f}{}", result.step,
-                                 split_, result.accuracy * 100, result.loss, result.is_best ? " (best)" : "");
+  std::string text =
+      fmt::format("evaluation at step {}: {} accuracy {:.2f}%, loss {}{}", result.step, split_,
+                  result.accuracy * 100, format_loss(result.loss), result.is_best ? " (best)" : "");
   if (last_epoch_ && last_epoch_->step == result.step && last_epoch_->accuracy)
     text += fmt::format("; training accuracy {:.2f}%", *last_epoch_->accuracy * 100);
   if (!quiet_) line(text);
@@ -257,8 +258,8 @@ void Reporter::show(std::int64_t step, double lr, bool is_measured) {
   parts.push_back({fmt::format("epoch {:.2f}", epochs), 5});
   parts.push_back({fmt::format("lr {:.4g}", lr), 6});
   if (last_.step_ms > 0) {
-    parts.push_back({fmt::format("loss {:.4f}", last_.loss)});
-    parts.push_back({fmt::format("average {:.4f}", last_.average_loss), 3});
+    parts.push_back({"loss " + format_loss(last_.loss)});
+    parts.push_back({"average " + format_loss(last_.average_loss), 3});
     parts.push_back({fmt::format("{:.0f} images/s", last_.images_per_second)});
     parts.push_back({fmt::format("data {:.1f} ms", last_.data_ms), 4});
   }

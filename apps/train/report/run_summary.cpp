@@ -147,8 +147,6 @@ Json result_event(const Setup& setup, const Trainer& trainer, const Job& job) {
   const std::string split = setup.data.validation.size() > 0 ? "validation" : "test";
   Json result = {{split + "_accuracy", state.evaluated->accuracy},
                  {split + "_loss", state.evaluated->loss},
-                 {"best_accuracy", state.stopping.best->accuracy},
-                 {"best_step", state.stopping.best->step},
                  {"train_seconds", state.train_seconds},
                  {"images_per_second", static_cast<double>(state.samples) / state.train_seconds},
                  {"steps", state.step},
@@ -157,6 +155,11 @@ Json result_event(const Setup& setup, const Trainer& trainer, const Job& job) {
                  {"optimizer_bytes", trainer.parallel().optimizer_bytes()},
                  {"gradient_bytes", trainer.parallel().gradient_bytes()},
                  {"parameters_hash", io::parameters_hash(setup.model.root())}};
+  if (const auto& best =
+          state.stopping.best) {  // none if all losses are far above that of equal probabilities
+    result["best_accuracy"] = best->accuracy;
+    result["best_step"] = best->step;
+  }
   if (setup.initialization_seconds) result["initialization_seconds"] = *setup.initialization_seconds;
   if (setup.options.patience > 0)
     result["stopped_early"] = trainer.is_out_of_patience() && state.step < trainer.total_steps();
@@ -168,8 +171,10 @@ void print_result(const Json& result, const std::string& out, const std::string&
   const auto percent = [&](const char* key) {
     return fmt::format("{:.2f}%", result[key].get<double>() * 100);
   };
-  const std::string best =
-      fmt::format(" (best {} at step {})", percent("best_accuracy"), result["best_step"].get<std::int64_t>());
+  const std::string best = !result.contains("best_step")
+                               ? ""
+                               : fmt::format(" (best {} at step {})", percent("best_accuracy"),
+                                             result["best_step"].get<std::int64_t>());
   std::vector<std::pair<std::string, std::string>> table;
   const bool has_validation = result.contains("validation_accuracy");
   if (has_validation) table.emplace_back("validation accuracy", percent("validation_accuracy") + best);

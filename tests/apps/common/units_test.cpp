@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -241,6 +243,13 @@ TEST(Duration, IsReadable) {
   EXPECT_EQ(format_duration(0), "0:00");
   EXPECT_EQ(format_duration(65.4), "1:05");
   EXPECT_EQ(format_duration(3661), "1:01:01");
+}
+
+TEST(Loss, IsReadableIfItIsLarge) {
+  EXPECT_EQ(format_loss(1.60944), "1.6094");
+  EXPECT_EQ(format_loss(9999.5), "9999.5000");
+  EXPECT_EQ(format_loss(107729624498176), "1.08e+14");
+  EXPECT_EQ(format_loss(std::numeric_limits<double>::infinity()), "inf");
 }
 
 TEST(ProgressLine, LeavesOutPartsUntilItFits) {

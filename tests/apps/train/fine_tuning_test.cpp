@@ -14,6 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Values = std::map<std::string, std::vector<float>>;
@@ -305,6 +306,32 @@ TEST(RunningStatistics, AreThoseOfTheBatchesSoFarWhateverTheInitialValues) {
   std::ofstream(file, std::ios::binary) << io::encode_safetensors(tensors);
   const Values tuned = statistics("tuned", {"--max-steps", "1", "--init-from", file.string()});
   EXPECT_NEAR(tuned.at("bn1.running_mean")[0], 0.9 * 5 + 0.1 * mean, 1e-4);
+}
+
+TEST(LargeLoss, IsWarnedOfOnceAndIsNeverTheBest) {
+  const Workshop workshop;
+  ASSERT_THAT(workshop.train("base", {"--max-steps", "1"}), Succeeds());
+  std::vector<io::NamedTensor> tensors = tensors_of(last_checkpoint(workshop, "base"));
+  for (io::NamedTensor& each : tensors) {  // the last layer
+    std::vector<float> values = each.tensor.to_vector<float>();
+    if (each.tensor.shape()[0] == 10)
+      for (float& value : values) value *= 1e12F;
+    each.tensor = Tensor::from(values, each.tensor.shape(), Device::cpu());
+  }
+  const fs::path file = workshop.path("large.safetensors");
+  std::ofstream(file, std::ios::binary) << io::encode_safetensors(tensors);
+  const ProcessResult run =
+      workshop.train("run", {"--init-from", file.string(), "--lr", "0", "--epochs", "2"});
+  ASSERT_THAT(run, Succeeds());
+  EXPECT_THAT(run.out,
+              AllOf(HasSubstr("warning: the training loss of step 1 is "),
+                    HasSubstr(", far above 2.30, that of equal probabilities; lower --lr (now 0)\n"),
+                    ContainsRegex("test accuracy .*%, loss [1-9][.0-9]*e[+]1"), Not(HasSubstr("(best"))));
+  EXPECT_EQ(workshop.events("run", "warning").size(), 1u);
+  for (const Json& each : workshop.events("run", "eval")) EXPECT_EQ(each["best"], false);
+  EXPECT_FALSE(workshop.result("run").contains("best_accuracy"));
+  EXPECT_THAT(workshop.run("convoy-evaluate", {"--checkpoint", workshop.path("run").string()}),
+              Prints(ContainsRegex("loss +[1-9][.0-9]*e[+]1")));
 }
 
 }  // namespace
