@@ -13,14 +13,14 @@ namespace {
 
 // A deque, so that references to entries remain valid.
 std::deque<Entry>& entries() {
-  static std::deque<Entry> all = {{"lenet", lenet, false, false},
-                                  {"resnet20", resnet20, true, false},
+  static std::deque<Entry> all = {{"lenet", lenet, false, false, nullptr, false, true},
+                                  {"resnet20", resnet20, true, false, nullptr, false, true},
                                   {"resnet18", resnet18, true, true},
                                   {"resnet34", resnet34, true, true},
                                   {"resnet50", resnet50, true, true},
-                                  {"speedrun", speedrun, true, false, whiten, true},
-                                  {"speedrun-small", speedrun_small, true, false, whiten, true},
-                                  {"speedrun-96", speedrun_96, true, false, whiten, true}};
+                                  {"speedrun", speedrun, true, false, whiten, true, true},
+                                  {"speedrun-small", speedrun_small, true, false, whiten, true, true},
+                                  {"speedrun-96", speedrun_96, true, false, whiten, true, true}};
   return all;
 }
 

@@ -82,6 +82,7 @@ struct Entry {
   /// are none.
   std::function<void(const Model&, const Tensor& images)> initialize_from_data = nullptr;
   bool has_activations = false;  // whether Options::activation selects one of several
+  bool is_small = false;         // whether it is made for images of about 32 pixels per side
 };
 
 /// Adds a model of one's own, which then is a value of --model. Call it at the beginning of main(): it is not

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # scripts/train.sh [flags of convoy-train]: installs missing packages, builds the programs, and trains. Without flags it trains
 # speedrun-small on CIFAR-10, which takes two CPU cores a few minutes; if that data set is not available, on generated
-# shapes. A training that was stopped is resumed, and one that is finished prints its result again. --help lists the
-# flags. Uses the GPU if there is one and an nvcc to build for it, otherwise the CPU.
+# shapes. With --dataset folder the network is the default for photographs, ResNet-18. A training that was stopped is
+# resumed, and one that is finished prints its result again. --help lists the flags. Uses the GPU if there is one and an
+# nvcc to build for it, otherwise the CPU.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/scripts/lib.sh"
@@ -27,7 +28,7 @@ case " $* " in
   *) arguments+=(--resume auto) ;;
 esac
 case " $* " in
-  *" --model"* | *" --config"*) ;;
+  *" --model"* | *" --config"* | *" --dataset folder "* | *" --dataset=folder "*) ;;
   *) arguments+=(--model speedrun-small) ;;
 esac
 exec "$root/build/$preset/bin/convoy-train" "${arguments[@]}"

@@ -434,6 +434,7 @@ int run_train_program(const std::string& name, int argc, char** argv,
   CommandLine line = train_command_line(options, name);
   if (!line.parse(argc, argv)) return 0;
   if (!options.config.empty()) line.apply_config(options.config);
+  set_default_model(options, line);
   if (options.compute.cpu_level) use_cpu_level(*options.compute.cpu_level);
   if (!options.deepspeed_config.empty()) take_deepspeed_config(name, options, line);
   line.settle();

@@ -114,11 +114,18 @@ std::map<std::string, std::string> default_texts() {
   const Defaults mnist = defaults_of("", {.model = "lenet", .data = {.dataset = "mnist"}}),
                  cifar10 = defaults_of("", {.model = "lenet"}), steps = defaults_of("", {.max_steps = 1}),
                  overfit = defaults_of("", {.overfit_batch = true});
+  TrainOptions own_images{.data = {.dataset = "folder"}};
+  set_default_model(own_images, line);
+  const Defaults folder = defaults_of("", own_images);
 
   std::map<std::string, std::string> texts;
   for (const CommandLine::Flag& flag : line.flags()) {
     const std::string& name = flag.name;
-    if (name == "model" || name == "dataset") continue;  // by which they are listed
+    if (name == "dataset" || name == "out") continue;
+    if (name == "model") {  // by which the others are listed
+      texts[name] = fmt::format("{}; {} on folder", first.model, folder.value(name));
+      continue;
+    }
     const bool is_member = !flag.target.owners.empty();
     std::string text = optimizers.text(name, is_member);
     if (text.empty()) text = schedules.text(name, is_member);
@@ -126,6 +133,7 @@ std::map<std::string, std::string> default_texts() {
     if (text.empty()) text = value + (exceptions.empty() ? "" : "; " + exceptions);
     if (name != "augment" && mnist.value(name) != cifar10.value(name))
       text += ", lenet on mnist " + mnist.value(name);
+    if (folder.value(name) != value) text += fmt::format("; {} on folder", folder.value(name));
     if (steps.value(name) != value && name != "max-steps")
       text += fmt::format("; {} with --max-steps", steps.value(name));
     if (overfit.value(name) != value && name != "overfit-batch")

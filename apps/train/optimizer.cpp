@@ -19,7 +19,7 @@ std::unique_ptr<optim::Optimizer> make_muon(const MuonOptions& muon, const Train
                                             const std::vector<optim::ParameterGroup>& groups,
                                             const std::vector<RateRule>& rate_rules) {
   optim::MuonGroups divided = optim::muon_groups(
-      groups, {.sgd_lr_scale = muon.sgd_lr / *options.lr, .bias_lr_scale = *options.bias_lr / muon.sgd_lr});
+      groups, {.sgd_lr_scale = *muon.sgd_lr / *options.lr, .bias_lr_scale = *options.bias_lr / *muon.sgd_lr});
   divided.matrices = apply_rate_rules(divided.matrices, rate_rules, peak_rate(options));
   divided.others = apply_rate_rules(divided.others, rate_rules, peak_rate(options));
   if (muon.normalize_filters)

@@ -168,7 +168,8 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            {.value = "N", .minimum = 0, .reschedules = true});
   add_batch_flags(line, o);
 
-  line.add("lr", &o.lr, "Peak learning rate", {.value = "RATE", .minimum = 0, .reschedules = true});
+  line.add("lr", &o.lr, "Peak learning rate",
+           {.value = "RATE", .default_note = "follows --batch-size", .minimum = 0, .reschedules = true});
   line.add("sgd-lr", member_of("optimizer", o.optimizer, &MuonOptions::sgd_lr),
            "Peak learning rate of the parameters that muon leaves to SGD: biases, norms and the last weight",
            {.value = "RATE",

@@ -43,7 +43,7 @@ struct MuonOptions {
   static constexpr double kLr = 0.02, kWeightDecay = 0.01;
   double momentum = 0.95;
   std::optional<bool> nesterov;  // nullopt: with a momentum
-  double sgd_lr = 0.2;
+  std::optional<double> sgd_lr;  // nullopt: the default of SGD
   double sgd_momentum = 0.9;
   std::int64_t ns_steps = 5;
   bool normalize_filters = false;
@@ -224,6 +224,10 @@ struct DeepSpeedReport {
 /// `options`. Throws UsageError for a file that cannot be read, an invalid value, and a setting that changes
 /// the result of a training in a way that convoy-train does not have.
 DeepSpeedReport apply_deepspeed_config(const TrainOptions& options, CommandLine& line);
+
+/// Sets the model and the image size of own photographs (--dataset folder) that `line` has not been given. Call it
+/// before CommandLine::settle(), since other defaults depend on the model.
+void set_default_model(TrainOptions& options, const CommandLine& line);
 
 /// Returns the optimizer of this name with its defaults for the model; for "", that of the model's recipe.
 OptimizerOptions default_optimizer(const TrainOptions& options, std::string_view name);

@@ -2,13 +2,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
 #include "convoy/apps/train/options.h"
 #include "convoy/datasets/formats/registry.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/models/models.h"
 
 namespace convoy {
 namespace {
@@ -29,8 +32,13 @@ struct RecipeEntry {
   Recipe recipe;
 };
 
-// The defaults that --help shows, for SGD with Nesterov momentum 0.9. The first row that matches counts.
+// The defaults that --help shows, for SGD with Nesterov momentum 0.9. The first row that matches counts. Own photographs
+// are few, so their batches are small and their epochs many.
+constexpr Recipe kPhotographs{30, 32, 0.0125, 5e-4, 0.1, 0.2};
 constexpr std::array kSgdRecipes{
+    RecipeEntry{"resnet18", "folder", kPhotographs},
+    RecipeEntry{"resnet34", "folder", kPhotographs},
+    RecipeEntry{"resnet50", "folder", kPhotographs},
     RecipeEntry{"lenet", "mnist", {6, 128, 0.05, 5e-4, 0, 0.1}},
     RecipeEntry{"lenet", "", {10, 128, 0.05, 5e-4, 0, 0.1}},
     RecipeEntry{"", "", {10, 128, 0.2, 5e-4, 0.1, 0.2}},
@@ -41,6 +49,31 @@ Recipe sgd_recipe(std::string_view model, std::string_view dataset) {
     return (row.model.empty() || row.model == model) && (row.dataset.empty() || row.dataset == dataset);
   });
   return entry->recipe;
+}
+
+/// Returns the factor of the default rate of SGD at the batch size of `options`: proportional to it, because a step
+/// averages the gradients of a batch. Large factors diverge, without batch norm all above 1 (docs/large-batches.md). 1
+/// with --lr-rule, which scales the rate itself, for the single batch of --overfit-batch, and with --hardest and
+/// --selection, which train the same samples in batches of different sizes.
+double rate_factor(const TrainOptions& options, std::int64_t default_batch_size) {
+  if (options.lr_rule != "none" || options.overfit_batch || options.hardest < 1 || !options.selection.empty())
+    return 1;
+  const double maximum = models::find(options.model).has_batch_norm ? 4 : 1;
+  return std::min(static_cast<double>(*options.batch_size) / static_cast<double>(default_batch_size),
+                  maximum);
+}
+
+/// Returns rate * factor in four digits: 0.009375, not 0.009375000000000001.
+double scaled(double rate, double factor) {
+  return factor == 1 ? rate : std::stod(fmt::format("{:.4g}", rate * factor));
+}
+
+/// Returns the name of the directory of own images, which tells data sets apart; "folder" without one.
+std::string directory_name(const std::string& directory) {
+  if (directory.empty()) return "folder";
+  std::filesystem::path path = std::filesystem::absolute(directory).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  return path.has_filename() ? path.filename().string() : "folder";
 }
 
 /// Sets an option that has no value.
@@ -100,6 +133,12 @@ void fill_speedrun(TrainOptions& options, const SpeedrunEntry& entry, bool natur
 
 }  // namespace
 
+void set_default_model(TrainOptions& options, const CommandLine& line) {
+  if (options.data.dataset != "folder" || line.given("model")) return;
+  options.model = "resnet18";
+  if (!line.given("image-size")) options.data.image_size = 128;
+}
+
 OptimizerOptions default_optimizer(const TrainOptions& options, std::string_view name) {
   const SpeedrunEntry* const speedrun = options.overfit_batch ? nullptr : speedrun_entry(options.model);
   OptimizerOptions optimizer;
@@ -112,8 +151,6 @@ OptimizerOptions default_optimizer(const TrainOptions& options, std::string_view
              .sgd_momentum = 0.85,
              .ns_steps = 3,
              .normalize_filters = true};
-  else if (muon != nullptr)
-    muon->sgd_lr = sgd_recipe(options.model, options.data.dataset).lr;
   return optimizer;
 }
 
@@ -140,12 +177,20 @@ void resolve_recipe(TrainOptions& options) {
   const SpeedrunEntry* const speedrun = speedrun_recipe(options);
   const std::int64_t default_batch_size = speedrun != nullptr ? speedrun->batch_size : recipe.batch_size;
   if (speedrun != nullptr) fill_speedrun(options, *speedrun, natural_images);
+  fill(options.batch_size, recipe.batch_size);
+  const double factor = rate_factor(options, default_batch_size);
+  recipe.lr = scaled(recipe.lr, factor);
   std::visit(
       [&](auto& chosen) {
         using T = std::decay_t<decltype(chosen)>;
         if constexpr (requires { chosen.nesterov; }) fill(chosen.nesterov, chosen.momentum > 0);
-        if constexpr (requires { chosen.sgd_lr; }) fill(options.bias_lr, chosen.sgd_lr);
-        if constexpr (requires { T::kLr; }) recipe.lr = T::kLr;
+        if constexpr (requires { chosen.sgd_lr; }) {
+          fill(chosen.sgd_lr, recipe.lr);
+          fill(options.bias_lr, *chosen.sgd_lr);
+        }
+        // The steps of muon, lars and lamb are fractions of the norm of a parameter, at every batch size.
+        constexpr bool kIsAdam = std::is_same_v<T, AdamOptions> || std::is_same_v<T, AdamWOptions>;
+        if constexpr (requires { T::kLr; }) recipe.lr = scaled(T::kLr, kIsAdam ? std::sqrt(factor) : 1);
         if constexpr (requires { T::kWeightDecay; }) recipe.weight_decay = T::kWeightDecay;
       },
       *options.optimizer);
@@ -163,7 +208,6 @@ void resolve_recipe(TrainOptions& options) {
   // The CPU computes RandAugment.
   if (options.augmentation.randaugment != "none") fill(options.compute.data_on_device, false);
   fill(options.epochs, options.max_steps > 0 ? 0 : recipe.epochs);
-  fill(options.batch_size, recipe.batch_size);
   if (options.lr_rule != "none") fill(options.lr_base_batch, default_batch_size);
   fill(options.lr, recipe.lr);
   fill(options.weight_decay, recipe.weight_decay);
@@ -176,7 +220,9 @@ void resolve_recipe(TrainOptions& options) {
   fill(options.tta, false);
   if (options.lookahead > 0) fill(options.lookahead_alpha, 0.5);
   fill(options.save_every, 0);
-  fill(options.out, "runs/" + options.model + "-" + options.data.dataset);
+  const std::string& dataset = options.data.dataset;
+  fill(options.out,
+       "runs/" + options.model + "-" + (dataset == "folder" ? directory_name(options.data.data) : dataset));
 }
 
 TrainingLength warmup_of(const ScheduleOptions& schedule) {

@@ -132,7 +132,7 @@ data::ImageSet first_batch(const data::ImageSet& set, std::int64_t count, std::u
 }
 
 std::vector<std::string> batch_warnings(const Setup& setup, int world_size) {
-  constexpr std::int64_t kMinSamples = 16;
+  constexpr std::int64_t kMinSamples = 16, kMaxSmallSize = 64;
   const TrainOptions& options = setup.options;
   const std::int64_t images = setup.data.train.size(), batch = std::min(*options.batch_size, images);
   std::vector<std::string> warnings;
@@ -141,6 +141,11 @@ std::vector<std::string> batch_warnings(const Setup& setup, int world_size) {
         "--batch-size {} is more than the {}, so each step is an epoch, which ends with an evaluation "
         "and a checkpoint; lower --batch-size",
         *options.batch_size, counted(images, "training image")));
+  const Shape image = setup.data.image_shape();
+  if (std::max(image[0], image[1]) > kMaxSmallSize && models::find(options.model).is_small)
+    warnings.push_back(fmt::format(
+        "{} is a network for images of about 32 pixels, found {} x {}; use --model resnet18, or --image-size 32",
+        options.model, image[1], image[0]));
   if (world_size == 1 || options.sync_bn || !models::find(options.model).has_batch_norm) return warnings;
   const data::BatchPlan plan{.samples = batch,
                              .global_batch = batch,

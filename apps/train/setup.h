@@ -57,8 +57,8 @@ void initialize_from_data(Setup& setup);
 /// are fewer.
 data::ImageSet first_batch(const data::ImageSet& set, std::int64_t count, std::uint64_t seed);
 
-/// Returns warnings if a batch has more samples than the training set, and if the batch norms of a rank see few
-/// samples at a time.
+/// Returns warnings if a batch has more samples than the training set, if the images are too large for a network for
+/// small images, and if the batch norms of a rank see few samples at a time.
 std::vector<std::string> batch_warnings(const Setup& setup, int world_size);
 
 /// Throws UsageError if a batch norm of the model would see a single value per channel in one of the `steps` steps:

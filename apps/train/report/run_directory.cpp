@@ -9,6 +9,7 @@
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/datasets/formats/class_directories.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy {
 namespace {
@@ -128,8 +129,7 @@ std::optional<std::string> compare_data(const io::Checkpoint& checkpoint, const 
   const std::string path = checkpoint.path.string();
   const std::vector<std::string> trained = read_input_spec(checkpoint.manifest, checkpoint.path).classes;
   // In the form in which a manifest stores names that are not UTF-8.
-  const std::vector<std::string> found =
-      Json::parse(Json(data.classes).dump(-1, ' ', false, Json::error_handler_t::replace));
+  const std::vector<std::string> found = Json::parse(json_text(Json(data.classes)));
   const auto stored = checkpoint.manifest.extra.find(kImageCounts);
   const bool is_known = stored != checkpoint.manifest.extra.end();
   std::string difference;

@@ -182,16 +182,63 @@ TEST(Recipe, Speedrun96HasTheFlagsOfItsRecord) {
   EXPECT_EQ(options.augment, "crop=4,reflect,alternating-flip,cutout=12");
   // Of the script: rates for sums of losses, as sums over steps with Nesterov's momentum.
   const double rate = 9 / (1024 * (1 + 1 / (1 - std::get<MuonOptions>(*options.optimizer).sgd_momentum)));
-  EXPECT_NEAR(std::get<MuonOptions>(*options.optimizer).sgd_lr, rate, 0.005 * rate);
+  EXPECT_NEAR(*std::get<MuonOptions>(*options.optimizer).sgd_lr, rate, 0.005 * rate);
   EXPECT_NEAR(*options.bias_lr, 64 * rate, 0.01 * 64 * rate);
   // The logits of speedrun are divided by 256, and those of speedrun-96 by 9. The rates have nearly the same effect on
   // them.
   const double effect =
-      std::get<MuonOptions>(*resolved({.model = "speedrun"}).optimizer).sgd_lr / (256.0 * 256);
-  EXPECT_NEAR(std::get<MuonOptions>(*options.optimizer).sgd_lr / (9.0 * 9), effect, 0.5 * effect);
+      *std::get<MuonOptions>(*resolved({.model = "speedrun"}).optimizer).sgd_lr / (256.0 * 256);
+  EXPECT_NEAR(*std::get<MuonOptions>(*options.optimizer).sgd_lr / (9.0 * 9), effect, 0.5 * effect);
   EXPECT_DOUBLE_EQ(*options.weight_decay * *options.lr, 2e-6 * 512);
   EXPECT_EQ(resolved({.model = "speedrun-96", .lr_rule = "sqrt"}).lr_base_batch, 512);
   EXPECT_EQ(resolved({.model = "speedrun-96", .max_steps = 9}).epochs, 0);
+}
+
+TEST(Recipe, DefaultRatesFollowTheBatchSizeAndGivenOnesDoNot) {
+  const auto lr = [](TrainOptions options) { return *resolved(std::move(options)).lr; };
+  EXPECT_EQ(lr({}), 0.2);
+  EXPECT_EQ(lr({.batch_size = 128}), 0.2);
+  EXPECT_EQ(lr({.batch_size = 32}), 0.05);
+  EXPECT_EQ(lr({.batch_size = 24}), 0.0375) << "not 0.037500000000000006";
+  EXPECT_EQ(lr({.batch_size = 256}), 0.4);
+  EXPECT_EQ(lr({.batch_size = 1 << 20}), 0.8) << "four times the default at most";
+  EXPECT_EQ(lr({.batch_size = 32, .lr = 0.2}), 0.2);
+  EXPECT_EQ(lr({.model = "lenet", .batch_size = 64}), 0.025);
+  EXPECT_EQ(lr({.model = "lenet", .batch_size = 256}), 0.05) << "more would diverge without batch norm";
+  EXPECT_EQ(lr({.batch_size = 32, .optimizer = AdamWOptions()}), 5e-4) << "by the square root";
+  for (const OptimizerOptions& relative :
+       {OptimizerOptions(LarsOptions()), OptimizerOptions(LambOptions()), OptimizerOptions(MuonOptions())})
+    EXPECT_EQ(lr({.batch_size = 32, .optimizer = relative}), lr({.optimizer = relative}));
+  EXPECT_EQ(resolved({.batch_size = 32, .optimizer = MuonOptions()}).bias_lr, 0.05) << "of its SGD";
+  EXPECT_EQ(resolved({.batch_size = 32, .optimizer = MuonOptions{.sgd_lr = 0.3}}).bias_lr, 0.3);
+  EXPECT_EQ(lr({.model = "speedrun", .batch_size = 500}), 0.24);
+  EXPECT_EQ(lr({.overfit_batch = true, .batch_size = 32}), 0.2);
+  EXPECT_EQ(peak_rate(resolved({.batch_size = 32, .lr_rule = "linear"})), 0.05) << "scaled once";
+}
+
+TEST(Recipe, PhotographsHaveALargerNetworkAndSmallerBatches) {
+  TrainOptions options{.data = {.dataset = "folder", .data = "some/photos/"}};
+  const CommandLine line = train_command_line(options);
+  set_default_model(options, line);
+  EXPECT_EQ(options.model, "resnet18");
+  EXPECT_EQ(options.data.image_size, 128);
+  const TrainOptions full = resolved(options);
+  EXPECT_EQ(full.batch_size, 32);
+  EXPECT_EQ(full.lr, 0.0125);
+  EXPECT_EQ(full.out, "runs/resnet18-photos");
+  options.batch_size = 64;
+  EXPECT_EQ(resolved(options).lr, 0.025);
+  const auto out = [](const char* data) {
+    return *resolved({.data = {.dataset = "folder", .data = data}}).out;
+  };
+  EXPECT_EQ(out("photos/."), "runs/resnet20-photos");
+  EXPECT_EQ(out("/"), "runs/resnet20-folder");
+  TrainOptions given{.model = "lenet", .data = {.dataset = "folder", .image_size = 48}};
+  CommandLine other = train_command_line(given);
+  other.set_default("model", "lenet", "test");
+  set_default_model(given, other);
+  EXPECT_EQ(given.model, "lenet");
+  EXPECT_EQ(given.data.image_size, 48);
 }
 
 TEST(Recipe, FlagsAndOtherOptimizersReplaceIt) {

@@ -220,7 +220,7 @@ TEST(Resume, ContinuesWithOtherRatesOfGroups) {
   train("same", {"--resume", middle});
   const std::string out = train("rest", {"--resume", middle, "--sgd-lr", "0.01", "--bias-lr", "0.02",
                                          "--min-lr", "0.001", "--lr-for", "head=2x"});
-  for (const char* change : {"--sgd-lr changed from 0.05 to 0.01", "--bias-lr changed from 0.05 to 0.02",
+  for (const char* change : {"--sgd-lr changed from 0.0125 to 0.01", "--bias-lr changed from 0.0125 to 0.02",
                              "--min-lr changed from 0 to 0.001", "--lr-for changed from none to head=2x"})
     EXPECT_THAT(out, HasSubstr(change));
   EXPECT_EQ(workshop.events("same", "result").back()["parameters_hash"],
@@ -301,7 +301,7 @@ TEST(ChosenCheckpoint, IsNeverReplacedByAnotherOne) {
   };
 
   std::ofstream(directory / "BEST") << "step_000009\n";
-  expect_refusals("step_000009/manifest.json");
+  expect_refusals("step_000009: no such directory, although BEST names it");
   std::ofstream(directory / "BEST") << "";
   expect_refusals("BEST: found no name of a checkpoint");
   std::ofstream(directory / "BEST") << best << "\n";

@@ -159,6 +159,9 @@ TEST(ImageDirectories, OfMixedSizesAreResizedWithAWarning) {
   EXPECT_THAT(run.out,
               HasSubstr("warning: the sizes of the images differ (8 of 8 images scaled and cropped to "
                         "224 x 224 pixels); image_size sets another size"));
+  EXPECT_THAT(run.out,
+              HasSubstr("warning: lenet is a network for images of about 32 pixels, found 224 x 224; use "
+                        "--model resnet18, or --image-size 32\n"));
   EXPECT_THAT(run.out, HasSubstr("warning: left out: files of other types: 1 (.gif 1)"));
   EXPECT_THAT(run.out, HasSubstr("(20% of each class for testing, drawn with seed 1): "));
   EXPECT_THAT(read_text(workshop.path("run") / "config.toml"), HasSubstr("image-size = 224\n"));
@@ -242,6 +245,26 @@ TEST(Batch, ThatLeavesABatchNormOneValueIsRefused) {
                                                {"--batch-size", "106", "--devices", "2", "--sync-bn"}};
   for (const Arguments& accepted : all_accepted) EXPECT_THAT(train(accepted), Succeeds());
   EXPECT_THAT(workshop.train("run", {"--batch-size", "29", "--dry-run"}), Succeeds()) << "no batch norm";
+}
+
+TEST(ImageDirectories, HaveDefaultsForPhotographs) {
+  const Workshop workshop;
+  write_color_directories(workshop.path("colors"), 80, 2);
+  const auto output = [&](const Arguments& more) {
+    return workshop.run("convoy-train", with({"--dataset", "folder", "--data", workshop.path("colors"),
+                                              "--threads", "1", "--device", "cpu"},
+                                             more));
+  };
+  const ProcessResult flags = output({"--print-config"});
+  for (const char* line : {"model = 'resnet18'\n", "image-size = 128\n", "batch-size = 32\n", "lr = 0.0125\n",
+                           "out = 'runs/resnet18-colors'\n"})
+    EXPECT_THAT(flags.out, HasSubstr(line)) << flags.err;
+  EXPECT_THAT(
+      output({"--dry-run", "--batch-size", "8"}),
+      Prints(AllOf(HasSubstr("resnet18 with the imagenet stem, "), HasSubstr(" of [128, 128, 3], 3 classes"),
+                   HasSubstr("cosine with peak 0.003125, "), Not(HasSubstr("warning: resnet18")))));
+  EXPECT_THAT(output({"--print-config", "--model", "lenet"}).out,
+              AllOf(HasSubstr("image-size = 0\n"), HasSubstr("out = 'runs/lenet-colors'\n")));
 }
 
 TEST(Batch, LargerThanTheDataSetIsWarnedOf) {
