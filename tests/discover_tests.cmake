@@ -1,20 +1,25 @@
 # cmake -D name=NAME -D program=FILE -D output=FILE -D prefix=TEXT -D filter=TEXT -D suites=REGEX -D seconds=NUMBER
-#       -P discover_tests.cmake
+#       [-D emulator=COMMAND] -P discover_tests.cmake
 #
 # Writes the CTest file `output`, which registers the tests of a GoogleTest program and lists them in NAME_TESTS. A suite
 # whose name matches `suites` is one test, called `prefix`, `name` and the suite, with a timeout of `seconds` for each of
 # its tests, at most half an hour. Each test of another suite is one, called `prefix`, the suite and the test. `filter` is
-# a GoogleTest filter of tests to leave out, such as "-*ResNet18*"; empty means none.
+# a GoogleTest filter of tests to leave out, such as "-*ResNet18*"; empty means none. The program runs in `emulator`, a
+# list of words, if it is given.
 #
 # The tests that may take longest begin first.
-execute_process(COMMAND ${program} --gtest_list_tests --gtest_filter=*${filter} OUTPUT_VARIABLE listing
+execute_process(COMMAND ${emulator} ${program} --gtest_list_tests --gtest_filter=*${filter} OUTPUT_VARIABLE listing
                 COMMAND_ERROR_IS_FATAL ANY)
 string(REPLACE ";" "\\;" listing "${listing}")
 string(REPLACE "\n" ";" lines "${listing}")
 
+set(command)
+foreach(word IN LISTS emulator program)
+  string(APPEND command " [==[${word}]==]")
+endforeach()
 set(script)
 function(register title tests timeout skipped)
-  set(script "${script}add_test([==[${prefix}${title}]==] [==[${program}]==] [==[--gtest_filter=${tests}]==])
+  set(script "${script}add_test([==[${prefix}${title}]==]${command} [==[--gtest_filter=${tests}]==])
 set_tests_properties([==[${prefix}${title}]==] PROPERTIES TIMEOUT ${timeout} COST ${timeout} SKIP_REGULAR_EXPRESSION [==[${skipped}]==])
 list(APPEND ${name}_TESTS [==[${prefix}${title}]==])
 " PARENT_SCOPE)
