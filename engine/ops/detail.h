@@ -89,6 +89,7 @@ inline void check_indices(std::string_view op, std::string_view what, const Tens
 
 /// Returns `axis`, counted from the first one, of `rank` axes. Throws UsageError if there is no such axis.
 inline int axis_of(std::string_view op, int axis, const Shape& shape, int rank) {
+  check(rank > 0, "{}: found axis {} for a scalar, which has no axes", op, axis);
   check(axis >= -rank && axis < rank, "{}: found axis {} for {}, expected {} to {}", op, axis, shape.text(),
         -rank, rank - 1);
   return axis < 0 ? axis + rank : axis;

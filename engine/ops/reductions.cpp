@@ -163,7 +163,10 @@ Variable max(const Variable& x, int axis, bool keep_axis) {
   return keep_axis ? y : squeeze(y, axis);
 }
 
-Variable min(const Variable& x, int axis, bool keep_axis) { return -max(-x, axis, keep_axis); }
+Variable min(const Variable& x, int axis, bool keep_axis) {
+  check_maximum("min", x, axis);
+  return -max(-x, axis, keep_axis);
+}
 
 Tensor argmax(const Variable& x, int axis, bool keep_axis) {
   axis = check_maximum("argmax", x, axis);

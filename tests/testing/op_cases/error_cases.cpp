@@ -22,6 +22,8 @@ std::vector<ErrorCase> error_cases() {
       ERROR_CASE("reshape: [2, 3] to [4, 2]", reshape(zeros({2, 3}), {4, 2})),
       ERROR_CASE("flatten: input [2]", flatten(zeros({2}))),
       ERROR_CASE("mean: input [0, 3] has no elements", mean(zeros({0, 3}))),
+      ERROR_CASE("sum: found axis -1 for a scalar, which has no axes", sum(zeros({}), {-1})),
+      ERROR_CASE("min: found no elements along axis 0 of [0, 3]", min(zeros({0, 3}), 0)),
       ERROR_CASE("matmul: [2, 3] times [4, 5]", matmul(zeros({2, 3}), zeros({4, 5}))),
       ERROR_CASE("left factor [3] has 1 dimensions, expected at least 2", matmul(zeros({3}), zeros({3, 5}))),
       ERROR_CASE("matmul: [2, 3, 4] times [3, 4, 5]: leading sizes differ",
