@@ -124,6 +124,7 @@ CAPABILITIES = {
     r"needs a machine of at most eight cores": lambda build: os.cpu_count() <= 8,
     r"needs an address other than loopback": lambda build: answer("hostname", "-I") != "",
     r"needs CONVOY_DATA, ": lambda build: os.path.isdir(os.environ.get("CONVOY_DATA", "") + "/cifar10"),
+    r"needs CONVOY_OP_SAMPLES, ": lambda build: "CONVOY_OP_SAMPLES" in os.environ,
     r"needs Chromium": lambda build: any(map(os.path.exists, ("/usr/bin/chromium-headless-shell", "/usr/bin/chromium"))),
     r"needs the font of the references": lambda build: answer("fc-list", "DejaVu Sans:style=Book") != "",
     r"needs a Python that has ([\w, ]+)": lambda build, modules: any_python_has(modules),

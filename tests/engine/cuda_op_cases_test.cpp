@@ -2,6 +2,8 @@
 // batches.
 #include <gmock/gmock.h>
 
+#include <cstdlib>
+
 #include "tests/engine/op_samples.h"
 #include "tests/testing/op_cases/evaluate.h"
 #include "tests/testing/support/gpu.h"
@@ -71,6 +73,14 @@ TEST_P(CudaOpTypes, MatchDoubleAtEveryAddress) {
 class CudaOpSamples : public GpuTest, public ::testing::WithParamInterface<std::string> {};
 
 TEST_P(CudaOpSamples, AgreeWithPyTorch) { expect_samples_agree(GetParam(), DeviceContext::create_cuda(0)); }
+
+class CudaOpDb : public GpuTest {};
+
+TEST_F(CudaOpDb, AgreesWithPyTorch) {
+  const char* path = std::getenv("CONVOY_OP_SAMPLES");
+  if (path == nullptr) GTEST_SKIP() << "needs CONVOY_OP_SAMPLES, a file of tests/reference/op_db.py";
+  expect_op_db_agrees(path, DeviceContext::create_cuda(0));
+}
 
 INSTANTIATE_TEST_SUITE_P(All, CudaOpSamples, ::testing::ValuesIn(sampled_ops()),
                          [](const auto& parameter) { return parameter.param; });

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <limits>
 
 #include "convoy/engine/autograd/backward.h"
@@ -111,6 +112,12 @@ TEST_P(OpSamples, AgreeWithPyTorch) {
 
 INSTANTIATE_TEST_SUITE_P(All, OpSamples, ::testing::ValuesIn(sampled_ops()),
                          [](const auto& parameter) { return parameter.param; });
+
+TEST(OpDb, AgreesWithPyTorch) {
+  const char* path = std::getenv("CONVOY_OP_SAMPLES");
+  if (path == nullptr) GTEST_SKIP() << "needs CONVOY_OP_SAMPLES, a file of tests/reference/op_db.py";
+  expect_op_db_agrees(path, DeviceContext::create_cpu({.threads = 2}));
+}
 
 TEST(OpErrors, StateWhatWasFoundAndExpected) {
   for (const ErrorCase& c : error_cases())

@@ -55,7 +55,7 @@ class Samples:
             leaves = [x.to(dtype).requires_grad_() for x in given]
             y = of(*leaves)
             dy = torch.ones_like(y) if ones else drawn(f"{name}/dy", *y.shape).to(dtype)
-            gradients = torch.autograd.grad(y, leaves, dy, allow_unused=True)
+            gradients = torch.autograd.grad(y, leaves, dy, allow_unused=True) if y.requires_grad else [None] * len(leaves)
             zeros = [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, gradients)]
             return {"y": y.detach()} | {f"dx{i}": g for i, g in enumerate(zeros)}
 
@@ -73,11 +73,18 @@ class Samples:
         self.stored |= {f"{name}/{key}": tensor for key, tensor in out.items()}
 
 
+def exact_gelu(x: torch.Tensor) -> torch.Tensor:
+    return x * 0.5 * torch.erfc(-x / math.sqrt(2))  # PyTorch's 1 + erf(x) cancels
+
+
+def exact_bce(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:  # PyTorch's difference cancels where the loss is small
+    return torch.where(x > 0, x * (1 - t), -x * t) + torch.log1p(torch.exp(-x.abs()))
+
+
 def unary(samples: Samples) -> None:
-    root = math.sqrt(2)
     functions = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "hardswish": F.hardswish, "tanh": torch.tanh,
                  "sigmoid": torch.sigmoid, "exp": torch.exp, "log": torch.log, "sqrt": torch.sqrt, "abs": torch.abs}
-    exact = {"gelu": lambda x: x * 0.5 * torch.erfc(-x / root)}  # PyTorch's 1 + erf(x) cancels
+    exact = {"gelu": exact_gelu}
     cases = [(name, function, ()) for name, function in functions.items()]
     cases += [("pow", lambda x, p=p: x.pow(p), (p,)) for p in (0.0, 0.5, -0.5, 2.0, 3.0, -1.0, 1.5)]
     cases += [("div_scalar", lambda x, a=a: x / a, (a,)) for a in (3.0, 1e-30)]
@@ -146,9 +153,6 @@ def losses(samples: Samples) -> None:
                 case = f"{smoothing}_{name}_{classes}"
                 cross_entropy(case, drawn(f"cross_entropy/{case}/x0", 4, classes, scale=2), smoothing, offset)
     cross_entropy("negative", [[-745.0, -746, -744]], 0.0)
-
-    def exact_bce(x, t):  # PyTorch's difference cancels where the loss is small
-        return torch.where(x > 0, x * (1 - t), -x * t) + torch.log1p(torch.exp(-x.abs()))
     targets = [0, 1, 0.25]
     ops = {"mse_loss": (F.mse_loss, OPERANDS, OPERANDS, None),
            "binary_cross_entropy_with_logits": (F.binary_cross_entropy_with_logits,
