@@ -22,6 +22,7 @@ Shape check_conv2d(const Variable& x, const Variable& filter, Conv2dOptions opti
   detail::check_alike("conv2d", x, filter);
   detail::check_rank("conv2d", "input", x.shape(), 4);
   detail::check_rank("conv2d", "filter", filter.shape(), 4);
+  detail::check_pixels("conv2d", x.shape());
   check(options.groups >= 1 && filter.shape()[0] % options.groups == 0,
         "conv2d: found {} groups and filter {}, expected a divisor of its {} output channels", options.groups,
         filter.shape().text(), filter.shape()[0]);
@@ -94,6 +95,7 @@ Variable conv2d_transpose(const Variable& x, const Variable& filter, const Varia
   detail::check_alike(kOp, x, filter);
   detail::check_rank(kOp, "input", x.shape(), 4);
   detail::check_rank(kOp, "filter", filter.shape(), 4);
+  detail::check_pixels(kOp, x.shape());
   check(x.shape()[3] == filter.shape()[0], "{}: input {} has {} channels, filter {} expects {}", kOp,
         x.shape().text(), x.shape()[3], filter.shape().text(), filter.shape()[0]);
   check(options.groups >= 1 && filter.shape()[0] % options.groups == 0,

@@ -36,6 +36,12 @@ inline void check_rank(std::string_view op, std::string_view what, const Shape& 
         shape.rank(), rank);
 }
 
+/// Checks that the images [N, H, W, C] have pixels. N may be 0.
+inline void check_pixels(std::string_view op, const Shape& images) {
+  check(images[1] > 0 && images[2] > 0, "{}: input {} has images without pixels, expected at least one", op,
+        images.text());
+}
+
 /// Returns whether an op may combine tensors on these devices: equal ones, or any device with the meta
 /// device.
 inline bool can_combine(Device a, Device b) {

@@ -69,7 +69,7 @@ Variable matmul(const Variable& a, const Variable& b);
 /// bias [out] or undefined; with `with_relu`, max(x weight^T + bias, 0).
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias, bool with_relu = false);
 /// Convolves x [N, H, W, I] with filter [O, kH, kW, I] and adds bias, [O] or undefined; with options.relu,
-/// applies max(., 0) to the result.
+/// applies max(., 0) to the result. Throws UsageError if an image has no pixels; N may be 0.
 Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias, Conv2dOptions options = {});
 /// Returns the size of one axis after a convolution or pooling window, (size + 2 padding - kernel) / stride +
 /// 1, rounded down. Throws UsageError if the window does not fit.
@@ -365,7 +365,7 @@ struct ConvTranspose2dOptions {
 /// [N, H, W, I] with the same filter, which is OHWI for that convolution. The result is [N, oH, oW, O] with
 /// oH = (H - 1) stride - 2 padding + kH + output_padding, and oW alike (Dumoulin and Visin, "A guide to
 /// convolution arithmetic for deep learning", arXiv:1603.07285, section 4). In f16 and bf16 the sum is
-/// rounded before the bias is added. Throws UsageError if oH or oW is not positive.
+/// rounded before the bias is added. Throws UsageError if oH or oW is not positive, or if an image has no pixels.
 Variable conv2d_transpose(const Variable& x, const Variable& filter, const Variable& bias,
                           ConvTranspose2dOptions options = {});
 

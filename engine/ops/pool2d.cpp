@@ -9,8 +9,7 @@ namespace {
 Shape pooled_shape(std::string_view op, const Variable& x, Pool2dOptions options) {
   detail::check_floating(op, x);
   detail::check_rank(op, "input", x.shape(), 4);
-  check(x.shape()[1] > 0 && x.shape()[2] > 0, "{}: input {} has images without pixels, expected at least one",
-        op, x.shape().text());
+  detail::check_pixels(op, x.shape());
   check(options.padding <= options.kernel / 2, "{}: padding {} is more than half of kernel {}", op,
         options.padding, options.kernel);
   return {x.shape()[0], window_output_size(x.shape()[1], options.kernel, options.stride, options.padding),
@@ -62,7 +61,7 @@ Variable avg_pool2d(const Variable& x, Pool2dOptions options) {
 Variable global_avg_pool2d(const Variable& x) {
   detail::check_floating("global_avg_pool2d", x);
   detail::check_rank("global_avg_pool2d", "input", x.shape(), 4);
-  check(x.shape()[1] > 0 && x.shape()[2] > 0, "global_avg_pool2d: input {} has no pixels", x.shape().text());
+  detail::check_pixels("global_avg_pool2d", x.shape());
   const detail::OpScope scope("global_avg_pool2d", x);
   Tensor y = Tensor::empty({x.shape()[0], x.shape()[3]}, x.dtype(), x.context());
   on(y.stream(), [&](auto& s) { kernels::global_avg_pool2d_forward(s, x.value().view(), y.view()); });
