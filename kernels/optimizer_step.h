@@ -22,6 +22,7 @@ struct StepScalars {
   ConstView grad_scale;  // f64 [1]: the factor of every gradient; null data: 1
   ConstView skip;        // i32 [1]: if not 0, the step changes nothing; null data: 0
   View steps;            // f64 [1]: number of steps before this one; the step adds 1, unless it is skipped
+  View own_steps = {};   // f64 [N]: the same for parameters with AdamOptions::own_steps
 };
 
 /// The tensors of one parameter for sgd_step.
@@ -65,6 +66,7 @@ struct AdamSlot {
 /// Options of Adam and AdamW.
 struct AdamOptions {
   int rate = 0;             // index of the learning rate in StepScalars::lr, which is lr below
+  int own_steps = -1;       // index in StepScalars::own_steps, of no other group; -1: StepScalars::steps
   double lr_scale = 1;      // the learning rate is lr_scale lr
   double beta1 = 0.9;       // decay of the first moment
   double beta2 = 0.999;     // decay of the second moment
@@ -82,8 +84,8 @@ struct AdamGroup {
   AdamOptions options;          // common to them
 };
 
-// Computes step number n = steps + 1 of Adam for every parameter p with moments m and v, with g as in
-// sgd_step:
+// Computes step number n = steps + 1, or own_steps[k] + 1 for a group with its own number of steps, of Adam
+// for every parameter p with moments m and v, with g as in sgd_step:
 // m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
 // p -= lr_scale lr (m / (1 - b1^n)) / (sqrt(v / (1 - b2^n)) + epsilon)
 void adam_step(CpuStream&, const std::vector<AdamGroup>& groups, const StepScalars& scalars);
@@ -119,9 +121,9 @@ struct LambGroup {
   LambOptions options;          // of all of them
 };
 
-// Computes step number n = steps + 1 of LAMB (You et al., arXiv:1904.00962, Algorithm 2, where phi is the
-// identity) for every parameter p with moments m and v, with g as above: m = b1 m + (1 - b1) g;  v = b2 v +
-// (1 - b2) g^2; u = (m / (1 - b1^n)) / (sqrt(v / (1 - b2^n)) + epsilon) + weight_decay p; p -= lr_scale lr
+// Computes step number n, as in adam_step, of LAMB (You et al., arXiv:1904.00962, Algorithm 2, where phi is
+// the identity) for every parameter p with moments m and v, with g as above: m = b1 m + (1 - b1) g;  v = b2 v
+// + (1 - b2) g^2; u = (m / (1 - b1^n)) / (sqrt(v / (1 - b2^n)) + epsilon) + weight_decay p; p -= lr_scale lr
 // (|p| / |u|) u The ratio of the norms is 1 without `adapts`, and if one of them is 0.
 void lamb_step(CpuStream&, const std::vector<LambGroup>& groups, const StepScalars& scalars);
 void lamb_step(CudaStream&, const std::vector<LambGroup>& groups, const StepScalars& scalars);

@@ -41,16 +41,22 @@ def to_checkpoint_order(data, shape, size):
 
 def load(checkpoint):
     """Returns {name: (dtype, shape, bytes)} of a checkpoint directory, in the layout of checkpoints."""
+    return merge(checkpoint)[0]
+
+
+def merge(checkpoint):
+    """Returns load(checkpoint), and the metadata of the file: the numbers of steps of single parameters, if any."""
     shards = sorted(pathlib.Path(checkpoint).glob("optimizer-*-of-*.safetensors"))
     if not shards:
         raise SystemExit(f"{checkpoint}: no file optimizer-*-of-*.safetensors, expected a checkpoint with shards")
     expected = int(shards[0].stem.split("-of-")[1])
     if len(shards) != expected:
         raise SystemExit(f"{checkpoint}: {len(shards)} shards, expected {expected}")
-    wholes = {}
+    wholes, own_steps = {}, {}
     for shard in shards:
         header, data = read(shard)
         metadata = header.pop("__metadata__")
+        own_steps |= json.loads(metadata.get("own_steps", "{}"))
         for name, entry in header.items():
             place = json.loads(metadata[name])
             size = SIZES[entry["dtype"]]
@@ -66,12 +72,12 @@ def load(checkpoint):
         if kind == "filter":
             data, shape = to_checkpoint_order(data, shape, SIZES[dtype])
         result[name] = (dtype, shape, bytes(data))
-    return result
+    return result, {"own_steps": json.dumps(own_steps)} if own_steps else {}
 
 
-def write(path, tensors):
+def write(path, tensors, metadata=()):
     """Writes a safetensors file."""
-    header, offset = {"__metadata__": {"format": "pt"}}, 0
+    header, offset = {"__metadata__": {"format": "pt"} | dict(metadata)}, 0
     for name, (dtype, shape, data) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + len(data)]}
         offset += len(data)
@@ -88,8 +94,8 @@ def main():
     flags.add_argument("checkpoint", help="directory of the checkpoint")
     flags.add_argument("file", help="safetensors file to write")
     arguments = flags.parse_args()
-    tensors = load(arguments.checkpoint)
-    write(arguments.file, tensors)
+    tensors, metadata = merge(arguments.checkpoint)
+    write(arguments.file, tensors, metadata)
     print(f"{arguments.file}: {len(tensors)} tensors", file=sys.stderr)
 
 

@@ -141,16 +141,18 @@ void DataParallel::broadcast_optimizer() {
   if (sharded_) {
     // A new training starts from zeros on every rank.
     if (from_rank_zero(saved_ ? "saved" : "") == "saved")
-      sharded_->restore(saved_ ? saved_->steps() : 0, [&](const optim::NamedState& whole) {
-        if (saved_) whole.tensor.copy_from(saved_->read(whole));
-      });
+      sharded_->restore(saved_ ? saved_->steps() : 0, saved_ ? saved_->own_steps() : optim::StepsByName(),
+                        [&](const optim::NamedState& whole) {
+                          if (saved_) whole.tensor.copy_from(saved_->read(whole));
+                        });
     saved_.reset();
     return;
   }
   std::vector<Tensor> tensors;
   for (const optim::NamedState& state : optimizer_->state()) tensors.push_back(state.tensor);
   dist::broadcast_tensors(*context_.gradients, tensors);
-  optimizer_->set_steps(std::stoll(from_rank_zero(std::to_string(optimizer_->steps()))));
+  optimizer_->set_steps(std::stoll(from_rank_zero(std::to_string(optimizer_->steps()))),
+                        optim::parse_steps(from_rank_zero(optim::to_text(optimizer_->own_steps()))));
 }
 
 io::Snapshot DataParallel::snapshot() const {

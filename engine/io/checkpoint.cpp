@@ -24,6 +24,9 @@ constexpr std::string_view kOldPrefix = ".old-";
 constexpr std::string_view kLatest = "LATEST";
 constexpr std::string_view kBest = "BEST";
 constexpr std::uint64_t kMaxPointerBytes = 100;
+// Key of the metadata of an optimizer's file or shard: OptimizerState::own_steps. Names of tensors have a
+// slash.
+constexpr const char* kOwnSteps = "own_steps";
 
 std::string step_name(std::int64_t step) { return fmt::format("{}{:06}", kStepPrefix, step); }
 
@@ -72,9 +75,16 @@ FileRecord write_recorded(const fs::path& path, const SafetensorsLayout& file) {
   return {file.size(), hash_bytes(pieces)};
 }
 
-SafetensorsLayout lay_out(const std::vector<NamedTensor>& tensors) {
-  // Python's loaders require "format": "pt" to load the file as PyTorch tensors.
-  return lay_out_safetensors(tensors, {{"format", "pt"}});
+SafetensorsLayout lay_out(const std::vector<NamedTensor>& tensors,
+                          std::map<std::string, std::string> metadata = {}) {
+  metadata["format"] = "pt";  // without which Python's loaders do not load the file as PyTorch tensors
+  return lay_out_safetensors(tensors, metadata);
+}
+
+/// Returns the metadata of an optimizer's state. They are empty if no parameter has its own number of steps.
+std::map<std::string, std::string> metadata_of(const optim::StepsByName& own_steps) {
+  if (own_steps.empty()) return {};
+  return {{kOwnSteps, optim::to_text(own_steps)}};
 }
 
 /// Returns a checkpoint if it verifies. If not, appends the reason to `warnings` unless that is null.
@@ -159,8 +169,9 @@ void CheckpointDirectory::write_files(const fs::path& directory, const Snapshot&
     manifest.files[std::string(kModelFile)] = write_recorded(directory / kModelFile, lay_out(tensors));
   }
   if (!is_sharded)
-    manifest.files[std::string(kOptimizerFile)] =
-        write_recorded(directory / kOptimizerFile, lay_out(state_dict(snapshot.optimizer.tensors)));
+    manifest.files[std::string(kOptimizerFile)] = write_recorded(
+        directory / kOptimizerFile,
+        lay_out(state_dict(snapshot.optimizer.tensors), metadata_of(snapshot.optimizer.own_steps)));
   if (!snapshot.other_weights.empty())
     manifest.files[std::string(kOtherWeightsFile)] =
         write_recorded(directory / kOtherWeightsFile, lay_out(state_dict(snapshot.other_weights)));
@@ -311,7 +322,7 @@ void load_checkpoint(const Checkpoint& checkpoint, nn::Module& model, optim::Opt
     std::vector<Tensor> values;  // all of them before the first change
     for (const optim::NamedState& each : state.tensors) values.push_back(saved.read(each));
     for (std::size_t i = 0; i < values.size(); ++i) state.tensors[i].tensor.copy_from(values[i]);
-    optimizer->set_steps(saved.steps());
+    optimizer->set_steps(saved.steps(), saved.own_steps());
   }
   import.apply();
   if (others) others->apply();
@@ -335,7 +346,7 @@ Json parse_metadata(const std::string& text) {
 
 SafetensorsLayout lay_out_shard(const optim::OptimizerShard& shard) {
   std::vector<NamedTensor> tensors;
-  std::map<std::string, std::string> metadata = {{"format", "pt"}};
+  std::map<std::string, std::string> metadata = metadata_of(shard.own_steps);
   for (const optim::StatePiece& piece : shard.pieces) {
     tensors.push_back({piece.name, piece.values});
     metadata[piece.name] =
@@ -343,7 +354,7 @@ SafetensorsLayout lay_out_shard(const optim::OptimizerShard& shard) {
                        {"shape", piece.shape.sizes()},
                        {"kind", piece.kind == nn::ParameterKind::filter ? kFilter : "other"}});
   }
-  return lay_out_safetensors(tensors, metadata);
+  return lay_out(tensors, std::move(metadata));
 }
 
 SavedOptimizer::SavedOptimizer(const Checkpoint& checkpoint)
@@ -353,6 +364,7 @@ SavedOptimizer::SavedOptimizer(const Checkpoint& checkpoint)
       shards_(checkpoint.manifest.shards()) {
   if (shards_ == 0) {
     files_.emplace_back(checkpoint.path / kOptimizerFile);
+    read_own_steps(0);
     for (std::size_t i = 0; i < files_[0].tensors().size(); ++i) {
       const auto& [name, tensor] = files_[0].tensors()[i];
       entries_[name] = {.shape = tensor.shape(),
@@ -364,8 +376,23 @@ SavedOptimizer::SavedOptimizer(const Checkpoint& checkpoint)
   for (int i = 0; i < shards_; ++i) {
     files_.emplace_back(checkpoint.path / shard_file(i, shards_));
     add_shard(files_.size() - 1);
+    read_own_steps(files_.size() - 1);
   }
   for (auto& [name, entry] : entries_) check_cover(name, entry);
+}
+
+void SavedOptimizer::read_own_steps(std::size_t file) {
+  const auto found = files_[file].metadata().find(kOwnSteps);
+  if (found == files_[file].metadata().end()) return;
+  try {
+    for (const auto& [name, steps] : optim::parse_steps(found->second)) {
+      if (steps < 0 || steps > steps_)
+        fail<DataError>("found {} steps of {}, expected 0 to {}", steps, printable(name), steps_);
+      own_steps_[name] = steps;
+    }
+  } catch (const DataError& error) {
+    fail<CheckpointError>("{}: {} of the optimizer's metadata: {}", source_, kOwnSteps, error.what());
+  }
 }
 
 void SavedOptimizer::add_shard(std::size_t file) {

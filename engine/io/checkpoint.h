@@ -40,6 +40,8 @@ class SavedOptimizer {
 
   /// Returns OptimizerState::steps of the saved state.
   std::int64_t steps() const { return steps_; }
+  /// Returns OptimizerState::own_steps of the saved state.
+  const optim::StepsByName& own_steps() const { return own_steps_; }
   /// Throws CheckpointError unless the state is of the optimizer that `expected` names and has its tensors,
   /// of the same shapes. Uses no values of them; they may be on the meta device.
   void check_matches(const optim::OptimizerState& expected) const;
@@ -63,18 +65,20 @@ class SavedOptimizer {
     std::vector<Piece> pieces;
   };
   void add_shard(std::size_t file);
+  void read_own_steps(std::size_t file);
   void check_cover(const std::string& name, Entry& entry) const;
 
   std::string source_;     // the checkpoint, for messages
   std::string optimizer_;  // its name
   std::int64_t steps_ = 0;
+  optim::StepsByName own_steps_;
   int shards_ = 0;  // 0: whole tensors
   std::vector<SafetensorsReader> files_;
   std::map<std::string, Entry> entries_;
 };
 
 /// Returns the contents of the file of a shard. The tensors are the pieces, under the names of the whole
-/// tensors; the metadata say where each belongs.
+/// tensors; the metadata say where each belongs, and OptimizerShard::own_steps.
 SafetensorsLayout lay_out_shard(const optim::OptimizerShard& shard);
 
 /// The directory that holds the checkpoints of one run. Only one process may write to it at a time. Not

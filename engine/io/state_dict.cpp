@@ -199,8 +199,10 @@ void Snapshot::copy_from(const Snapshot& other) {
   copy_list(other.shard.pieces, shard.pieces, &optim::StatePiece::values, *memory_);
   optimizer.name = other.optimizer.name;
   optimizer.steps = other.optimizer.steps;
+  optimizer.own_steps = other.optimizer.own_steps;
   shard.optimizer = other.shard.optimizer;
   shard.steps = other.shard.steps;
+  shard.own_steps = other.shard.own_steps;
   shard.index = other.shard.index;
   shard.count = other.shard.count;
 }

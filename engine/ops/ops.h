@@ -365,7 +365,8 @@ struct ConvTranspose2dOptions {
 /// [N, H, W, I] with the same filter, which is OHWI for that convolution. The result is [N, oH, oW, O] with
 /// oH = (H - 1) stride - 2 padding + kH + output_padding, and oW alike (Dumoulin and Visin, "A guide to
 /// convolution arithmetic for deep learning", arXiv:1603.07285, section 4). In f16 and bf16 the sum is
-/// rounded before the bias is added. Throws UsageError if oH or oW is not positive, or if an image has no pixels.
+/// rounded before the bias is added. Throws UsageError if oH or oW is not positive, or if an image has no
+/// pixels.
 Variable conv2d_transpose(const Variable& x, const Variable& filter, const Variable& bias,
                           ConvTranspose2dOptions options = {});
 

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "convoy/engine/optim/muon.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_integer.h"
+#include "convoy/kernels/base/json_text.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/optimizer_step.h"
 #include "convoy/kernels/reduce.h"
@@ -61,6 +65,7 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups) : groups_(std::move(gro
               "optimizer: parameter {} was added twice, under different names", parameter.name);
       seen.push_back(parameter.variable);
     }
+    own_.emplace_back(group.parameters.size(), -1);
   }
   check(!seen.empty(), "optimizer: no parameters");
   steps_ = Tensor::zeros({1}, DType::f64, context());
@@ -117,7 +122,9 @@ void Optimizer::step(const Tensor& lr, const OptimizerStepOptions& options) {
   // A rank that holds a shard of the parameters may have no gradients.
   const std::vector<ConstView> gradients = new_gradients(options.process_group != nullptr);
 
+  if (depends_on_steps()) count_missing();
   kernels::StepScalars scalars{.lr = lr.view(), .grad_scale = {}, .skip = {}, .steps = steps_.view()};
+  if (own_steps_.defined()) scalars.own_steps = own_steps_.view();
   if (options.scaler != nullptr) {
     const Tensor& found = options.scaler->find_non_finite(gradients);
     if (options.process_group != nullptr) options.process_group->all_reduce(found);
@@ -160,8 +167,49 @@ std::int64_t Optimizer::steps() const {
   return std::llround(steps_.item());  // blocks until the device has computed it
 }
 
-void Optimizer::set_steps(std::int64_t steps) {
+StepsByName Optimizer::own_steps() const {
+  StepsByName own;
+  if (!own_steps_.defined()) return own;
+  const std::int64_t all = steps();
+  const std::vector<double> counts = own_steps_.to_vector<double>();
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    for (std::size_t i = 0; i < own_[g].size(); ++i) {
+      if (own_[g][i] < 0) continue;
+      const std::int64_t count = std::llround(counts[static_cast<std::size_t>(own_[g][i])]);
+      if (count != all) own[groups_[g].parameters[i].name] = count;
+    }
+  return own;
+}
+
+void Optimizer::set_steps(std::int64_t steps, const StepsByName& own) {
   on(steps_.stream(), [&](auto& s) { kernels::fill(s, static_cast<double>(steps), steps_.view()); });
+  // A parameter that has a number of its own keeps it, for graphs that were captured with it.
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    for (std::size_t i = 0; i < own_[g].size(); ++i)
+      if (const auto found = own.find(groups_[g].parameters[i].name); found != own.end() || own_[g][i] >= 0)
+        set_own_steps(g, i, found != own.end() ? found->second : steps);
+}
+
+void Optimizer::set_own_steps(std::size_t group, std::size_t parameter, std::int64_t steps) {
+  if (!own_steps_.defined()) {
+    std::size_t parameters = 0;
+    for (const ParameterGroup& each : groups_) parameters += each.parameters.size();
+    own_steps_ = Tensor::zeros({static_cast<std::int64_t>(parameters)}, DType::f64, context());
+  }
+  int& index = own_[group][parameter];
+  if (index < 0) index = owners_++;
+  const Tensor count = own_steps_.slice(index, {1});
+  on(count.stream(), [&](auto& s) { kernels::fill(s, static_cast<double>(steps), count.view()); });
+}
+
+void Optimizer::count_missing() {
+  std::optional<std::int64_t> before;  // the steps before this one
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    for (std::size_t i = 0; i < own_[g].size(); ++i) {
+      if (own_[g][i] >= 0 || groups_[g].parameters[i].variable.has_new_grad()) continue;
+      if (!before) before = steps();  // by the host, so that no graph captures it
+      set_own_steps(g, i, *before);
+    }
 }
 
 std::vector<std::vector<Tensor>> Optimizer::make_state() const {
@@ -205,8 +253,25 @@ void Optimizer::append_state(std::vector<NamedState>& all, std::string_view kind
     }
 }
 
+std::string to_text(const StepsByName& steps) { return json_text(nlohmann::json(steps)); }
+
+StepsByName parse_steps(const std::string& text) {
+  // Without exceptions of the parser, and no deeper than an object of numbers.
+  const auto parsed = nlohmann::json::parse(
+      text, [](int depth, nlohmann::json::parse_event_t, const auto&) { return depth <= 1; }, false);
+  if (!parsed.is_object())
+    fail<DataError>("steps of parameters: found {}, expected a JSON object",
+                    json_text(nlohmann::json(text)).substr(0, 40));
+  StepsByName steps;
+  for (const auto& [name, count] : parsed.items()) steps[name] = JsonInteger(count);
+  return steps;
+}
+
 OptimizerState state_of(const Optimizer& optimizer) {
-  return {.name = optimizer.name(), .steps = optimizer.steps(), .tensors = optimizer.state()};
+  return {.name = optimizer.name(),
+          .steps = optimizer.steps(),
+          .tensors = optimizer.state(),
+          .own_steps = optimizer.own_steps()};
 }
 
 Sgd::Sgd(const std::vector<nn::NamedParameter>& parameters, SgdSettings settings)
@@ -285,18 +350,21 @@ void Adam::step_groups(const Indices& indices, const kernels::StepScalars& scala
 }
 
 std::vector<kernels::AdamGroup> Adam::kernel_groups(const Indices& indices) const {
-  std::vector<kernels::AdamGroup> groups;
+  std::vector<kernels::AdamGroup> groups(groups_.size());
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    kernels::AdamGroup& group = groups.emplace_back();
-    group.options = {.rate = groups_[g].rate,
-                     .lr_scale = groups_[g].lr_scale,
-                     .beta1 = settings_.beta1,
-                     .beta2 = settings_.beta2,
-                     .epsilon = settings_.epsilon,
-                     .weight_decay = groups_[g].weight_decay,
-                     .decoupled = settings_.decoupled};
+    kernels::AdamOptions options{.rate = groups_[g].rate,
+                                 .lr_scale = groups_[g].lr_scale,
+                                 .beta1 = settings_.beta1,
+                                 .beta2 = settings_.beta2,
+                                 .epsilon = settings_.epsilon,
+                                 .weight_decay = groups_[g].weight_decay,
+                                 .decoupled = settings_.decoupled};
+    groups[g].options = options;
     for (const std::size_t i : indices[g]) {
       const nn::NamedParameter& parameter = groups_[g].parameters[i];
+      options.own_steps = own_index(g, i);
+      kernels::AdamGroup& group =
+          options.own_steps < 0 ? groups[g] : groups.emplace_back(kernels::AdamGroup{{}, options});
       group.slots.push_back({.parameter = parameter.variable.value().view(),
                              .gradient = parameter.variable.grad().view(),
                              .first_moment = state_view(parameter, first_[g][i]),

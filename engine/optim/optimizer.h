@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,11 +39,19 @@ struct NamedState {
   nn::ParameterKind kind = nn::ParameterKind::weight;  // determines the layout in a checkpoint
 };
 
+/// Numbers of steps of single parameters, by their names.
+using StepsByName = std::map<std::string, std::int64_t>;
+/// Returns the numbers as JSON text, for example {"fc.bias":3}.
+std::string to_text(const StepsByName& steps);
+/// Returns the numbers of a text of to_text(). Throws DataError for any other text.
+StepsByName parse_steps(const std::string& text);
+
 /// The part of an optimizer that a checkpoint stores.
 struct OptimizerState {
   std::string name;                 // of the optimizer
   std::int64_t steps = 0;           // steps done, without skipped ones
   std::vector<NamedState> tensors;  // as Optimizer::state() returns them
+  StepsByName own_steps = {};       // as Optimizer::own_steps() returns them
 };
 
 /// Options of one optimizer step.
@@ -70,25 +79,32 @@ class Optimizer {
 
   /// Makes one step with the learning rate `lr` for all groups: updates every parameter that has a new
   /// gradient, and its low-precision copy, and consumes the gradients. Leaves other parameters unchanged.
-  /// Releases the gradients' memory, except with a scaler. Enqueues work and does not wait for the device.
+  /// Releases the gradients' memory, except with a scaler. Enqueues work and does not wait for the device,
+  /// except when Adam or LAMB first finds that a parameter has no gradient (own_steps()).
   ///
   /// Throws UsageError if no gradient is new (there was no backward since the last step; with a process group
   /// a rank may have none), if a parameter has left the device or precision of its state, or if `lr` is
   /// negative or an option is invalid.
   void step(double lr, const OptimizerStepOptions& options = {});
-  /// Makes one step with learning rates in device memory: f64 [rates()], or more of which
-  /// the others are not used, on the parameters' device. A captured
-  /// CUDA graph reads them at each replay. A graph that has the step without its backward needs gradients at
-  /// fixed addresses (Variable::set_grad_storage()). Throws UsageError for another tensor.
+  /// Makes one step with learning rates in device memory: f64 [rates()], or more of which the others are not
+  /// used, on the parameters' device. A captured CUDA graph reads them at each replay. A graph that has the
+  /// step without its backward needs gradients at fixed addresses (Variable::set_grad_storage()). Throws
+  /// UsageError for another tensor, and CaptureError if own_steps() gets a parameter during a capture: make
+  /// such a step before, and capture earlier graphs again.
   void step(const Tensor& lr, const OptimizerStepOptions& options = {});
 
-  /// Returns the number of steps done, without skipped ones. Adam's bias corrections use this number for all
-  /// parameters. The counter is in device memory: blocks until the device has computed it.
+  /// Returns the number of steps done, without skipped ones. The counter is in device memory: blocks until
+  /// the device has computed it.
   std::int64_t steps() const;
-  /// Sets the number of steps done, as when a run resumes.
-  void set_steps(std::int64_t steps);
+  /// Returns the numbers of steps of the parameters that have made fewer, because they had no gradient in
+  /// some. The bias corrections of Adam and LAMB use them; other optimizers do not count them. Blocks like
+  /// steps().
+  StepsByName own_steps() const;
+  /// Sets the number of steps done, and own_steps(), as when a run resumes. Ignores names of parameters that
+  /// this optimizer does not have.
+  void set_steps(std::int64_t steps, const StepsByName& own = {});
   /// Returns the tensors that a checkpoint stores, ordered by kind of state, group and parameter. To restore
-  /// the state, write into the tensors and call set_steps().
+  /// the state, write into the tensors and call set_steps(), with own_steps().
   virtual std::vector<NamedState> state() const = 0;
   /// Returns "sgd", "adam", "adamw", "muon", "lars" or "lamb".
   virtual std::string name() const = 0;
@@ -110,6 +126,10 @@ class Optimizer {
   /// Enqueues the step of some parameters, and counts it in scalars.steps. `indices` are those with new
   /// gradients.
   virtual void step_groups(const Indices& indices, const kernels::StepScalars& scalars) = 0;
+  /// Returns whether the step of a parameter depends on the number of its earlier steps.
+  virtual bool depends_on_steps() const { return false; }
+  /// Returns the index of a parameter's number of steps in StepScalars::own_steps; -1 if it is that of all.
+  int own_index(std::size_t group, std::size_t parameter) const { return own_[group][parameter]; }
   /// Returns zeros of the shape, type and device of every parameter, indexed by group and parameter.
   std::vector<std::vector<Tensor>> make_state() const;
   /// Returns the view of a parameter's state. Throws UsageError if the parameter has moved to another device
@@ -130,6 +150,11 @@ class Optimizer {
   std::vector<ParameterGroup> groups_;  // with at least one parameter
 
  private:
+  /// Sets a parameter's own number of steps. Allocates it at first.
+  void set_own_steps(std::size_t group, std::size_t parameter, std::int64_t steps);
+  /// Gives parameters without new gradients their own numbers of steps, unless they have them. Blocks if
+  /// there are such parameters.
+  void count_missing();
   /// Returns the new gradients. Throws UsageError if there are none, unless `may_be_empty`.
   std::vector<ConstView> new_gradients(bool may_be_empty) const;
   /// Returns the norm of the gradients, f64 [1] on the parameters' device; over all ranks of `group` if
@@ -139,8 +164,11 @@ class Optimizer {
   Tensor gradient_coefficient(const std::vector<ConstView>& gradients,
                               const OptimizerStepOptions& options) const;
 
-  Tensor steps_;  // f64 [1]
-  Tensor lr_;     // f64 [rates()]: the rate of step(double), for all groups
+  Tensor steps_;                       // f64 [1]
+  Tensor own_steps_;                   // f64 [parameters]; undefined before the first one is set
+  std::vector<std::vector<int>> own_;  // own_index(), by group and parameter
+  int owners_ = 0;                     // parameters with own_index() >= 0
+  Tensor lr_;                          // f64 [rates()]: the rate of step(double), for all groups
 };
 
 /// Returns the optimizer's state. The tensors share the optimizer's storage. Blocks until the device has
@@ -187,7 +215,8 @@ struct AdamSettings {
   bool decoupled = false;   // true: AdamW, whose weight decay is not part of the gradient
 };
 
-/// Adam, and AdamW with decoupled weight decay, as torch.optim's, but for steps() in the bias corrections.
+/// Adam, and AdamW with decoupled weight decay, as torch.optim's. The bias corrections of a parameter depend
+/// on the number of its own steps.
 class Adam : public Optimizer {
  public:
   /// Makes one group in which all parameters decay (PyTorch's default). Throws UsageError for invalid
@@ -203,7 +232,9 @@ class Adam : public Optimizer {
   /// As the constructor of explicit groups, for an optimizer named `name` in errors.
   Adam(std::string_view name, std::vector<ParameterGroup> groups, AdamSettings settings);
   void step_groups(const Indices& indices, const kernels::StepScalars& scalars) override;
-  /// Returns the groups of the kernel, with the parameters that have new gradients.
+  bool depends_on_steps() const override { return true; }
+  /// Returns the groups of the kernel, with the parameters that have new gradients. A parameter with its own
+  /// number of steps is a group.
   std::vector<kernels::AdamGroup> kernel_groups(const Indices& indices) const;
 
  private:
@@ -277,6 +308,7 @@ struct OptimizerShard {
   int index = 0;                   // number of this shard, from 0
   int count = 1;                   // number of shards
   std::vector<StatePiece> pieces;  // at most one of each tensor
+  StepsByName own_steps = {};      // as in OptimizerState, at least those of its parameters
 
   /// Copies the elements of this shard into the tensor `name`, which has the shape of the whole tensor. Does
   /// nothing if this shard has no piece of it.

@@ -79,6 +79,14 @@ void step_range(std::int64_t begin, std::int64_t end, const Slot& slot, Update u
   step_with(gradient.template as<T>());
 }
 
+/// Counts a step, for all groups and for those with their own numbers of steps.
+template <class Group>
+void count_step(const std::vector<Group>& groups, const StepPointers& pointers) {
+  for (const Group& group : groups)
+    if (double* const counter = pointers.counter(group.options); counter != pointers.steps) ++*counter;
+  ++*pointers.steps;
+}
+
 /// Calls step(options, slot, begin, end, zero, number of this step) for each range of elements of f32 or f64,
 /// whose type is that of `zero`, and counts the step. A skipped step does nothing.
 template <class Group, class F>
@@ -86,13 +94,12 @@ void step_groups(const CpuStream& stream, const std::vector<Group>& groups, cons
                  F step) {
   const StepPointers pointers(scalars);
   if (pointers.skipped()) return;
-  const double number = *pointers.steps + 1;
-  for_each_range(stream, groups,
-                 [&](const auto& options, const auto& slot, std::int64_t begin, std::int64_t end) {
-                   dispatch(kCpuFullTypes, slot.parameter.dtype,
-                            [&](auto zero) { step(options, slot, begin, end, zero, number); });
-                 });
-  *pointers.steps = number;
+  for_each_range(
+      stream, groups, [&](const auto& options, const auto& slot, std::int64_t begin, std::int64_t end) {
+        dispatch(kCpuFullTypes, slot.parameter.dtype,
+                 [&](auto zero) { step(options, slot, begin, end, zero, *pointers.counter(options) + 1); });
+      });
+  count_step(groups, pointers);
 }
 
 /// A step of LARS or LAMB of one parameter: a pass for the norms, then one for the step. Squares are added up in pieces of
@@ -134,14 +141,14 @@ template <template <class> class Update, class Group>
 void step_layers(CpuStream& stream, const std::vector<Group>& groups, const StepScalars& scalars) {
   const StepPointers pointers(scalars);
   if (pointers.skipped()) return;
-  const double number = *pointers.steps + 1;
   for (const Group& group : groups)
     for (const auto& slot : group.slots)
       dispatch(kCpuFullTypes, slot.parameter.dtype, [&]<class T>(T) {
-        const Update<T> update(group.options, pointers.lr[group.options.rate], number);
+        const Update<T> update(group.options, pointers.lr[group.options.rate],
+                               *pointers.counter(group.options) + 1);
         step_parameter<T>(stream, slot, update, static_cast<T>(pointers.gradient_factor()));
       });
-  *pointers.steps = number;
+  count_step(groups, pointers);
 }
 
 }  // namespace

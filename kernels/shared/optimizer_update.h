@@ -18,15 +18,22 @@ struct StepPointers {
   const double* grad_scale;
   const std::int32_t* skip;
   double* steps;
+  double* own_steps;
 
   explicit StepPointers(const StepScalars& scalars)
       : lr(scalars.lr.as<double>()),
         grad_scale(scalars.grad_scale.as<double>()),
         skip(scalars.skip.as<std::int32_t>()),
-        steps(scalars.steps.as<double>()) {}
+        steps(scalars.steps.as<double>()),
+        own_steps(scalars.own_steps.as<double>()) {}
 
   CONVOY_HOST_DEVICE bool skipped() const { return skip != nullptr && *skip != 0; }
   CONVOY_HOST_DEVICE double gradient_factor() const { return grad_scale != nullptr ? *grad_scale : 1; }
+  /// Returns the counter of the steps of a group of parameters.
+  CONVOY_HOST_DEVICE double* counter(const SgdOptions& /*options*/) const { return steps; }
+  CONVOY_HOST_DEVICE double* counter(const AdamOptions& options) const {
+    return options.own_steps < 0 ? steps : own_steps + options.own_steps;
+  }
 };
 
 /// The coefficients of a step of SGD.

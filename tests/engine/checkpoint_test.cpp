@@ -97,6 +97,55 @@ INSTANTIATE_TEST_SUITE_P(All, CheckpointResume,
                                   std::string(to_string(test.param.dtype));
                          });
 
+/// Returns the metadata of the optimizer's file in a checkpoint.
+std::map<std::string, std::string> optimizer_metadata(const fs::path& checkpoint) {
+  return io::SafetensorsReader(checkpoint / io::kOptimizerFile).metadata();
+}
+
+/// Makes a step; unless `has_fc`, the parameters of the last layer have no gradients.
+void step_with(const TinyTraining& training, std::int64_t number, bool has_fc) {
+  for (const nn::NamedParameter& p : training.net->parameters())
+    if (p.name.starts_with("fc.")) p.variable.set_requires_grad(has_fc);
+  training.step(number);
+}
+
+TEST(Checkpoint, KeepsTheStepsOfEachParameter) {
+  for (const char* name : {"adam", "lamb"}) {
+    const TempDirectory directory(TempDirectory::in_memory());
+    TinyTraining whole(name);
+    whole.step(0);
+    const auto save = [&](std::int64_t step) {
+      return io::CheckpointDirectory(directory.path())
+          .save(*whole.net, *whole.optimizer, at_step(step), false);
+    };
+    EXPECT_THAT(optimizer_metadata(save(1)),
+                ElementsAre(std::pair<const std::string, std::string>("format", "pt")))
+        << "a training in which all parameters have gradients stores nothing more";
+    step_with(whole, 1, false);
+    step_with(whole, 2, true);
+    const fs::path saved = save(3);
+    EXPECT_EQ(optimizer_metadata(saved).at("own_steps"), R"({"fc.bias":2,"fc.weight":2})");
+
+    TinyTraining resumed(name, DType::f32, 99);
+    step_with(resumed, 8, true);
+    step_with(resumed, 9, false);
+    io::load_checkpoint(io::open_checkpoint(saved), *resumed.net, resumed.optimizer.get());
+    EXPECT_EQ(resumed.optimizer->own_steps(), (optim::StepsByName{{"fc.bias", 2}, {"fc.weight", 2}}));
+    for (const TinyTraining* each : {&whole, &resumed}) {
+      step_with(*each, 3, true);
+      step_with(*each, 4, false);
+      step_with(*each, 5, true);
+    }
+    EXPECT_EQ(io::parameters_hash(*resumed.net), io::parameters_hash(*whole.net)) << name;
+    EXPECT_EQ(resumed.optimizer->own_steps(), (optim::StepsByName{{"fc.bias", 4}, {"fc.weight", 4}}));
+
+    io::Snapshot live, copy;
+    live.optimizer = optim::state_of(*whole.optimizer);
+    copy.copy_from(live);
+    EXPECT_EQ(copy.optimizer.own_steps, live.optimizer.own_steps);
+  }
+}
+
 TEST(Checkpoint, ManifestRoundTrips) {
   const TempDirectory directory(TempDirectory::in_memory());
   TinyTraining training("adamw");
@@ -452,6 +501,8 @@ io::Checkpoint save_in_shards(const fs::path& directory, const TinyTraining& tra
     const optim::OptimizerState whole = state_of(*training.optimizer);
     snapshot.shard = {
         .optimizer = whole.name, .steps = whole.steps, .index = i, .count = shards, .pieces = {}};
+    for (const auto& [name, steps] : whole.own_steps)  // as if each shard had other parameters
+      if (static_cast<int>(name.size()) % shards == i) snapshot.shard.own_steps[name] = steps;
     for (const optim::NamedState& state : whole.tensors) {
       const std::int64_t numel = state.tensor.numel(), begin = numel * i / shards;
       snapshot.shard.pieces.push_back({state.name, state.tensor.shape(), state.kind, begin,
@@ -466,7 +517,7 @@ io::Checkpoint save_in_shards(const fs::path& directory, const TinyTraining& tra
 TEST(ShardedCheckpoint, LoadsIntoAWholeOptimizer) {
   const TempDirectory directory(TempDirectory::in_memory());
   TinyTraining saved("adam"), loaded("adam", DType::f32, 99);
-  saved.step(0);
+  step_with(saved, 0, false);
   const io::Checkpoint checkpoint = save_in_shards(directory.path(), saved, 3);
   EXPECT_THAT(
       names_in(checkpoint.path),
@@ -476,8 +527,9 @@ TEST(ShardedCheckpoint, LoadsIntoAWholeOptimizer) {
   EXPECT_EQ(io::encode_safetensors(io::state_dict(loaded.optimizer->state())),
             io::encode_safetensors(io::state_dict(saved.optimizer->state())));
   EXPECT_EQ(loaded.optimizer->steps(), 1);
-  saved.step(1);
-  loaded.step(1);
+  EXPECT_EQ(loaded.optimizer->own_steps(), (optim::StepsByName{{"fc.bias", 0}, {"fc.weight", 0}}));
+  step_with(saved, 1, true);
+  step_with(loaded, 1, true);
   EXPECT_EQ(io::parameters_hash(*loaded.net), io::parameters_hash(*saved.net));
 }
 
@@ -502,6 +554,19 @@ TEST(ShardedCheckpoint, IsDamagedIfAShardIsMissingOrChanged) {
   EXPECT_THAT(checkpoint_error([&] { io::open_checkpoint(path); }), HasSubstr("damaged"));
   fs::remove(shard);
   EXPECT_THAT(checkpoint_error([&] { io::open_checkpoint(path); }), HasSubstr("cannot be opened"));
+}
+
+TEST(ShardedCheckpoint, IsRefusedIfTheStepsOfAParameterAreNot) {
+  const TempDirectory directory(TempDirectory::in_memory());
+  const TinyTraining training("adam");
+  io::CheckpointDirectory checkpoints(directory.path());
+  const fs::path temporary = checkpoints.begin(1);
+  io::Snapshot snapshot = io::Snapshot::of(*training.net);
+  snapshot.shard = {.optimizer = "adam", .steps = 1, .pieces = {}, .own_steps = {{"a", 2}}};
+  const io::FileRecord record = io::CheckpointDirectory::write_shard(temporary, snapshot.shard);
+  const fs::path path = checkpoints.commit(temporary, snapshot, at_step(1), {record}, false);
+  EXPECT_THAT(checkpoint_error([&] { io::SavedOptimizer(io::open_checkpoint(path)); }),
+              HasSubstr("own_steps of the optimizer's metadata: found 2 steps of \"a\", expected 0 to 1"));
 }
 
 /// A manifest can be right while the shards are not of one state.

@@ -122,7 +122,8 @@ def cross_entropies(out: dict) -> None:
         out |= {f"{case}/losses": losses, f"{case}/dlogits": logits.grad}
 
 
-# case: (optimizer, its settings, rate of the first step, norm to clip to)
+# case: (optimizer, its settings, rate of the first step, norm to clip to). In cases of "…/missing" the parameter b has no
+# gradient in the first and the third step.
 OPTIMIZERS = {
     "sgd": (torch.optim.SGD, {}, 0.1, None),
     "sgd/momentum": (torch.optim.SGD, {"momentum": 0.9}, 0.1, None),
@@ -131,6 +132,8 @@ OPTIMIZERS = {
     "adam": (torch.optim.Adam, {}, 0.01, None),
     "adam/decay": (torch.optim.Adam, {"weight_decay": 0.05}, 0.01, None),
     "adamw": (torch.optim.AdamW, {"weight_decay": 0.05}, 0.01, None),
+    "adam/missing": (torch.optim.Adam, {}, 0.01, None),
+    "adamw/missing": (torch.optim.AdamW, {"weight_decay": 0.05}, 0.01, None),
 }
 
 
@@ -143,6 +146,8 @@ def optimizers(out: dict) -> None:
             optimizer.param_groups[0]["lr"] = lr * (1 - step / 10)
             for name, parameter in parameters.items():
                 parameter.grad = tensor(f"{case}/{name}/grad{step}", *parameter.shape, grad=False)
+            if case.endswith("/missing") and step in (0, 2):
+                parameters["b"].grad = None
             if clip is not None:
                 torch.nn.utils.clip_grad_norm_(parameters.values(), clip)
             optimizer.step()

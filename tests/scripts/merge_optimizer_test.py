@@ -17,9 +17,9 @@ def floats(*values):
     return struct.pack(f"<{len(values)}f", *values)
 
 
-def write_shard(directory, index, count, pieces):
+def write_shard(directory, index, count, pieces, own_steps=None):
     """Writes pieces {name: (begin, shape, kind, values)} as a rank does."""
-    tensors, metadata = {}, {"format": "pt"}
+    tensors, metadata = {}, {"format": "pt"} | ({"own_steps": json.dumps(own_steps)} if own_steps else {})
     for name, (begin, shape, kind, values) in pieces.items():
         tensors[name] = ("F32", [len(values)], floats(*values))
         metadata[name] = json.dumps({"begin": begin, "shape": shape, "kind": kind})
@@ -46,6 +46,20 @@ class Merge(unittest.TestCase):
             self.assertEqual(bytes(data[begin:end]), floats(0, 3, 1, 4, 2, 5))
             begin, end = header["m/fc"]["data_offsets"]
             self.assertEqual(bytes(data[begin:end]), floats(8, 9))
+
+    def test_steps_of_single_parameters_are_kept(self):
+        with tempfile.TemporaryDirectory() as directory:
+            write_shard(directory, 0, 2, {"m/fc": (0, [2], "other", [8])}, {"fc": 3})
+            write_shard(directory, 1, 2, {"m/fc": (1, [2], "other", [9])}, {"fc": 3, "conv": 0})
+            target = pathlib.Path(directory) / "whole.safetensors"
+            merge.write(target, *merge.merge(directory))
+            metadata = merge.read(target)[0]["__metadata__"]
+            self.assertEqual(metadata["format"], "pt")
+            self.assertEqual(json.loads(metadata["own_steps"]), {"fc": 3, "conv": 0})
+            write_shard(directory, 0, 2, {"m/fc": (0, [2], "other", [8])})
+            write_shard(directory, 1, 2, {"m/fc": (1, [2], "other", [9])})
+            merge.write(target, *merge.merge(directory))
+            self.assertEqual(merge.read(target)[0]["__metadata__"], {"format": "pt"})
 
     def test_missing_shards_are_refused(self):
         with tempfile.TemporaryDirectory() as directory:

@@ -57,25 +57,28 @@ void restore_shards(Trainer& trainer, const std::vector<const optim::OptimizerSh
         "the remaining ranks hold {} of {} shards of the optimizer's state: a rank has failed together "
         "with the one that had a copy of its shard",
         provider.size(), count);
+  optim::StepsByName own_steps;
+  for (const optim::OptimizerShard* shard : held)
+    own_steps.insert(shard->own_steps.begin(), shard->own_steps.end());
   const auto fill = [&](const optim::NamedState& whole) {
     for (const optim::OptimizerShard* shard : held)
       if (provider.at(shard->index) == trainer.context().rank()) shard->copy_to(whole.name, whole.tensor);
   };
   if (dist::ShardedOptimizer* const sharded = trainer.parallel().sharded())
-    return sharded->restore(held.front()->steps, fill);
+    return sharded->restore(held.front()->steps, own_steps, fill);
   optim::Optimizer& optimizer = trainer.parallel().optimizer();
   for (const optim::NamedState& state : optimizer.state()) {
     const Tensor whole = Tensor::zeros(state.tensor.shape(), state.tensor.dtype(), Device::cpu());
     fill({state.name, whole, state.kind});
     state.tensor.copy_from(whole);
   }
-  optimizer.set_steps(held.front()->steps);
+  optimizer.set_steps(held.front()->steps, own_steps);
 }
 
 void restore_optimizer(optim::Optimizer& optimizer, const optim::OptimizerState& state) {
   const std::vector<optim::NamedState> own = optimizer.state();
   for (std::size_t i = 0; i < own.size(); ++i) own[i].tensor.copy_from(state.tensors[i].tensor);
-  optimizer.set_steps(state.steps);
+  optimizer.set_steps(state.steps, state.own_steps);
 }
 
 class GroupContinuation final : public Continuation {

@@ -68,7 +68,15 @@ optim::OptimizerShard ShardedOptimizer::shard() const {
     values.insert(values.end(), pieces.begin(), pieces.end());
   }
   for (std::size_t i = 0; i < values.size(); ++i) shard.pieces[i].values = values[i];
+  shard.own_steps = optimizer_.own_steps();
   return shard;
+}
+
+optim::StepsByName ShardedOptimizer::gathered(const optim::StepsByName& local) const {
+  optim::StepsByName all;
+  for (const std::string& text : all_gather_texts(control_, optim::to_text(local)))
+    all.merge(optim::parse_steps(text));
+  return all;
 }
 
 optim::OptimizerShard ShardedOptimizer::shard_without_values(int rank) const {
@@ -115,6 +123,7 @@ optim::OptimizerShard ShardedOptimizer::shard_of_peer(int distance) const {
         shard.pieces[next++].values =
             bucket.slice(shards.shard_numels[b] * peer + piece.offset, {piece.numel}).clone();
   });
+  shard.own_steps = gathered(optimizer_.own_steps());
   return shard;
 }
 
@@ -130,12 +139,14 @@ optim::OptimizerState ShardedOptimizer::gather() const {
       full.copy_from(bucket.slice(slice.offset, full.shape()));
     }
   });
+  optim::StepsByName own_steps = gathered(optimizer_.own_steps());
+  if (is_root) whole.own_steps = std::move(own_steps);
   return whole;
 }
 
-void ShardedOptimizer::restore(std::int64_t steps,
+void ShardedOptimizer::restore(std::int64_t steps, const optim::StepsByName& own_steps,
                                const std::function<void(const optim::NamedState&)>& fill) const {
-  optimizer_.set_steps(std::stoll(broadcast_text(control_, std::to_string(steps))));
+  optimizer_.set_steps(std::stoll(broadcast_text(control_, std::to_string(steps))), gathered(own_steps));
   std::map<std::string, std::pair<Tensor, std::int64_t>> pieces;  // with their first elements
   for (const optim::StatePiece& piece : shard().pieces) pieces[piece.name] = {piece.values, piece.begin};
   for (const optim::NamedState& state : describe().tensors) {

@@ -34,11 +34,13 @@ class ShardedOptimizer {
   /// Returns the full state of all ranks' optimizers in host memory on rank 0, and an empty state on the
   /// other ranks, which need memory for one bucket. Collective; blocks until the state is received.
   optim::OptimizerState gather() const;
-  /// Sets the state of all ranks' optimizers, and the number of steps to that of rank 0. For each tensor of
-  /// the full state, `fill` gets its name and kind with zeros in host memory, and stores the elements that
-  /// this rank provides; no other rank provides them. Each rank needs memory for one tensor. Collective;
-  /// blocks until the state is received.
-  void restore(std::int64_t steps, const std::function<void(const optim::NamedState& whole)>& fill) const;
+  /// Sets the state of all ranks' optimizers, the number of steps to that of rank 0, and
+  /// Optimizer::own_steps() to `own_steps` of all ranks together. For each tensor of the full state, `fill`
+  /// gets its name and kind with zeros in host memory, and stores the elements that this rank provides; no
+  /// other rank provides them. Each rank needs memory for one tensor. Collective; blocks until the state is
+  /// received.
+  void restore(std::int64_t steps, const optim::StepsByName& own_steps,
+               const std::function<void(const optim::NamedState& whole)>& fill) const;
 
  private:
   /// Returns the kinds of state that the optimizer keeps for each piece, for example "momentum".
@@ -46,6 +48,9 @@ class ShardedOptimizer {
   /// Returns the state tensors of one kind, by piece.
   std::vector<Tensor> pieces_of(const std::string& kind) const;
 
+  /// Returns the numbers of steps that the ranks have, which agree if several have one of the same parameter.
+  /// Collective.
+  optim::StepsByName gathered(const optim::StepsByName& local) const;
   /// Returns the shard of a rank with undefined values, ordered by kind, bucket and slice.
   optim::OptimizerShard shard_without_values(int rank) const;
   /// Returns the full state with tensors of zeros on `device`.

@@ -57,9 +57,9 @@ struct OptionsTable {
   int count;
 };
 
-/// Computes the coefficients of each group, one thread per group, and counts the step if `counts`. The powers
-/// and roots in f64 would cost each thread that steps elements more than these do, and would take registers
-/// from a memory-bound kernel.
+/// Computes the coefficients of each group, one thread per group, and counts the step if `counts`, and always
+/// for groups with their own numbers of steps. The powers and roots in f64 would cost each thread that steps
+/// elements more than these do, and would take registers from a memory-bound kernel.
 template <class Step>
 __global__ void __launch_bounds__(kMaxGroups)
     prepare_kernel(StepPointers scalars, const OptionsTable<typename Step::Options> options, bool counts,
@@ -68,7 +68,13 @@ __global__ void __launch_bounds__(kMaxGroups)
   wait_for_previous_kernel();
   const double number = *scalars.steps + 1;
   const auto group = static_cast<int>(threadIdx.x);
-  if (group < options.count) steps[group] = Step(options.groups[group], scalars, number);
+  if (group < options.count) {
+    double* const counter = scalars.counter(options.groups[group]);
+    const bool has_own = counter != scalars.steps;
+    const double own = has_own ? *counter + 1 : number;
+    steps[group] = Step(options.groups[group], scalars, own);
+    if (has_own && !scalars.skipped()) *counter = own;
+  }
   __syncthreads();  // every thread has read *scalars.steps
   if (counts && group == 0 && !scalars.skipped()) *scalars.steps = number;
 }

@@ -103,7 +103,7 @@ class Training {
       at += values.size();
     }
     if (sharded_) {
-      sharded_->restore(state.steps, [&](const optim::NamedState& whole) {
+      sharded_->restore(state.steps, state.own_steps, [&](const optim::NamedState& whole) {
         if (comm_.rank() != 0) return;
         for (const optim::NamedState& saved : state.tensors)
           if (saved.name == whole.name) whole.tensor.copy_from(saved.tensor);
@@ -111,7 +111,7 @@ class Training {
     } else {
       const std::vector<optim::NamedState> target = optimizer_->state();
       for (std::size_t i = 0; i < target.size(); ++i) target[i].tensor.copy_from(state.tensors[i].tensor);
-      optimizer_->set_steps(state.steps);
+      optimizer_->set_steps(state.steps, state.own_steps);
     }
     step_ = step;
   }
@@ -314,6 +314,95 @@ TEST(Sharded, StepsParameterWithGradientOnAnyRankOnly) {
       EXPECT_THAT(nowhere.variable.value().to_vector<double>(), Each(1));
       comm.finish();
     });
+}
+
+/// A training by AdamW of parameters of which "rare" has a gradient in every second step only, and "never" in
+/// none.
+struct RareGradients {
+  optim::OptimizerState state;
+  std::vector<double> values;  // of all parameters; empty: 1
+
+  std::vector<nn::NamedParameter> parameters(const DeviceContext& device) const {
+    std::vector<nn::NamedParameter> all;
+    std::size_t at = 0;
+    for (const auto& [name, count] :
+         {std::pair("always", 30), std::pair("rare", 50), std::pair("never", 40)}) {
+      all.push_back(parameter(name, count, device));
+      if (!values.empty())
+        all.back().variable.value().copy_from(
+            Tensor::from(std::span(values).subspan(at, static_cast<std::size_t>(count)), {count}, device));
+      at += static_cast<std::size_t>(count);
+    }
+    return all;
+  }
+  static Variable loss(const std::vector<nn::NamedParameter>& all, int step) {
+    const Variable always = sum(all[0].variable * (step + 1.0));
+    return step % 2 == 0 ? always : always + sum(all[1].variable * all[1].variable);
+  }
+  void keep(const std::vector<nn::NamedParameter>& all) {
+    values.clear();
+    for (const nn::NamedParameter& each : all)
+      for (const double value : each.variable.value().to_vector<double>()) values.push_back(value);
+  }
+};
+
+std::vector<optim::ParameterGroup> group_of(const std::vector<nn::NamedParameter>& all) {
+  return {optim::ParameterGroup{.parameters = all, .weight_decay = 0.1}};
+}
+
+/// Continues `from` on some ranks, of which the last one alone computes gradients.
+RareGradients with_rare_gradients(const RareGradients& from, int ranks, dist::ZeroStage stage, int begin,
+                                  int end) {
+  RareGradients result;
+  on_ranks(ranks, [&](dist::Communicator& comm) {
+    const std::vector<nn::NamedParameter> all = from.parameters(comm.context());
+    dist::ShardedParameters shards(all, dist::plan_of_graph(all, RareGradients::loss(all, 1), 0.0003), comm);
+    optim::Adam optimizer(shards.pieces_of(group_of(all)), {.decoupled = true});
+    const dist::ShardedOptimizer sharded(optimizer, group_of(all), shards, comm);
+    if (!from.values.empty())
+      sharded.restore(from.state.steps, comm.rank() == 0 ? from.state.own_steps : optim::StepsByName(),
+                      [&](const optim::NamedState& whole) {
+                        for (const optim::NamedState& saved : from.state.tensors)
+                          if (comm.rank() == 0 && saved.name == whole.name)
+                            whole.tensor.copy_from(saved.tensor);
+                      });
+    dist::ShardedGradients gradients(shards, stage);
+    dist::CommunicatorGroup group(comm);
+    for (int step = begin; step < end; ++step) {
+      gradients.begin_forward();
+      gradients.begin_step(true);
+      if (comm.rank() == ranks - 1) backward(RareGradients::loss(all, step));
+      gradients.end_micro_batch();
+      gradients.finish();
+      optimizer.step(0.01, {.process_group = &group});
+      gradients.end_step();
+    }
+    gradients.gather_parameters();
+    optim::OptimizerState whole = sharded.gather();
+    EXPECT_EQ(sharded.shard_of_peer(1).own_steps, (optim::StepsByName{{"never", 0}, {"rare", end / 2}}));
+    if (comm.rank() == 0) {
+      result.state = std::move(whole);
+      result.keep(all);
+    }
+    comm.finish();
+  });
+  return result;
+}
+
+TEST(Sharded, CountsTheStepsOfEachParameter) {
+  RareGradients plain;
+  const std::vector<nn::NamedParameter> all = plain.parameters(Device::cpu());
+  optim::Adam optimizer(group_of(all), {.decoupled = true});
+  for (int step = 0; step < 7; ++step) {
+    backward(RareGradients::loss(all, step));
+    optimizer.step(0.01);
+  }
+  plain.keep(all);
+  for (const dist::ZeroStage stage : {dist::ZeroStage::optimizer, dist::ZeroStage::gradients}) {
+    const RareGradients half = with_rare_gradients({}, 3, stage, 0, 3);
+    EXPECT_EQ(half.state.own_steps, (optim::StepsByName{{"never", 0}, {"rare", 1}}));
+    EXPECT_EQ(with_rare_gradients(half, 2, stage, 3, 7).values, plain.values);
+  }
 }
 
 /// An optimizer whose step is not elementwise, like one that orthogonalizes whole matrices.

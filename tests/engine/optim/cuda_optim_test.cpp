@@ -156,6 +156,72 @@ TEST_F(CudaMuon, CapturedStepsMatchEagerSteps) {
   });
 }
 
+class CudaAdam : public testing::GpuTest {
+ protected:
+  /// Two parameters and an optimizer on a device. The first one has a gradient in each step.
+  struct Training {
+    std::vector<nn::NamedParameter> parameters;
+    std::unique_ptr<optim::Optimizer> optimizer;
+    Tensor lr;
+
+    Training(const DeviceContext& device, const std::string& name)
+        : lr(Tensor::full({1}, 0.01, DType::f64, device)) {
+      for (const auto& [parameter, count] : {std::pair("a", 37), std::pair("b", 9)})
+        parameters.push_back(
+            {parameter, Variable(Tensor::from(random_values(count, 5), {count}, device), true)});
+      optimizer = testing::make_optimizer(name, {{.parameters = parameters, .weight_decay = 0.05}});
+    }
+    void step(bool has_second) const {
+      for (std::size_t i = 0; i < (has_second ? 2 : 1); ++i) {
+        const Variable& p = parameters[i].variable;
+        backward(sum(p * p * p));
+      }
+      optimizer->step(lr);
+    }
+    std::vector<Values> values() const {
+      std::vector<Values> all;
+      for (const nn::NamedParameter& p : parameters) all.push_back(p.variable.value().to_vector<double>());
+      return all;
+    }
+  };
+};
+
+TEST_F(CudaAdam, CountsTheStepsOfEachParameterAsTheCpu) {
+  for (const char* name : {"adam", "adamw", "lamb"})
+    for_each_order([&] {
+      const Training expected(DeviceContext::create_cpu({.threads = 1}), name),
+          found(DeviceContext::create_cuda(0), name);
+      for (const bool has_second : {false, true, false, true, true}) {
+        expected.step(has_second);
+        found.step(has_second);
+        for (std::size_t i = 0; i < 2; ++i)
+          for (std::size_t e = 0; e < expected.values()[i].size(); ++e)
+            EXPECT_NEAR(found.values()[i][e], expected.values()[i][e], 40 * 0x1p-53) << name << " " << i;
+      }
+      EXPECT_EQ(found.optimizer->steps(), 5);
+      EXPECT_EQ(found.optimizer->own_steps(), (optim::StepsByName{{"b", 3}}));
+    });
+}
+
+TEST_F(CudaAdam, CapturedStepsCountTheStepsOfEachParameter) {
+  for_each_order([&] {
+    const DeviceContext gpu = DeviceContext::create_cuda(0, {.deterministic = true});
+    const Training eager(gpu, "adamw"), captured(gpu, "adamw");
+    for (const Training* each : {&eager, &captured}) each->step(true);
+    EXPECT_THROW(CudaGraph(gpu, [&] { captured.step(false); }), CaptureError)
+        << "a graph would set the number of steps of the missing parameter in each replay";
+    for (const Training* each : {&eager, &captured}) each->step(false);
+    CudaGraph without(gpu, [&] { captured.step(false); }), with(gpu, [&] { captured.step(true); });
+    for (const bool has_second : {false, true, true, false, false, true}) {
+      eager.step(has_second);
+      (has_second ? with : without).replay();
+      EXPECT_EQ(captured.values(), eager.values());
+    }
+    EXPECT_EQ(captured.optimizer->steps(), 8);
+    EXPECT_EQ(captured.optimizer->own_steps(), (optim::StepsByName{{"b", 4}}));
+  });
+}
+
 TEST_F(CudaMuon, IsBitwiseReproducibleInAnyThreadOrder) {
   std::vector<std::vector<Values>> runs;
   for_each_order([&] {

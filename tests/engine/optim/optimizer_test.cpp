@@ -191,6 +191,81 @@ TEST(Optimizer, ContinuesFromSetSteps) {
   EXPECT_NEAR(values_of(p)[0], 1 - 0.1 * 0.1 / std::sqrt(0.001 / (1 - std::pow(0.999, 1001))), 1e-6);
 }
 
+/// Two optimizers of the parameters a and b: one has both, the other one b alone.
+struct WithAndAlone {
+  nn::NamedParameter a = parameter("a", {1, 2}), b = parameter("b", {3, -2, 1}),
+                     alone = parameter("b", {3, -2, 1});
+  std::unique_ptr<optim::Optimizer> both, one;
+
+  explicit WithAndAlone(const char* name)
+      : both(testing::make_optimizer(name, {{.parameters = {a, b}, .weight_decay = 0.1}})),
+        one(testing::make_optimizer(name, {{.parameters = {alone}, .weight_decay = 0.1}})) {}
+
+  /// Steps, with a gradient of a, and of b if `has_b`, and the optimizer of b alone if it has a gradient.
+  void step(int number, bool has_b, optim::LossScaler* scaler = nullptr) const {
+    const double lr = 0.1 / number;
+    give_gradient(a, {0.5 * number, -1});
+    if (has_b) {
+      give_gradient(b, {0.25, 1.0 / number, -number * 0.5});
+      give_gradient(alone, {0.25, 1.0 / number, -number * 0.5});
+      one->step(lr);
+    }
+    both->step(lr, {.scaler = scaler});
+  }
+  void expect_equal(int number) const {
+    EXPECT_EQ(values_of(b), values_of(alone)) << both->name() << " after step " << number;
+  }
+};
+
+TEST(Optimizer, CorrectsTheBiasByTheStepsOfEachParameter) {
+  for (const char* name : {"adam", "adamw", "lamb"}) {
+    const WithAndAlone training(name);
+    for (int number = 1; number <= 6; ++number) {
+      training.step(number, number % 3 == 2 || number == 6);
+      training.expect_equal(number);
+    }
+    EXPECT_EQ(training.both->steps(), 6);
+    EXPECT_EQ(training.one->steps(), 3);
+    EXPECT_EQ(training.both->own_steps(), (optim::StepsByName{{"b", 3}}));
+    // An optimizer that has other numbers gets all of those that are set.
+    training.both->set_steps(9, {{"a", 4}, {"other", 1}});
+    EXPECT_EQ(training.both->own_steps(), (optim::StepsByName{{"a", 4}}));
+    training.both->set_steps(2);
+    EXPECT_TRUE(training.both->own_steps().empty());
+  }
+  const WithAndAlone plain("sgd");
+  plain.step(1, false);
+  EXPECT_TRUE(plain.both->own_steps().empty()) << "a step of SGD does not depend on their number";
+}
+
+TEST(Optimizer, SkippedStepsAreNotThoseWithoutAGradient) {
+  const WithAndAlone training("adam");
+  optim::LossScaler scaler(Device::cpu(), DType::f64, {.initial = 1});
+  training.step(1, true);
+  give_gradient(training.a, {INFINITY, 0});
+  training.both->step(0.1, {.scaler = &scaler});  // is skipped
+  EXPECT_TRUE(training.both->own_steps().empty());
+  training.step(2, true);
+  training.expect_equal(2);
+  training.step(3, false);
+  EXPECT_EQ(training.both->own_steps(), (optim::StepsByName{{"b", 2}}));
+  give_gradient(training.a, {0, 0});
+  give_gradient(training.b, {0, INFINITY, 0});
+  training.both->step(0.1, {.scaler = &scaler});  // is skipped
+  EXPECT_EQ(training.both->own_steps(), (optim::StepsByName{{"b", 2}}));
+  training.step(4, true);
+  training.expect_equal(4);
+}
+
+TEST(Optimizer, ReadsTheTextOfSteps) {
+  const optim::StepsByName steps{{"fc.bias", 3}, {"\"\n", 1LL << 40}};
+  EXPECT_EQ(optim::parse_steps(optim::to_text(steps)), steps);
+  EXPECT_EQ(optim::parse_steps(optim::to_text({})), optim::StepsByName());
+  for (const char* text :
+       {"", "{", "[1]", "3", R"({"a":1.5})", R"({"a":[1]})", R"({"a":{"b":1}})", R"({"a":"1"})"})
+    EXPECT_THROW(optim::parse_steps(text), DataError) << text;
+}
+
 TEST(Optimizer, UpdatesLowPrecisionCopies) {
   const Values start{1.003, -2.7};
   const nn::NamedParameter kept = parameter("kept", start), plain = parameter("plain", start);

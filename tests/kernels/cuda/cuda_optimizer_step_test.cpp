@@ -102,25 +102,28 @@ constexpr double kStepsBefore = 6;
 
 /// The scalars of a step on a device.
 struct OptimizerNumbers {
-  DeviceArray<double> lr, grad_scale, steps;
+  DeviceArray<double> lr, grad_scale, steps, own_steps;
   DeviceArray<std::int32_t> skip;
 
   explicit OptimizerNumbers(const DeviceContext& device, bool skips = false)
       : lr(device, Array<double>({2}, {0.1, 0.075})),
         grad_scale(device, Array<double>({1}, {0.375})),
         steps(device, Array<double>({1}, {kStepsBefore})),
+        own_steps(device, Array<double>({3}, {0, kStepsBefore - 1, 2})),
         skip(device, Array<std::int32_t>({1}, {skips ? 1 : 0})) {}
   kernels::StepScalars scalars(bool scaled) const {
     return {.lr = lr.view(),
             .grad_scale = scaled ? ConstView(grad_scale.view()) : ConstView(),
             .skip = scaled ? ConstView(skip.view()) : ConstView(),
-            .steps = steps.view()};
+            .steps = steps.view(),
+            .own_steps = own_steps.view()};
   }
 };
 
 template <class T>
 class CudaOptimizer : public testing::GpuTest {
  protected:
+  Array<double> own_steps{Shape{3}};   // after the latest step
   DeviceContext gpu = Device::best();  // without a GPU, the test is skipped
   DeviceContext cpu = DeviceContext::create_cpu({.threads = 1});
 
@@ -136,6 +139,7 @@ class CudaOptimizer : public testing::GpuTest {
         const OptimizerNumbers numbers(device);
         on(device.stream(), [&](auto& s) { step(s, slots(model), numbers.scalars(scaled)); });
         EXPECT_EQ(numbers.steps.values()[0], kStepsBefore + 1);
+        own_steps = numbers.own_steps.values();
       };
       OptimizerModel<T> expected;
       run(cpu, expected);
@@ -176,6 +180,7 @@ class CudaOptimizer : public testing::GpuTest {
       for (std::size_t e = 0; e < copy.size(); ++e) ASSERT_EQ(copy[e].bits, copies[i][e].bits);
     }
     EXPECT_EQ(numbers.steps.values()[0], kStepsBefore) << "a skipped step does not count";
+    testing::expect_same_bits(numbers.own_steps.values(), OptimizerNumbers(cpu).own_steps.values());
   }
 
  private:
@@ -300,7 +305,7 @@ TYPED_TEST(CudaOptimizer, SkippedStepChangesNothing) {
       });
   this->expect_unchanged(adam_slots, [](auto& stream, const std::vector<kernels::AdamSlot>& slots,
                                         const kernels::StepScalars& scalars) {
-    kernels::adam_step(stream, {{slots, {.weight_decay = 0.1}}}, scalars);
+    kernels::adam_step(stream, {{slots, {.own_steps = 1, .weight_decay = 0.1}}}, scalars);
   });
   this->expect_unchanged(sgd_slots(with_momentum), step_layers);
   this->expect_unchanged(adam_slots, step_layers);
@@ -317,6 +322,21 @@ TYPED_TEST(CudaOptimizer, PreparesAnyNumberOfGroups) {
         kernels::sgd_step(stream, groups, scalars);
       },
       kSgdTolerance<TypeParam>);
+}
+
+TYPED_TEST(CudaOptimizer, GroupsHaveTheirOwnNumbersOfSteps) {
+  this->expect_same(
+      adam_slots,
+      [](auto& stream, const std::vector<kernels::AdamSlot>& slots, const kernels::StepScalars& scalars) {
+        std::vector<kernels::AdamGroup> groups;  // more than one launch prepares
+        for (const kernels::AdamSlot& slot : slots)
+          groups.push_back({{slot}, {.lr_scale = 0.1, .epsilon = 1e-3, .weight_decay = 0.1}});
+        groups[1].options.own_steps = 1;
+        groups[groups.size() / 2].options.own_steps = 0;
+        kernels::adam_step(stream, groups, scalars);
+      },
+      kSgdTolerance<TypeParam> * (1 + 0.01 / 2e-3));
+  testing::expect_same_bits(this->own_steps, Array<double>({3}, {1, kStepsBefore, 2}));
 }
 
 TEST(CudaMixedOptimizer, AcceptsMixedParameterTypesAndEmptyLists) {
