@@ -382,7 +382,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
             .choices = {"fp32", "bf16", "fp16"},
             .fixed = true,
             .advanced = true});
-  line.add("zero", &o.zero, "ZeRO stage (1: optimizer state, 2: +gradients)",
+  line.add("zero", &o.zero, "ZeRO (1: optimizer state, 2: +gradients)",
            {.value = "0|1|2", .minimum = 0, .maximum = 2});
   line.add("sync-bn", &o.sync_bn, "Batch norm statistics over the samples of all ranks",
            {.fixed = true, .advanced = true});
