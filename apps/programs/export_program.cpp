@@ -27,6 +27,8 @@ std::string encode(const LoadedModel& loaded) {
   for (const float inverse : options.inverse_std) deviations.push_back(1 / inverse);
   options.metadata = {{"classes", json_text(nlohmann::json(loaded.input.classes))},
                       {"input", "pixels divided by 255, which the graph normalizes by mean and std"},
+                      {"size", json_text(nlohmann::json({loaded.input.image[0], loaded.input.image[1]}))},
+                      {"resize", "short side scaled to size with a triangle filter, center square"},
                       {"mean", json_text(nlohmann::json(options.mean))},
                       {"std", json_text(nlohmann::json(deviations))},
                       {"dataset", json_text(nlohmann::json(loaded.input.dataset))},

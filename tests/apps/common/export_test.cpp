@@ -32,6 +32,7 @@ TEST(Export, ComputesTheLogitsOfPredictions) {
   const OnnxFile file = read_onnx(read_text(onnx));
   EXPECT_EQ(file.graph_name, "lenet");
   EXPECT_EQ(Json::parse(file.metadata.at("classes")), Json::parse(R"(["blue", "green", "red"])"));
+  EXPECT_EQ(Json::parse(file.metadata.at("size")), Json({16, 16}));
   EXPECT_EQ(file.metadata.at("parameters_hash"), workshop.result("run")["parameters_hash"]);
   const Json spec = Json::parse(
       Json::parse(read_text(std::filesystem::path(checkpoint) / "manifest.json"))["extra"]["input"]
