@@ -50,6 +50,7 @@ its programs, the libraries with their headers for programs of one's own, recipe
   set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
   set(CPACK_DEBIAN_PACKAGE_SECTION science)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+  set(CPACK_DEBIAN_PACKAGE_DEPENDS "libopenblas0-openmp | libopenblas0")  # the first: the threads of OpenMP alone
   set(CPACK_DEBIAN_PACKAGE_RECOMMENDS openmpi-bin)
   # For programs that link the libraries.
   set(CPACK_DEBIAN_PACKAGE_SUGGESTS "cmake, g++, libdnnl-dev, libopenblas-openmp-dev, libfmt-dev, libxxhash-dev, \

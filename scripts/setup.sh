@@ -19,7 +19,7 @@ development=(
   git ccache pkg-config                                                      # tools
   libgtest-dev libgmock-dev libbenchmark-dev python3-jsonschema zsh          # tests and benchmarks
   doxygen                                                                    # the reference of the public headers
-  dpkg-dev file                                                              # the Debian package that cpack makes
+  dpkg-dev file python3-venv                                                 # the Debian package that cpack makes; the wheel
 )
 
 quiet=false train=false

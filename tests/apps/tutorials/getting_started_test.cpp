@@ -13,7 +13,8 @@ using ::testing::HasSubstr;
 
 TEST(GettingStarted, RunsAllCommands) {
   // The sections with their commands, and what the last one prints.
-  const std::vector<std::pair<std::string, std::string>> sections = {{"Train", "test accuracy  "},
+  const std::vector<std::pair<std::string, std::string>> sections = {{"Install", "test accuracy  "},
+                                                                     {"Train", "test accuracy  "},
                                                                      {"See what it learned", "report.html"},
                                                                      {"Train on your own images", "head"},
                                                                      {"Classify images", "%"},
