@@ -222,7 +222,8 @@ OnnxTensor compute(const OnnxNode& node, const std::vector<const OnnxTensor*>& i
       const bool counts_padding = node.integers.at("count_include_pad") == 1;
       return sum / static_cast<double>(counts_padding ? size : static_cast<std::int64_t>(inside.size()));
     });
-  throw std::runtime_error("onnx: operator " + node.type + " is not implemented");
+  throw std::runtime_error("onnx: found operator " + node.type +
+                           ", expected one that this interpreter computes");
 }
 
 }  // namespace
