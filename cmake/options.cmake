@@ -90,7 +90,7 @@ if(CONVOY_SANITIZE)
   add_link_options(-fsanitize=${CONVOY_SANITIZE})
 endif()
 
-# For code whose memory accesses the CUDA emulator counts (tests/cuda_emulator/counting): the compiler inserts a call
+# For code whose memory accesses the CUDA emulator counts (emulator/counting): the compiler inserts a call
 # before each access, and neither splits the access to a pack nor merges those of neighbors. All functions are inlined,
 # since there is no call before an access that passes or stores the result of a function.
 set(CONVOY_COUNTING_OPTIONS -fsanitize=thread --param=tsan-instrument-func-entry-exit=0 -fno-tree-sra -fno-tree-vectorize

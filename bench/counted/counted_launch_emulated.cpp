@@ -4,8 +4,8 @@
 
 #include "bench/counted/counted_launch.h"
 #include "convoy/kernels/base/check.h"
-#include "tests/cuda_emulator/counting/source_lines.h"
-#include "tests/cuda_emulator/runtime/emulator.h"
+#include "emulator/counting/source_lines.h"
+#include "emulator/runtime/emulator.h"
 #include "tests/cuda_emulator/vendor/vendor.h"
 
 namespace convoy::bench {

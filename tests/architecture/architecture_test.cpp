@@ -143,7 +143,7 @@ TEST(ArchitectureRules, FindWhatAnEmulatorCannotFollow) {
   const std::vector<SourceFile> files = {
       {"kernels/cuda/reduce.cu", "// " + shared + shared + launch},
       {"kernels/cuda/primitives/launch.h", "extern " + shared},
-      {"tests/cuda_emulator/include/cuda_runtime.h", "#define " + shared},
+      {"emulator/include/cuda_runtime.h", "#define " + shared},
   };
   EXPECT_THAT(
       check_device_sources(files),

@@ -97,13 +97,14 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/testing/source_tree", {}},
     {"tests/testing/support",
      {"tests/testing/source_tree", "engine/io", "comm/cluster/hierarchical", "comm/cluster/store",
-      "comm/transport/thread", "comm/nccl", "comm/parallel", "tests/cuda_emulator/runtime"}},
+      "comm/transport/thread", "comm/nccl", "comm/parallel", "emulator/runtime"}},
     {"tests/testing/op_cases", {"engine/ops"}},
     {"tests/architecture", {"tests/testing/source_tree"}},
-    {"tests/cuda_emulator/include", {}},
-    {"tests/cuda_emulator/counting", {"tests/cuda_emulator/include"}},
-    {"tests/cuda_emulator/runtime", {"tests/cuda_emulator/counting"}},
-    {"tests/cuda_emulator/vendor", {"tests/cuda_emulator/runtime", "kernels/shared"}},
+    {"emulator/include", {}},
+    {"emulator/counting", {"emulator/include"}},
+    {"emulator/runtime", {"emulator/counting"}},
+    {"tests/cuda_emulator/include", {"emulator/include"}},
+    {"tests/cuda_emulator/vendor", {"emulator/runtime", "tests/cuda_emulator/include", "kernels/shared"}},
     {"tests/cuda_emulator/nccl", {"tests/cuda_emulator/vendor"}},
     {"tests/cuda_emulator/tests", {"tests/cuda_emulator/nccl", "kernels/cuda"}},
     {"tests/kernels", {"kernels", "tests/testing/support"}},
@@ -151,14 +152,14 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
 
 // Outside kernels/base and kernels/runtime: sources that differ between versions of a library, or between processors.
 const std::set<std::string> kVersionShims = {
-    "kernels/cpu/onednn/versions.h",          "kernels/cpu/primitives/simd.h",
-    "kernels/cuda/primitives/async_copy.h",   "kernels/cuda/primitives/early_start.h",
-    "kernels/cuda/primitives/tensor_core.h",  "kernels/cuda/primitives/warpgroup.h",
-    "datasets/download/download.cpp",         "tests/cuda_emulator/runtime/fiber.cpp",
-    "tests/cuda_emulator/runtime/sanitizer.h"};
+    "kernels/cpu/onednn/versions.h",         "kernels/cpu/primitives/simd.h",
+    "kernels/cuda/primitives/async_copy.h",  "kernels/cuda/primitives/early_start.h",
+    "kernels/cuda/primitives/tensor_core.h", "kernels/cuda/primitives/warpgroup.h",
+    "datasets/download/download.cpp",        "emulator/runtime/fiber.cpp",
+    "emulator/runtime/sanitizer.h"};
 
-constexpr const char* kTopDirectories[] = {"kernels",  "engine", "comm",  "models",
-                                           "datasets", "apps",   "bench", "tests"};
+constexpr const char* kTopDirectories[] = {"emulator", "kernels", "engine", "comm", "models",
+                                           "datasets", "apps",    "bench",  "tests"};
 
 std::string directory_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
@@ -402,7 +403,8 @@ Problems check_device_sources(const std::vector<SourceFile>& files) {
   const std::string shared_word = std::string("__") + "shared__";
   const std::string launch_sign = std::string("<") + "<<";
   for (const SourceFile& file : files) {
-    const bool is_emulator = file.path.starts_with("tests/cuda_emulator/");
+    const bool is_emulator =
+        file.path.starts_with("emulator/") || file.path.starts_with("tests/cuda_emulator/");
     // Kernels in strings, which a test compiles at run time.
     const bool is_source_text = file.path == "tests/kernels/cuda/planned/cubin_test.cpp";
     for_each_line(file, [&](int number, const std::string& line) {

@@ -14,7 +14,7 @@
 #include "bench/counted/counted_launch.h"
 #include "bench/counted/gpu_model.h"
 #include "bench/kernels/kernel_rows.h"
-#include "tests/cuda_emulator/runtime/emulator.h"
+#include "emulator/runtime/emulator.h"
 #include "tests/testing/op_cases/model_case.h"
 #include "tests/testing/source_tree/source_path.h"
 #include "tests/testing/support/process.h"

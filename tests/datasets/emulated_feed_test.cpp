@@ -4,7 +4,7 @@
 
 #include "convoy/kernels/base/error.h"
 #include "convoy/kernels/runtime/cuda/stream.h"
-#include "tests/cuda_emulator/runtime/emulator.h"
+#include "emulator/runtime/emulator.h"
 #include "tests/datasets/loader_fixture.h"
 #include "tests/testing/support/gpu.h"
 

@@ -6,7 +6,7 @@
 
 #include "convoy/apps/programs/programs.h"
 #include "tests/apps/programs.h"
-#include "tests/cuda_emulator/runtime/emulator.h"
+#include "emulator/runtime/emulator.h"
 
 namespace convoy::testing {
 namespace {

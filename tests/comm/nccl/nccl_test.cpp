@@ -26,7 +26,7 @@
 #include "tests/comm/rendezvous_ranks.h"
 #include "tests/comm/transport/conformance.h"
 #include "tests/cuda_emulator/nccl/nccl_emulation.h"
-#include "tests/cuda_emulator/runtime/emulator.h"
+#include "emulator/runtime/emulator.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/gpu.h"
 #include "tests/testing/support/notice.h"

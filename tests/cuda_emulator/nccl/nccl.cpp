@@ -12,7 +12,7 @@
 #include "tests/cuda_emulator/nccl/nccl_comm.h"
 #include "tests/cuda_emulator/nccl/nccl_emulation.h"
 #include "tests/cuda_emulator/nccl/nccl_sums.h"
-#include "tests/cuda_emulator/runtime/runtime.h"
+#include "emulator/runtime/runtime.h"
 
 namespace convoy::emulator {
 namespace {

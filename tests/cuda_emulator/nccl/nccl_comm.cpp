@@ -5,7 +5,7 @@
 
 #include "tests/cuda_emulator/nccl/nccl_emulation.h"
 #include "tests/cuda_emulator/nccl/nccl_sums.h"
-#include "tests/cuda_emulator/runtime/environment.h"
+#include "emulator/runtime/environment.h"
 
 namespace convoy::emulator {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tests/cuda_emulator/nccl/nccl_rendezvous.h"
-#include "tests/cuda_emulator/runtime/driver.h"
+#include "emulator/runtime/driver.h"
 #include "tests/cuda_emulator/vendor/vendor_state.h"
 
 namespace convoy::emulator {

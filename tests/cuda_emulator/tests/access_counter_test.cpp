@@ -5,7 +5,7 @@
 #include "convoy/kernels/cuda/primitives/tensor_core.h"
 #include "convoy/kernels/cuda/primitives/warpgroup.h"
 #include "convoy/kernels/elementwise.h"
-#include "tests/cuda_emulator/counting/source_lines.h"
+#include "emulator/counting/source_lines.h"
 #include "tests/cuda_emulator/tests/fixture.h"
 
 namespace convoy::emulator {

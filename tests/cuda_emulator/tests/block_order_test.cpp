@@ -1,7 +1,7 @@
 // Tests that a load of another block's result is reported unless fences and an atomic operation order the
 // two.
 #include "convoy/kernels/cuda/primitives/last_block.h"
-#include "tests/cuda_emulator/counting/source_lines.h"
+#include "emulator/counting/source_lines.h"
 #include "tests/cuda_emulator/tests/fixture.h"
 
 namespace convoy::emulator {

@@ -13,7 +13,7 @@
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/runtime/cuda/device.h"
 #include "convoy/kernels/runtime/cuda/stream.h"
-#include "tests/cuda_emulator/runtime/emulator.h"
+#include "emulator/runtime/emulator.h"
 
 namespace convoy::emulator {
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <thread>
 
-#include "tests/cuda_emulator/runtime/sanitizer.h"
+#include "emulator/runtime/sanitizer.h"
 #include "tests/cuda_emulator/tests/fixture.h"
 
 namespace convoy::emulator {

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "convoy/kernels/cuda/primitives/element.h"
-#include "tests/cuda_emulator/runtime/sanitizer.h"
+#include "emulator/runtime/sanitizer.h"
 #include "tests/cuda_emulator/tests/fixture.h"
 
 namespace convoy::emulator {

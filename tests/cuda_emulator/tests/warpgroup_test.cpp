@@ -11,7 +11,7 @@
 #include "convoy/kernels/cuda/primitives/async_copy.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/cuda/primitives/tensor_core.h"
-#include "tests/cuda_emulator/runtime/warpgroup.h"
+#include "emulator/runtime/warpgroup.h"
 #include "tests/cuda_emulator/tests/fixture.h"
 
 namespace convoy::emulator {

@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstring>
 
-#include "tests/cuda_emulator/runtime/runtime.h"
+#include "emulator/runtime/runtime.h"
 #include "tests/cuda_emulator/vendor/cublaslt_matmul.h"
 
 struct cublasLtContext {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <thread>
 
-#include "tests/cuda_emulator/runtime/runtime.h"
+#include "emulator/runtime/runtime.h"
 #include "tests/cuda_emulator/vendor/cudnn_plan.h"
 
 namespace convoy::emulator {

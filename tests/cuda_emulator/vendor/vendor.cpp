@@ -3,8 +3,8 @@
 #include <cstring>
 #include <utility>
 
-#include "tests/cuda_emulator/runtime/device_clock.h"
-#include "tests/cuda_emulator/runtime/environment.h"
+#include "emulator/runtime/device_clock.h"
+#include "emulator/runtime/environment.h"
 #include "tests/cuda_emulator/vendor/vendor_state.h"
 
 namespace convoy::emulator {

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "tests/cuda_emulator/runtime/driver.h"
+#include "emulator/runtime/driver.h"
 #include "tests/cuda_emulator/vendor/vendor.h"
 
 namespace convoy::emulator {

@@ -11,7 +11,7 @@
 #include "convoy/kernels/matmul.h"
 #include "convoy/kernels/runtime/cuda/stream.h"
 #include "convoy/kernels/runtime/cuda_graph.h"
-#include "tests/cuda_emulator/runtime/emulator.h"
+#include "emulator/runtime/emulator.h"
 #include "tests/cuda_emulator/vendor/vendor.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/rounding.h"

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "convoy/kernels/runtime/cuda_graph.h"
-#include "tests/cuda_emulator/runtime/emulator.h"
+#include "emulator/runtime/emulator.h"
 #include "tests/kernels/device_array.h"
 #include "tests/testing/support/gpu.h"
 

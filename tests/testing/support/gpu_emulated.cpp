@@ -1,4 +1,4 @@
-#include "tests/cuda_emulator/runtime/emulator.h"
+#include "emulator/runtime/emulator.h"
 #include "tests/testing/support/gpu.h"
 
 namespace convoy::testing {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "convoy/kernels/runtime/stream.h"
-#include "tests/cuda_emulator/runtime/emulator.h"
+#include "emulator/runtime/emulator.h"
 #include "tests/kernels/cuda/cudnn/cudnn_fixture.h"
 
 namespace convoy {

@@ -13,7 +13,7 @@
 #include "convoy/kernels/cuda/cudnn/plan.h"
 #include "convoy/kernels/cuda/primitives/timing.h"
 #include "convoy/kernels/runtime/cuda_graph.h"
-#include "tests/cuda_emulator/runtime/emulator.h"
+#include "emulator/runtime/emulator.h"
 #include "tests/kernels/cuda/cudnn/cudnn_fixture.h"
 #include "tests/testing/support/errors.h"
 

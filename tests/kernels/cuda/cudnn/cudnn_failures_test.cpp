@@ -5,7 +5,7 @@
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/runtime/cuda_graph.h"
 #include "convoy/kernels/runtime/library_versions.h"
-#include "tests/cuda_emulator/runtime/emulator.h"
+#include "emulator/runtime/emulator.h"
 #include "tests/kernels/cuda/cudnn/cudnn_fixture.h"
 #include "tests/testing/support/errors.h"
 

@@ -8,7 +8,7 @@
 
 #include "convoy/kernels/cuda/implicit_gemm/conv2d_3x3.h"
 #include "convoy/kernels/runtime/cuda/stream.h"
-#include "tests/cuda_emulator/runtime/emulator.h"
+#include "emulator/runtime/emulator.h"
 #include "tests/kernels/cuda/cudnn/cudnn_fixture.h"
 
 namespace convoy {

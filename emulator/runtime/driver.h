@@ -14,11 +14,11 @@
 #include <string>
 #include <vector>
 
-#include "tests/cuda_emulator/runtime/block.h"
-#include "tests/cuda_emulator/runtime/capture.h"
-#include "tests/cuda_emulator/runtime/emulator.h"
-#include "tests/cuda_emulator/runtime/launch_log.h"
-#include "tests/cuda_emulator/runtime/memory.h"
+#include "emulator/runtime/block.h"
+#include "emulator/runtime/capture.h"
+#include "emulator/runtime/emulator.h"
+#include "emulator/runtime/launch_log.h"
+#include "emulator/runtime/memory.h"
 
 namespace convoy::emulator {
 

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <utility>
 
-#include "tests/cuda_emulator/runtime/driver.h"
-#include "tests/cuda_emulator/runtime/runtime.h"
+#include "emulator/runtime/driver.h"
+#include "emulator/runtime/runtime.h"
 
 namespace convoy::emulator {
 namespace {

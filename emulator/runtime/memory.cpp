@@ -1,11 +1,11 @@
-#include "tests/cuda_emulator/runtime/memory.h"
+#include "emulator/runtime/memory.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
-#include "tests/cuda_emulator/runtime/emulator.h"
-#include "tests/cuda_emulator/runtime/sanitizer.h"
+#include "emulator/runtime/emulator.h"
+#include "emulator/runtime/sanitizer.h"
 
 namespace convoy::emulator {
 

@@ -1,4 +1,4 @@
-#include "tests/cuda_emulator/counting/block_order.h"
+#include "emulator/counting/block_order.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "tests/cuda_emulator/runtime/block.h"
+#include "emulator/runtime/block.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 #include <numeric>
 #include <string_view>
 
-#include "tests/cuda_emulator/counting/access_counter.h"
-#include "tests/cuda_emulator/runtime/sanitizer.h"
+#include "emulator/counting/access_counter.h"
+#include "emulator/runtime/sanitizer.h"
 
 namespace convoy {
 

@@ -3,7 +3,7 @@
 // so (convoy_counted_kernels in kernels/CMakeLists.txt).
 #include <cstddef>
 
-#include "tests/cuda_emulator/counting/access_counter.h"
+#include "emulator/counting/access_counter.h"
 
 namespace {
 

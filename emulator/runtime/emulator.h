@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/cuda_emulator/counting/launch_counts.h"
+#include "emulator/counting/launch_counts.h"
 
 namespace convoy::emulator {
 
@@ -43,7 +43,7 @@ struct Settings {
 /// found. Counting a large convolution then takes seconds instead of minutes.
 void set_tensor_cores_compute(bool computes);
 
-/// Returns the current settings. At the start, they come from the environment (README.md):
+/// Returns the current settings. At the start, they come from the environment (tests/cuda_emulator/README.md):
 /// CONVOY_EMULATED_GPUS=N, CONVOY_EMULATED_MEMORY=BYTES, CONVOY_EMULATOR_ORDER=ascending|descending|random,
 /// CONVOY_EMULATOR_STREAMS=eager|random, CONVOY_EMULATOR_SEED=N, CONVOY_EMULATED_CAPABILITY=MAJOR.MINOR,
 /// CONVOY_EMULATED_NCCL_CONNECTION=MILLISECONDS.

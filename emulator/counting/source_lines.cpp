@@ -1,4 +1,4 @@
-#include "tests/cuda_emulator/counting/source_lines.h"
+#include "emulator/counting/source_lines.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "tests/cuda_emulator/runtime/driver.h"
+#include "emulator/runtime/driver.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,8 +9,8 @@
 #include <thread>
 #include <utility>
 
-#include "tests/cuda_emulator/runtime/device_clock.h"
-#include "tests/cuda_emulator/runtime/environment.h"
+#include "emulator/runtime/device_clock.h"
+#include "emulator/runtime/environment.h"
 
 namespace convoy::emulator {
 namespace {

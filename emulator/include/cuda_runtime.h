@@ -2,7 +2,7 @@
 // operations, atomics and kernel launches. Names have the meaning of the CUDA C++ Programming Guide.
 //
 // A kernel is an ordinary function here, and each CUDA thread runs it on its own fiber
-// (tests/cuda_emulator/runtime/block.h). Two things are missing on purpose: floating-point atomics, whose
+// (emulator/runtime/block.h). Two things are missing on purpose: floating-point atomics, whose
 // order is not repeatable, and __shared__ except for the one declaration behind shared_memory().
 #pragma once
 

@@ -1,11 +1,11 @@
-#include "tests/cuda_emulator/runtime/fiber.h"
+#include "emulator/runtime/fiber.h"
 
 #include <sys/mman.h>
 
 #include <cstdlib>
 #include <new>
 
-#include "tests/cuda_emulator/runtime/sanitizer.h"
+#include "emulator/runtime/sanitizer.h"
 
 #if defined(__x86_64__)
 

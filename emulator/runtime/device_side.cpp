@@ -4,10 +4,10 @@
 
 #include <utility>
 
-#include "tests/cuda_emulator/counting/access_counter.h"
-#include "tests/cuda_emulator/runtime/block.h"
-#include "tests/cuda_emulator/runtime/device_clock.h"
-#include "tests/cuda_emulator/runtime/runtime.h"
+#include "emulator/counting/access_counter.h"
+#include "emulator/runtime/block.h"
+#include "emulator/runtime/device_clock.h"
+#include "emulator/runtime/runtime.h"
 
 namespace convoy::emulator {
 namespace {

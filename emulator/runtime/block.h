@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/cuda_emulator/runtime/emulator.h"
-#include "tests/cuda_emulator/runtime/fiber.h"
-#include "tests/cuda_emulator/runtime/warpgroup.h"
+#include "emulator/runtime/emulator.h"
+#include "emulator/runtime/fiber.h"
+#include "emulator/runtime/warpgroup.h"
 
 namespace convoy::emulator {
 

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "tests/cuda_emulator/runtime/driver.h"
+#include "emulator/runtime/driver.h"
 
 namespace convoy::emulator {
 

@@ -1,4 +1,4 @@
-#include "tests/cuda_emulator/runtime/launch_log.h"
+#include "emulator/runtime/launch_log.h"
 
 #include <dlfcn.h>
 #include <link.h>

@@ -1,9 +1,9 @@
-#include "tests/cuda_emulator/runtime/capture.h"
+#include "emulator/runtime/capture.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "tests/cuda_emulator/runtime/device_clock.h"
+#include "emulator/runtime/device_clock.h"
 
 EmulatedStream::Operation EmulatedEvent::next_recording() {
   return [event = shared_from_this(), recording = ++recorded] {

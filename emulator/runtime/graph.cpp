@@ -1,8 +1,8 @@
 // Graphs: the part of Driver that handles them, and the functions of the CUDA runtime.
 #include <utility>
 
-#include "tests/cuda_emulator/runtime/driver.h"
-#include "tests/cuda_emulator/runtime/runtime.h"
+#include "emulator/runtime/driver.h"
+#include "emulator/runtime/runtime.h"
 
 namespace convoy::emulator {
 

@@ -1,4 +1,4 @@
-#include "tests/cuda_emulator/runtime/warpgroup.h"
+#include "emulator/runtime/warpgroup.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 #include <cstring>
 #include <utility>
 
-#include "tests/cuda_emulator/counting/access_counter.h"
-#include "tests/cuda_emulator/runtime/block.h"
+#include "emulator/counting/access_counter.h"
+#include "emulator/runtime/block.h"
 
 namespace convoy::emulator {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/cuda_emulator/counting/access_counter.h"
+#include "emulator/counting/access_counter.h"
 
 #include <algorithm>
 #include <bit>

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "tests/cuda_emulator/counting/access_counter.h"
+#include "emulator/counting/access_counter.h"
 
 namespace convoy::emulator {
 

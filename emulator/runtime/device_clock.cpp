@@ -1,4 +1,4 @@
-#include "tests/cuda_emulator/runtime/device_clock.h"
+#include "emulator/runtime/device_clock.h"
 
 #include <chrono>
 

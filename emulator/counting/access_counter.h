@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tests/cuda_emulator/counting/block_order.h"
-#include "tests/cuda_emulator/counting/launch_counts.h"
+#include "emulator/counting/block_order.h"
+#include "emulator/counting/launch_counts.h"
 
 namespace convoy::emulator {
 

@@ -1,4 +1,4 @@
-#include "tests/cuda_emulator/counting/launch_counts.h"
+#include "emulator/counting/launch_counts.h"
 
 namespace convoy::emulator {
 

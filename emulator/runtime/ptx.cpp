@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "tests/cuda_emulator/counting/access_counter.h"
-#include "tests/cuda_emulator/runtime/block.h"
+#include "emulator/counting/access_counter.h"
+#include "emulator/runtime/block.h"
 
 namespace convoy::emulator {
 namespace {
