@@ -90,12 +90,6 @@ if(CONVOY_SANITIZE)
   add_link_options(-fsanitize=${CONVOY_SANITIZE})
 endif()
 
-# For code whose memory accesses the CUDA emulator counts (emulator/counting): the compiler inserts a call
-# before each access, and neither splits the access to a pack nor merges those of neighbors. All functions are inlined,
-# since there is no call before an access that passes or stores the result of a function.
-set(CONVOY_COUNTING_OPTIONS -fsanitize=thread --param=tsan-instrument-func-entry-exit=0 -fno-tree-sra -fno-tree-vectorize
-    -O1 -finline-functions -finline-small-functions -finline-limit=100000 -g1)
-
 # What every source needs that includes a header of the libraries, in this project and in others. A header has one name
 # in this tree, in a build of another project and installed: convoy/engine/….
 add_library(convoy_interface INTERFACE)

@@ -9,27 +9,6 @@ namespace {
 
 std::uint64_t number(const char* address) { return reinterpret_cast<std::uint64_t>(address); }
 
-bool contains(const AccessCounter::Range& range, const char* address) {
-  return address >= range.begin && address < range.begin + range.bytes;
-}
-
-/// Sets the bits [begin, begin + count).
-void set_bits(std::vector<std::uint64_t>& bits, std::size_t begin, std::size_t count) {
-  for (std::size_t end = begin + count; begin < end;) {
-    const std::size_t first = begin % 64, in_word = std::min<std::size_t>(64 - first, end - begin);
-    bits[begin / 64] |= (in_word == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << in_word) - 1) << first;
-    begin += in_word;
-  }
-}
-
-unsigned running_thread() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
-
-std::uint64_t count_bits(const std::vector<std::uint64_t>& bits) {
-  std::uint64_t count = 0;
-  for (const std::uint64_t word : bits) count += static_cast<std::uint64_t>(std::popcount(word));
-  return count;
-}
-
 }  // namespace
 
 AccessCounter* AccessCounter::current_ = nullptr;
@@ -43,10 +22,10 @@ AccessCounter::AccessCounter(const void* kernel, dim3 grid, dim3 block, Range sh
 }
 
 AccessCounter::Array* AccessCounter::array_of(const char* address) {
-  if (last_array_ != nullptr && contains(last_array_->range, address)) return last_array_;
+  if (last_array_ != nullptr && last_array_->range.contains(address)) return last_array_;
   const auto next = std::upper_bound(arrays_.begin(), arrays_.end(), address,
                                      [](const char* a, const Array& array) { return a < array.range.begin; });
-  if (next == arrays_.begin() || !contains(std::prev(next)->range, address)) return nullptr;
+  if (next == arrays_.begin() || !std::prev(next)->range.contains(address)) return nullptr;
   return last_array_ = &*std::prev(next);
 }
 
@@ -63,13 +42,11 @@ AccessCounter::Site& AccessCounter::site_of(const void* address, bool is_store, 
 
 void AccessCounter::access(const void* address, std::size_t bytes, bool is_store, const void* site) {
   const auto* const begin = static_cast<const char*>(address);
-  const bool is_shared = contains(shared_, begin);
+  const bool is_shared = shared_.contains(begin);
   if (!is_shared) {
     Array* const array = array_of(begin);
     if (array == nullptr) return;  // a local variable, or a parameter
-    std::vector<std::uint64_t>& bits = is_store ? array->written : array->read;
-    if (bits.empty()) bits.resize(array->range.bytes / 64 + 2);
-    set_bits(bits, static_cast<std::size_t>(begin - array->range.begin), bytes);
+    array->add(is_store ? array->written : array->read, begin, bytes);
     check_order(*array, begin, bytes, is_store, site);
   }
   const unsigned thread = running_thread();
@@ -105,15 +82,12 @@ void AccessCounter::barrier() {
 
 void AccessCounter::atomic(const void* address, std::size_t bytes, const void* site) {
   const auto* const begin = static_cast<const char*>(address);
-  const bool is_shared = contains(shared_, begin);
+  const bool is_shared = shared_.contains(begin);
   if (!is_shared) order_.atomic(running_thread());
   ++site_of(site, /*is_store=*/true, is_shared, bytes).accesses.atomics;
   Array* const array = is_shared ? nullptr : array_of(begin);
   if (array == nullptr) return;
-  for (std::vector<std::uint64_t>* bits : {&array->read, &array->written}) {
-    if (bits->empty()) bits->resize(array->range.bytes / 64 + 2);
-    set_bits(*bits, static_cast<std::size_t>(begin - array->range.begin), bytes);
-  }
+  for (ByteSet* const set : {&array->read, &array->written}) array->add(*set, begin, bytes);
 }
 
 void AccessCounter::count_global(const Site& site, const Request& request, GlobalAccesses& counts) {
@@ -183,8 +157,8 @@ LaunchCounts AccessCounter::take() {
   }
   for (const Array& array : arrays_) {
     const ArrayCounts counts{.array_bytes = array.range.bytes,
-                             .bytes_read = count_bits(array.read),
-                             .bytes_written = count_bits(array.written)};
+                             .bytes_read = array.read.count(),
+                             .bytes_written = array.written.count()};
     if (counts.bytes_read == 0 && counts.bytes_written == 0) continue;
     counts_.bytes_read += counts.bytes_read;
     counts_.bytes_written += counts.bytes_written;

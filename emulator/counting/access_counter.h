@@ -1,6 +1,7 @@
 // Counts the memory accesses of a kernel launch.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -9,9 +10,15 @@
 #include <vector>
 
 #include "emulator/counting/block_order.h"
+#include "emulator/counting/byte_set.h"
 #include "emulator/counting/launch_counts.h"
 
 namespace convoy::emulator {
+
+/// Returns the number of the running CUDA thread in its block.
+inline unsigned running_thread() {
+  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
 
 /// Collects the accesses of the threads of a block, one thread after another, and groups them to the requests
 /// of its warps: the n-th execution of an instruction by each lane is one request. On a GPU the lanes execute
@@ -22,6 +29,21 @@ class AccessCounter {
   struct Range {
     const char* begin;
     std::size_t bytes;
+    bool contains(const char* address) const { return address >= begin && address < begin + bytes; }
+  };
+
+  /// An array in device or pinned memory, and the bytes of it that the launch accesses.
+  struct Array {
+    Range range;
+    ByteSet read{}, written{};
+    std::vector<BlockOrder::Tag> stores{};  // of each word of 4 bytes, empty without stores
+
+    /// Adds the `bytes` at an address of the array to one of the sets.
+    void add(ByteSet& set, const char* begin, std::size_t bytes) const {
+      const auto offset = static_cast<std::size_t>(begin - range.begin);
+      set.reserve(range.bytes);
+      set.add(offset, std::min(bytes, range.bytes - offset));
+    }
   };
 
   /// Returns the counter of the running launch, or null if nothing is counted.
@@ -47,6 +69,7 @@ class AccessCounter {
   void end_block();
   /// Returns the result, after the last block.
   LaunchCounts take();
+  const std::vector<Array>& arrays() const { return arrays_; }
 
  private:
   static constexpr unsigned kLanes = 32;
@@ -64,11 +87,6 @@ class AccessCounter {
     std::size_t bytes;
     Accesses accesses{};
     std::vector<WarpAccesses> warps{};
-  };
-  struct Array {
-    Range range;
-    std::vector<std::uint64_t> read, written;  // a bit per byte, empty without accesses
-    std::vector<BlockOrder::Tag> stores{};     // of each word of 4 bytes, empty without stores
   };
 
   Site& site_of(const void* address, bool is_store, bool is_shared, std::size_t bytes);

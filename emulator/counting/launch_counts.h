@@ -61,6 +61,7 @@ struct ArrayCounts {
 /// call of a library, of which only `operation`, the bytes, `flops` and `element_bytes` are set.
 struct LaunchCounts {
   const void* kernel = nullptr;
+  std::string name{};       // of the kernel as its launch writes it, "" if only its address is known
   std::string operation{};  // "" for a kernel, otherwise as "conv2d forward"
   dim3 grid{}, block{};
   std::size_t shared_bytes = 0;

@@ -1,7 +1,6 @@
 #include "emulator/counting/source_lines.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 #include <link.h>
 #include <unistd.h>
 
@@ -11,6 +10,8 @@
 
 #include <memory>
 #include <string_view>
+
+#include "emulator/counting/formatted.h"
 
 namespace convoy::emulator {
 namespace {
@@ -56,7 +57,7 @@ std::vector<std::vector<SourceLine>> source_lines(std::span<const void* const> a
     Dl_info info;
     link_map* module = nullptr;
     if (dladdr1(address, &info, reinterpret_cast<void**>(&module), RTLD_DL_LINKMAP) == 0) return {};
-    command += fmt::format(" {:#x}", reinterpret_cast<std::uintptr_t>(address) - module->l_addr);
+    command += " " + hexadecimal(reinterpret_cast<std::uintptr_t>(address) - module->l_addr);
   }
   std::vector<std::vector<SourceLine>> result;
   // For each address: the address, then a line with a function and one with "file:line" per function.

@@ -2,8 +2,8 @@
 // operations, atomics and kernel launches. Names have the meaning of the CUDA C++ Programming Guide.
 //
 // A kernel is an ordinary function here, and each CUDA thread runs it on its own fiber
-// (emulator/runtime/block.h). Two things are missing on purpose: floating-point atomics, whose
-// order is not repeatable, and __shared__ except for the one declaration behind shared_memory().
+// (emulator/runtime/block.h). Two things are missing here: floating-point atomics, whose order is
+// not repeatable, and __shared__ except for "extern" arrays. Programs that cuemu translates have both.
 #pragma once
 
 #include <math.h>
@@ -13,7 +13,7 @@
 
 #include <cstdint>
 #include <cstring>
-#include <functional>
+#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -22,7 +22,8 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __shared__
+// An error for other declarations than "extern": they would be private to each thread. cuemu translates them.
+#define __shared__ __attribute__((weak))
 
 struct uint3 {
   unsigned x, y, z;
@@ -45,9 +46,13 @@ namespace convoy::emulator {
 
 /// Blocks the CUDA thread until all threads of the block have called it at the same place.
 void block_barrier(Where where);
-/// Blocks the CUDA thread until all lanes of the mask have called it. Returns the `bits` of all 32 lanes,
-/// valid until the next call.
-const std::uint64_t* warp_converge(unsigned mask, std::uint64_t bits, Where where);
+/// Blocks the CUDA thread until all lanes of the mask have called it, and orders their memory accesses.
+void warp_barrier(unsigned mask, Where where);
+/// Does the same without an order of memory accesses. Returns the `bits` of lane `source`. A lane outside of
+/// the mask is reported, since its value is undefined on a GPU.
+std::uint64_t warp_exchange(unsigned mask, std::uint64_t bits, unsigned source, Where where);
+/// Does the same. Returns a bit for each lane of the mask, whether it has passed true.
+unsigned warp_vote(unsigned mask, bool predicate, Where where);
 
 /// A lane, and the first and last lane of its segment. `width`, a power of two, is the number of lanes per
 /// segment.
@@ -56,8 +61,6 @@ struct Segment {
 };
 Segment segment_of_this_lane(int width, Where where);
 
-/// Reports that a lane reads the value of a lane that is not in the mask, which is undefined on a GPU.
-void report_foreign_lane(unsigned mask, unsigned source, Where where);
 /// Counts an atomic operation of the CUDA thread, if accesses are counted. `next` is the address of its next
 /// instruction.
 void count_atomic(const void* address, std::size_t bytes, const void* next);
@@ -80,10 +83,9 @@ std::uint64_t to_bits(T value) {
 /// Returns the `value` of lane `source` of the mask.
 template <class T>
 T shuffle(unsigned mask, T value, unsigned source, Where where) {
-  const std::uint64_t* all = warp_converge(mask, to_bits(value), where);
-  if ((mask >> source & 1u) == 0) report_foreign_lane(mask, source, where);
+  const std::uint64_t bits = warp_exchange(mask, to_bits(value), source, where);
   T result;
-  std::memcpy(&result, &all[source], sizeof(T));
+  std::memcpy(&result, &bits, sizeof(T));
   return result;
 }
 
@@ -94,7 +96,7 @@ inline void __syncthreads(convoy::emulator::Where where = convoy::emulator::Wher
 }
 inline void __syncwarp(unsigned mask = 0xffffffffu,
                        convoy::emulator::Where where = convoy::emulator::Where::current()) {
-  convoy::emulator::warp_converge(mask, 0, where);
+  convoy::emulator::warp_barrier(mask, where);
 }
 
 // The four shuffles. If the source lane is outside the segment, the result is the lane's own value. Only
@@ -128,11 +130,7 @@ T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = warpSize,
 
 inline unsigned __ballot_sync(unsigned mask, int predicate,
                               convoy::emulator::Where where = convoy::emulator::Where::current()) {
-  const std::uint64_t* all = convoy::emulator::warp_converge(mask, predicate != 0 ? 1 : 0, where);
-  unsigned votes = 0;
-  for (unsigned lane = 0; lane < 32; ++lane)
-    if ((mask >> lane & 1u) != 0 && all[lane] != 0) votes |= 1u << lane;
-  return votes;
+  return convoy::emulator::warp_vote(mask, predicate != 0, where);
 }
 inline int __any_sync(unsigned mask, int predicate,
                       convoy::emulator::Where where = convoy::emulator::Where::current()) {
@@ -223,16 +221,32 @@ struct cudaLaunchConfig_t {
 };
 
 namespace convoy::emulator {
-/// Queues a kernel, or returns the error why it cannot start. `kernel` identifies it; `thread` runs one
-/// thread of it.
-cudaError_t submit(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> thread);
+/// A kernel with its arguments. `run` runs one thread of it.
+struct KernelCall {
+  std::shared_ptr<void> kernel;
+  void (*run)(void* kernel);
+};
+/// Returns the call of a function without arguments. The accesses on the way to it are not the kernel's, so
+/// they are not compiled for counting.
+template <class F>
+KernelCall kernel_call(F f) {
+  return {std::make_shared<F>(std::move(f)),
+          [](void* kernel) __attribute__((no_sanitize("thread"))){(*static_cast<F*>(kernel))();
+}
+};
+}
+
+/// Queues a kernel, or returns the error why it cannot start. `kernel` identifies it, or `name` does.
+cudaError_t submit(const cudaLaunchConfig_t& config, const void* kernel, KernelCall call,
+                   const char* name = "");
 }  // namespace convoy::emulator
 
 /// Launches `kernel`. The arguments are converted to its parameter types and copied, as in CUDA.
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  return convoy::emulator::submit(*config, reinterpret_cast<const void*>(kernel),
-                                  [kernel, ... values = static_cast<std::decay_t<Parameters>>(
-                                               std::forward<Arguments>(arguments))] { kernel(values...); });
+  return convoy::emulator::submit(
+      *config, reinterpret_cast<const void*>(kernel), convoy::emulator::kernel_call([
+        kernel, ... values = static_cast<std::decay_t<Parameters>>(std::forward<Arguments>(arguments))
+      ]() __attribute__((no_sanitize("thread"))) { kernel(values...); }));
 }

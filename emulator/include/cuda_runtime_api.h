@@ -45,6 +45,9 @@ struct cudaDeviceProp {
   std::size_t totalGlobalMem;
   int major, minor;  // compute capability
   int multiProcessorCount;
+  std::size_t sharedMemPerBlock;
+  int warpSize, maxThreadsPerBlock;
+  int maxThreadsDim[3], maxGridSize[3];
 };
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
@@ -74,7 +77,13 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 
 // Device memory is host memory that only kernels and copies may access (checked in AddressSanitizer builds).
-enum cudaMemcpyKind : int { cudaMemcpyDefault = 4 };  // the direction follows from the pointers
+enum cudaMemcpyKind : int {
+  cudaMemcpyHostToHost = 0,
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3,
+  cudaMemcpyDefault = 4,  // the direction follows from the pointers
+};
 inline constexpr unsigned cudaHostAllocDefault = 0;
 cudaError_t cudaMalloc(void** block, std::size_t bytes);
 cudaError_t cudaFree(void* block);

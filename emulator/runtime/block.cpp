@@ -1,21 +1,22 @@
 #include "emulator/runtime/block.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <string_view>
+#include <utility>
 
-#include "emulator/counting/access_counter.h"
+#include "emulator/checking/access_checker.h"
+#include "emulator/counting/formatted.h"
 #include "emulator/runtime/sanitizer.h"
 
 namespace convoy {
 
 // The array that shared_memory() in kernels/cuda/primitives/launch.h declares, inside a function of
-// convoy::kernels::cuda, which makes it a member of that namespace. It belongs to one block at a time. Bytes beyond
-// the size that the launch requested are poisoned. AddressSanitizer does not watch the end of an array with so large
-// an alignment, so further bytes follow that no launch can request.
+// convoy::kernels::cuda, which makes it a member of that namespace. It belongs to one block at a time. Bytes
+// beyond the size that the launch requested are poisoned. AddressSanitizer does not watch the end of an array
+// with so large an alignment, so further bytes follow that no launch can request.
 namespace kernels::cuda {
 alignas(1024) unsigned char block_shared_bytes[emulator::kMaxSharedBytes + 1024];
 }
@@ -32,11 +33,11 @@ uint3 index_in(dim3 size, unsigned linear) {
   return {linear % size.x, linear / size.x % size.y, linear / size.x / size.y};
 }
 
-std::string text(uint3 v) { return fmt::format("({}, {}, {})", v.x, v.y, v.z); }
+std::string text(uint3 v) { return formatted("({}, {}, {})", v.x, v.y, v.z); }
 
 std::string text(Where where) {
   const std::string_view path = where.file_name();
-  return fmt::format("{}:{}", path.substr(path.rfind('/') + 1), where.line());
+  return formatted("{}:{}", path.substr(path.rfind('/') + 1), where.line());
 }
 
 bool same_place(Where a, Where b) {
@@ -55,7 +56,7 @@ const char* BlockRunner::shared_memory() { return reinterpret_cast<const char*>(
 std::string BlockRunner::to_string(unsigned thread) const { return "thread " + text(indices_[thread]); }
 
 void BlockRunner::fault(const std::string& what, Where where) const {
-  throw KernelFault(fmt::format("{}: {}, {}: {}", text(where), current_block(), to_string(thread_), what));
+  throw KernelFault(formatted("{}: {}, {}: {}", text(where), current_block(), to_string(thread_), what));
 }
 
 std::vector<unsigned> BlockRunner::in_order(std::size_t count) {
@@ -74,14 +75,25 @@ void BlockRunner::run(const Launch& launch, Order order, std::mt19937_64& random
   blockDim = launch.block;
   unpoison(block_shared_bytes, launch.shared_bytes);
   poison(block_shared_bytes + launch.shared_bytes, sizeof(block_shared_bytes) - launch.shared_bytes);
+  used_shared_bytes_ = launch.shared_bytes;
+  static_arrays_.clear();
+  is_dynamic_named_ = false;
+  AccessChecker* const checker = AccessChecker::current();
+  if (checker != nullptr) {
+    AccessChecker::stop_kernel = [](const std::string& what) { current().abandon(what); };
+    checker->begin_launch({shared_memory(), kMaxSharedBytes});
+    checker->declare_shared({shared_memory(), launch.shared_bytes}, {.name = "shared memory"});
+  }
   current_runner_ = this;
   indices_.clear();
   for (unsigned thread = 0; thread < launch.block.x * launch.block.y * launch.block.z; ++thread)
     indices_.push_back(index_in(launch.block, thread));
   for (const unsigned block : in_order(std::size_t{launch.grid.x} * launch.grid.y * launch.grid.z)) {
     blockIdx = index_in(launch.grid, block);
-    std::memset(block_shared_bytes, kUninitialized, launch.shared_bytes);
+    std::memset(block_shared_bytes, kUninitialized, used_shared_bytes_);
+    if (checker != nullptr) checker->begin_block(static_cast<unsigned>(indices_.size()));
     run_block();
+    if (checker != nullptr) checker->end_block();
   }
 }
 
@@ -94,6 +106,7 @@ void BlockRunner::run_block() {
   convergences_.resize((count + 31) / 32);
   for (auto& of_warp : convergences_) of_warp.clear();
   at_barrier_ = 0;
+  votes_ = 0;
   fault_.clear();
   const std::vector<unsigned> first = in_order(count);
   queue_.assign(first.begin(), first.end());
@@ -111,6 +124,7 @@ void BlockRunner::run_block() {
     return;
   }
   unwind();
+  if (AccessChecker* const checker = AccessChecker::current()) checker->end_block();
   throw KernelFault(fault_);
 }
 
@@ -128,6 +142,8 @@ void BlockRunner::enter(unsigned thread) {
     fiber_ = free_fibers_.back();
     free_fibers_.pop_back();
   }
+  if (AccessChecker* const checker = AccessChecker::current())
+    checker->set_stack({fiber_->stack(), Fiber::kStackBytes});
   fiber_->enter();
 }
 
@@ -139,9 +155,9 @@ void BlockRunner::run_fiber(Fiber& fiber) {
     try {
       launch_->thread();
       if (launch_->starts_early && !has_waited_for_kernel_[thread_])
-        fault_ = fmt::format(
-            "{}, {}: ends without having waited for the previous kernel, before which it may start",
-            current_block(), to_string(thread_));
+        fault_ =
+            formatted("{}, {}: ends without having waited for the previous kernel, before which it may start",
+                      current_block(), to_string(thread_));
     } catch (const Unwind&) {
     } catch (const std::exception& caught) {
       if (fault_.empty()) fault_ = caught.what();
@@ -163,6 +179,40 @@ void BlockRunner::wait() {
   threads_[thread_].fiber = fiber_;
   fiber_->leave();
   if (!fault_.empty()) throw Unwind{};
+}
+
+void BlockRunner::abandon(const std::string& what) {
+  if (fault_.empty()) fault_ = what;
+  threads_[thread_].status = Status::ended;
+  fiber_->leave();
+  std::abort();  // it is not resumed: it belongs neither to a thread nor to the free ones
+}
+
+void* BlockRunner::static_shared(const void* key, std::size_t bytes, std::size_t alignment,
+                                 Declaration declaration) {
+  for (const StaticArray& array : static_arrays_)
+    if (array.key == key) return array.begin;
+  constexpr std::size_t kAlignment = 16;
+  alignment = std::max(alignment, kAlignment);
+  const std::size_t begin = (used_shared_bytes_ + alignment - 1) / alignment * alignment;
+  if (begin + bytes > kMaxSharedBytes)
+    throw KernelFault(formatted("{}, {}: the kernel needs more than {} B of shared memory, for {}",
+                                current_block(), to_string(thread_), kMaxSharedBytes, declaration.name));
+  used_shared_bytes_ = begin + bytes;
+  unsigned char* const array = block_shared_bytes + begin;
+  unpoison(array, bytes);
+  std::memset(array, kUninitialized, bytes);
+  if (AccessChecker* const checker = AccessChecker::current())
+    checker->declare_shared({reinterpret_cast<const char*>(array), bytes}, std::move(declaration));
+  static_arrays_.push_back({key, array});
+  return array;
+}
+
+void BlockRunner::name_dynamic_shared(Declaration declaration) {
+  AccessChecker* const checker = AccessChecker::current();
+  if (checker == nullptr || std::exchange(is_dynamic_named_, true)) return;
+  declaration.extents = {launch_->shared_bytes / std::max<std::size_t>(declaration.element_bytes, 1)};
+  checker->declare_shared({shared_memory(), launch_->shared_bytes}, std::move(declaration));
 }
 
 void BlockRunner::release(std::vector<unsigned> threads) {
@@ -187,12 +237,20 @@ void BlockRunner::barrier(Where where) {
   threads_[thread_] = {.status = Status::at_barrier, .where = where};
   if (++at_barrier_ == threads_.size()) {
     at_barrier_ = 0;
+    last_votes_ = std::exchange(votes_, 0);
     if (AccessCounter* const counter = AccessCounter::current()) counter->barrier();
+    if (AccessChecker* const checker = AccessChecker::current()) checker->barrier();
     std::vector<unsigned> all(threads_.size());
     std::iota(all.begin(), all.end(), 0u);
     release(std::move(all));
   }
   wait();
+}
+
+int BlockRunner::barrier_count(bool predicate, Where where) {
+  votes_ += predicate ? 1 : 0;
+  barrier(where);
+  return last_votes_;  // no thread has reached another barrier that this one has not
 }
 
 BlockRunner::Convergence& BlockRunner::convergence_of(unsigned warp, unsigned mask) {
@@ -202,12 +260,13 @@ BlockRunner::Convergence& BlockRunner::convergence_of(unsigned warp, unsigned ma
   return found != of_warp.end() ? *found : of_warp.emplace_back(Convergence{.mask = mask});
 }
 
-const std::uint64_t* BlockRunner::converge(unsigned mask, std::uint64_t bits, Where where) {
+const std::uint64_t* BlockRunner::converge(unsigned mask, std::uint64_t bits, Where where,
+                                           bool orders_memory) {
   const unsigned warp = thread_ / 32;
-  if ((mask >> lane() & 1u) == 0) fault(fmt::format("lane {} is not in its own mask", lane()), where);
+  if ((mask >> lane() & 1u) == 0) fault(formatted("lane {} is not in its own mask", lane()), where);
   const auto in_warp = static_cast<unsigned>(std::min<std::size_t>(32, threads_.size() - warp * 32));
   if (in_warp < 32 && mask >> in_warp != 0)
-    fault(fmt::format("the mask has lanes that do not exist: the warp has {} threads", in_warp), where);
+    fault(formatted("the mask has lanes that do not exist: the warp has {} threads", in_warp), where);
 
   Convergence& convergence = convergence_of(warp, mask);
   if (convergence.waiting != 0 && !same_place(convergence.where, where))
@@ -222,6 +281,8 @@ const std::uint64_t* BlockRunner::converge(unsigned mask, std::uint64_t bits, Wh
   if (convergence.waiting == mask) {
     convergence.waiting = 0;
     convergence.turn ^= 1u;
+    if (AccessChecker* const checker = AccessChecker::current(); checker != nullptr && orders_memory)
+      checker->warp_barrier(warp, mask);
     std::vector<unsigned> lanes;
     for (unsigned l = 0; l < 32; ++l)
       if ((mask >> l & 1u) != 0) lanes.push_back(warp * 32 + l);
@@ -252,7 +313,7 @@ std::string BlockRunner::describe_waiting() const {
   if (count(Status::ended) == all) return "";
   if (at_barrier_ > 0) {
     const unsigned missing = first([&](unsigned t) { return threads_[t].status != Status::at_barrier; });
-    return fmt::format(
+    return formatted(
         "{}: {}: {} of {} threads wait at __syncthreads(), but {} have ended without reaching it; {}",
         text(barrier_), current_block(), at_barrier_, all, count(Status::ended), state_of(missing));
   }
@@ -262,9 +323,9 @@ std::string BlockRunner::describe_waiting() const {
     return t / 32 == waiting / 32 && (mask >> t % 32 & 1u) != 0 &&
            (threads_[t].status != Status::at_warp_operation || threads_[t].mask != mask);
   });
-  return fmt::format("{}: {}, {} waits at a warp operation for lane {} of its mask; {}",
-                     text(threads_[waiting].where), current_block(), to_string(waiting), missing % 32,
-                     state_of(missing));
+  return formatted("{}: {}, {} waits at a warp operation for lane {} of its mask; {}",
+                   text(threads_[waiting].where), current_block(), to_string(waiting), missing % 32,
+                   state_of(missing));
 }
 
 }  // namespace emulator

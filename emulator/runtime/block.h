@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "emulator/checking/access_checker.h"
 #include "emulator/runtime/emulator.h"
 #include "emulator/runtime/fiber.h"
 #include "emulator/runtime/warpgroup.h"
@@ -28,9 +29,10 @@ struct KernelFault : std::runtime_error {
 /// The arguments of a kernel launch.
 struct Launch {
   dim3 grid, block;
-  std::size_t shared_bytes;
+  std::size_t shared_bytes;      // dynamic
   std::function<void()> thread;  // runs one thread
   bool starts_early = false;     // before the previous kernel has ended
+  std::string name{};            // as the program writes it, "" if only its address is known
 };
 
 /// The asynchronous copies of a thread that have not landed.
@@ -56,13 +58,24 @@ class BlockRunner {
 
   /// Returns the runner whose run() is active, for functions that a kernel calls.
   static BlockRunner& current() { return *current_runner_; }
+  static bool is_running() { return current_runner_ != nullptr; }
   /// Returns the shared memory of the running block: kMaxSharedBytes, of which a launch uses the first ones.
   static const char* shared_memory();
 
   // Called by the CUDA thread that is running.
   void barrier(Where where);
+  /// The same. Returns the number of threads that have passed true.
+  int barrier_count(bool predicate, Where where);
   /// Waits for all lanes of the mask. Returns the `bits` of each lane, valid until the thread's next call.
-  const std::uint64_t* converge(unsigned mask, std::uint64_t bits, Where where);
+  /// `orders_memory`: whether accesses before it come before those after it, in all lanes.
+  const std::uint64_t* converge(unsigned mask, std::uint64_t bits, Where where, bool orders_memory = false);
+  /// Returns the address of a static array, which `key` identifies. A launch places its arrays after its
+  /// dynamic shared memory, each where a thread first asks for it.
+  void* static_shared(const void* key, std::size_t bytes, std::size_t alignment, Declaration declaration);
+  /// Names the dynamic shared memory, for messages.
+  void name_dynamic_shared(Declaration declaration);
+  /// Returns the shared memory that the launch has used: dynamic and static.
+  std::size_t used_shared_bytes() const { return used_shared_bytes_; }
   /// Returns the values of all lanes of the warp. All lanes call it together.
   template <class T>
   std::array<T, 32> of_all_lanes(const T& value, Where where) {
@@ -85,6 +98,8 @@ class BlockRunner {
   /// note.
   void wait_for_previous_kernel() { has_waited_for_kernel_[thread_] = true; }
   [[noreturn]] void fault(const std::string& what, Where where) const;
+  /// Ends the block with a report. The running thread never continues: its stack is abandoned.
+  [[noreturn]] void abandon(const std::string& what);
 
  private:
   enum class Status : std::uint8_t { not_started, ready, at_barrier, at_warp_operation, ended };
@@ -104,6 +119,11 @@ class BlockRunner {
     std::array<std::array<std::uint64_t, 32>, 2> values{};
   };
 
+  struct StaticArray {
+    const void* key;
+    void* begin;
+  };
+
   void run_block();
   void run_fiber(Fiber& fiber);
   void enter(unsigned thread);
@@ -119,6 +139,9 @@ class BlockRunner {
   static BlockRunner* current_runner_;
 
   const Launch* launch_ = nullptr;
+  std::size_t used_shared_bytes_ = 0;
+  std::vector<StaticArray> static_arrays_;
+  bool is_dynamic_named_ = false;
   Order order_ = Order::ascending;
   std::mt19937_64* random_ = nullptr;
 
@@ -131,6 +154,7 @@ class BlockRunner {
   std::vector<std::vector<Convergence>> convergences_;  // of each warp
   unsigned at_barrier_ = 0;                             // number of waiting threads
   Where barrier_{};                                     // where they wait
+  int votes_ = 0, last_votes_ = 0;                      // of barrier_count(), and at the last barrier
   unsigned thread_ = 0;                                 // the running thread
   std::string fault_;
 

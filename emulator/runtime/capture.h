@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "emulator/checking/stream_order.h"
+
 namespace convoy::emulator {
 class Capture;
 }
@@ -24,6 +26,7 @@ struct EmulatedStream {
   int gpu = 0;
   std::deque<Operation> queue;
   bool is_destroyed = false;  // by its owner; queued operations still run
+  bool is_blocking = false;   // ordered with the null stream of its GPU; the null stream is, too
   double queued_ms = 0;  // simulated time of the work that the GPU has not done yet (Settings::launch_ms)
 
   std::shared_ptr<convoy::emulator::Capture> capture;  // null: operations are queued, not captured
@@ -36,6 +39,7 @@ struct EmulatedEvent : std::enable_shared_from_this<EmulatedEvent> {
   std::uint64_t recorded = 0;
   std::uint64_t reached = 0;
   double reached_ms = 0;
+  convoy::emulator::StreamClock clock{};  // what comes before the last recording, if accesses are checked
 
   std::shared_ptr<convoy::emulator::Capture> capture;  // the capture of the last recording, or null
   std::vector<std::size_t> captured_after;             // the nodes on which that recording depends

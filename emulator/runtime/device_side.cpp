@@ -1,10 +1,10 @@
 // The functions behind include/cuda_runtime.h: kernel launches, and the operations that kernels call.
 #include <cuda_runtime.h>
-#include <fmt/format.h>
 
 #include <utility>
 
-#include "emulator/counting/access_counter.h"
+#include "emulator/checking/access_checker.h"
+#include "emulator/counting/formatted.h"
 #include "emulator/runtime/block.h"
 #include "emulator/runtime/device_clock.h"
 #include "emulator/runtime/runtime.h"
@@ -26,7 +26,7 @@ bool is_valid(dim3 grid, dim3 block) {
 
 }  // namespace
 
-cudaError_t submit(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> thread) {
+cudaError_t submit(const cudaLaunchConfig_t& config, const void* kernel, KernelCall call, const char* name) {
   return on_stream(config.stream, [&](Driver& driver, EmulatedStream& stream) {
     if (!is_valid(config.gridDim, config.blockDim)) return cudaErrorInvalidConfiguration;
     if (config.dynamicSmemBytes > kMaxSharedBytes) return cudaErrorInvalidValue;
@@ -39,8 +39,9 @@ cudaError_t submit(const cudaLaunchConfig_t& config, const void* kernel, std::fu
                   {.grid = config.gridDim,
                    .block = config.blockDim,
                    .shared_bytes = config.dynamicSmemBytes,
-                   .thread = std::move(thread),
-                   .starts_early = starts_early},
+                   .thread = [call = std::move(call)] { call.run(call.kernel.get()); },
+                   .starts_early = starts_early,
+                   .name = name},
                   kernel);
     return cudaSuccess;
   });
@@ -50,28 +51,38 @@ void wait_for_previous_kernel() { BlockRunner::current().wait_for_previous_kerne
 
 void block_barrier(Where where) { BlockRunner::current().barrier(where); }
 
-const std::uint64_t* warp_converge(unsigned mask, std::uint64_t bits, Where where) {
-  return BlockRunner::current().converge(mask, bits, where);
+std::uint64_t warp_exchange(unsigned mask, std::uint64_t bits, unsigned source, Where where) {
+  const std::uint64_t* const all = BlockRunner::current().converge(mask, bits, where);
+  if ((mask >> source & 1u) == 0)
+    BlockRunner::current().fault(
+        formatted("reads the value of lane {}, which is not in mask {}", source, hexadecimal(mask)), where);
+  return all[source];
+}
+
+unsigned warp_vote(unsigned mask, bool predicate, Where where) {
+  const std::uint64_t* const all = BlockRunner::current().converge(mask, predicate ? 1 : 0, where);
+  unsigned votes = 0;
+  for (unsigned lane = 0; lane < 32; ++lane)
+    if ((mask >> lane & 1u) != 0 && all[lane] != 0) votes |= 1u << lane;
+  return votes;
+}
+
+void warp_barrier(unsigned mask, Where where) {
+  BlockRunner::current().converge(mask, 0, where, /*orders_memory=*/true);
 }
 
 Segment segment_of_this_lane(int width, Where where) {
   if (width < 1 || width > warpSize || (width & (width - 1)) != 0)
     BlockRunner::current().fault(
-        fmt::format("found a width of {}, expected a power of two up to {}", width, warpSize), where);
+        formatted("found a width of {}, expected a power of two up to {}", width, warpSize), where);
   const auto lanes = static_cast<unsigned>(width);
   const unsigned lane = BlockRunner::current().lane();
   const unsigned first = lane & ~(lanes - 1);
   return {.lane = lane, .first = first, .last = first + lanes - 1};
 }
 
-void report_foreign_lane(unsigned mask, unsigned source, Where where) {
-  BlockRunner::current().fault(
-      fmt::format("reads the value of lane {}, which is not in mask {:#x}", source, mask), where);
-}
-
 void count_atomic(const void* address, std::size_t bytes, const void* next) {
-  if (AccessCounter* const counter = AccessCounter::current())
-    counter->atomic(address, bytes, static_cast<const char*>(next) - 1);
+  observe(address, bytes, AccessKind::atomic, static_cast<const char*>(next) - 1);
 }
 
 void fence() {

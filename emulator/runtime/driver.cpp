@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -23,7 +24,7 @@ E choice(const char* name, std::initializer_list<const char*> choices) {
   const auto found = std::find(choices.begin(), choices.end(), text);
   if (found == choices.end())
     throw std::invalid_argument(std::string(name) + ": found '" + text +
-                                "', expected one of the values in tests/cuda_emulator/README.md");
+                                "', expected one of the values in emulator/README.md");
   return static_cast<E>(found - choices.begin());
 }
 
@@ -61,6 +62,7 @@ Driver& Driver::get() {
 }
 
 Driver::Driver() : settings(from_environment()), random_(settings.seed) {
+  if (AccessCounter::is_available && variable("CUEMU_CHECK") == "1") AccessChecker::enable();
   std::atexit([] { get().log_.write(); });
 }
 
@@ -75,6 +77,38 @@ EmulatedStream* Driver::find(cudaStream_t stream) const {
     return held.get() == stream && !held->is_destroyed;
   });
   return found != streams_.end() ? found->get() : nullptr;
+}
+
+EmulatedStream* Driver::null_stream(int gpu) {
+  EmulatedStream*& stream = null_streams_[gpu];
+  if (stream == nullptr) {
+    stream = add_stream(gpu);
+    stream->is_blocking = true;
+  }
+  return stream;
+}
+
+void Driver::order_with_null_stream(EmulatedStream& stream) {
+  const auto null = null_streams_.find(stream.gpu);
+  if (!stream.is_blocking || stream.capture != nullptr || null == null_streams_.end()) return;
+  const auto order = [](EmulatedStream& from, EmulatedStream& to) {
+    if (AccessChecker* const checker = AccessChecker::current())
+      checker->order.wait(&to, checker->order.record(&from));
+    if (from.queue.empty()) return;
+    const auto event = std::make_shared<EmulatedEvent>();
+    from.queue.push_back(event->next_recording());
+    to.queue.push_back([event] { return event->reached > 0; });
+  };
+  if (&stream != null->second) return order(*null->second, stream);
+  for (const auto& other : streams_)
+    if (other.get() != &stream && other->is_blocking && other->gpu == stream.gpu) order(*other, stream);
+}
+
+StreamOrder::Operation Driver::checked(EmulatedStream& stream, const std::string& what) {
+  order_with_null_stream(stream);
+  AccessChecker* const checker = AccessChecker::current();
+  if (checker == nullptr || stream.capture != nullptr) return nullptr;
+  return checker->order.queue(&stream, what, callers());
 }
 
 bool Driver::remove_stream(cudaStream_t stream) {
@@ -98,6 +132,8 @@ std::shared_ptr<EmulatedEvent> Driver::find(cudaEvent_t event) const {
 }
 
 void Driver::record(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event, bool is_external) {
+  order_with_null_stream(stream);
+  if (AccessChecker* const checker = AccessChecker::current()) event->clock = checker->order.record(&stream);
   if (stream.capture != nullptr && is_external) {
     ++event_nodes;
     stream.capture->add(stream, {.work = {}, .event = event});
@@ -112,6 +148,8 @@ void Driver::record(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>
 
 cudaError_t Driver::wait(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event) {
   if (event->capture != nullptr || stream.capture != nullptr) return Capture::wait(stream, *event);
+  order_with_null_stream(stream);
+  if (AccessChecker* const checker = AccessChecker::current()) checker->order.wait(&stream, event->clock);
   push(stream, [event, recording = event->recorded] { return event->reached >= recording; });
   return cudaSuccess;
 }
@@ -119,16 +157,20 @@ cudaError_t Driver::wait(EmulatedStream& stream, const std::shared_ptr<EmulatedE
 void Driver::launch(EmulatedStream& stream, Launch launch, const void* kernel) {
   ++launches;
   log_.add(kernel, launch.block.x * launch.block.y * launch.block.z, launch.shared_bytes);
-  push_work(stream, [this, gpu = stream.gpu, launch = std::move(launch), kernel] {
+  const StreamOrder::Operation operation =
+      checked(stream, launch.name.empty() ? "a kernel" : "kernel " + launch.name);
+  push_work(stream, [this, gpu = stream.gpu, launch = std::move(launch), kernel, operation] {
     memory.open(gpu);
     try {
+      AccessChecker* const checker = AccessChecker::current();
       std::optional<AccessCounter> counter;
-      if (is_counting)
+      if (is_counting || checker != nullptr)
         counter.emplace(kernel, launch.grid, launch.block,
-                        AccessCounter::Range{BlockRunner::shared_memory(), launch.shared_bytes},
+                        AccessCounter::Range{BlockRunner::shared_memory(), kMaxSharedBytes},
                         memory.accessible(gpu));
       runner_.run(launch, settings.order, random_);
-      if (counter) counts.push_back(counter->take());
+      if (operation != nullptr) checker->complete(operation, checker->accesses_of(*counter));
+      if (counter) add_counts(launch, counter->take());
     } catch (const KernelFault& fault) {
       fail(fault.what());
     }
@@ -137,21 +179,49 @@ void Driver::launch(EmulatedStream& stream, Launch launch, const void* kernel) {
   });
 }
 
+/// Keeps the counts of a launch if they are wanted, and reports a load that nothing orders.
+void Driver::add_counts(const Launch& launch, LaunchCounts counted) {
+  counted.name = launch.name;
+  counted.shared_bytes = runner_.used_shared_bytes();
+  if (AccessChecker::current() != nullptr && counted.unordered_load != nullptr)
+    Findings::get().add(
+        {"CE104", place_of(counted.unordered_load),
+         "a block reads what another block of the same launch writes; nothing orders the two"});
+  if (is_counting) counts.push_back(std::move(counted));
+}
+
 void Driver::compute(EmulatedStream& stream, std::function<void()> work, LaunchCounts moved) {
   push_work(stream, [this, gpu = stream.gpu, work = std::move(work), moved = std::move(moved)] {
     memory.open(gpu);
     work();
     memory.close(gpu);
+    if (AccessChecker* const checker = AccessChecker::current()) checker->compute();
     if (is_counting) counts.push_back(moved);
     return true;
   });
 }
 
-void Driver::transfer(EmulatedStream& stream, std::function<void()> work, LaunchCounts moved) {
-  push_work(stream, [this, work = std::move(work), moved = std::move(moved)] {
+void Driver::transfer(EmulatedStream& stream, void* to, const void* from, int value, std::size_t bytes) {
+  const bool is_from_gpu = from != nullptr && memory.is_on_gpu(from, bytes);
+  const bool is_to_gpu = memory.is_on_gpu(to, bytes);
+  const LaunchCounts moved{.operation = from == nullptr ? "fill"
+                                        : !is_from_gpu  ? "copy to the GPU"
+                                        : !is_to_gpu    ? "copy to the host"
+                                                        : "copy",
+                           .bytes_read = is_from_gpu ? bytes : 0,
+                           .bytes_written = is_to_gpu ? bytes : 0};
+  const StreamOrder::Operation operation = checked(stream, moved.operation);
+  push_work(stream, [=, this] {
     memory.open(Memory::kEveryGpu);
-    work();
+    if (from != nullptr)
+      std::memcpy(to, from, bytes);
+    else
+      std::memset(to, value, bytes);
     memory.close(Memory::kEveryGpu);
+    if (AccessChecker* const checker = AccessChecker::current()) {
+      AccessChecker::Accesses accesses = checker->copy(to, from, bytes, operation);
+      if (operation != nullptr) checker->complete(operation, std::move(accesses));
+    }
     if (is_counting) counts.push_back(moved);
     return true;
   });
@@ -207,6 +277,19 @@ void Driver::run_all() {
 
 void Driver::run_all_of(const EmulatedStream& stream) {
   run_until([&] { return stream.queue.empty(); });
+  if (AccessChecker* const checker = AccessChecker::current()) checker->order.wait_on_host(&stream);
+}
+
+void Driver::run_all_streams() {
+  run_until([&] {
+    return std::all_of(streams_.begin(), streams_.end(),
+                       [](const auto& held) { return held->queue.empty(); });
+  });
+  if (AccessChecker* const checker = AccessChecker::current()) checker->order.wait_for_all_on_host();
+}
+
+void Driver::waited_for(const EmulatedEvent& event) {
+  if (AccessChecker* const checker = AccessChecker::current()) checker->order.wait_on_host(event.clock);
 }
 
 void Driver::free_if_idle() {
@@ -217,7 +300,17 @@ void Driver::free_if_idle() {
 
 void Driver::fail(const std::string& what) {
   report_ = what;
-  std::fprintf(stderr, "CUDA emulator: %s\n", what.c_str());
+  if (!settings.has_null_stream && AccessChecker::current() == nullptr) {
+    std::fprintf(stderr, "CUDA emulator: %s\n", what.c_str());
+    return;
+  }
+  const auto& known = Findings::get().all();
+  if (std::any_of(known.begin(), known.end(),
+                  [&](const Finding& each) { return what.ends_with(each.message); }))
+    return;
+  const std::size_t colon = what.find(": ");  // after the place
+  const bool is_barrier = what.find("__syncthreads()") != std::string::npos;
+  Findings::get().add({is_barrier ? "CE102" : "CE103", what.substr(0, colon), what.substr(colon + 2)});
 }
 
 void Driver::change(const Settings& now) {
@@ -238,6 +331,7 @@ void Driver::reset() {
   }
   memory.free_retired();
   report_.clear();
+  Findings::get().clear();
   contexts.clear();
 }
 
@@ -254,7 +348,9 @@ void set(const Settings& settings) {
 std::string report() {
   const std::lock_guard lock(Driver::get().lock());
   Driver::get().run_all();
-  return Driver::get().report();
+  const std::vector<Finding>& findings = Findings::get().all();
+  if (!Driver::get().report().empty() || findings.empty()) return Driver::get().report();
+  return to_string(findings.front());
 }
 
 void reset() {

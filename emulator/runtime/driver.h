@@ -43,6 +43,7 @@ class Driver {
   // remove_…() returns false.
   EmulatedStream* add_stream(int gpu);
   EmulatedStream* find(cudaStream_t stream) const;
+  EmulatedStream* null_stream(int gpu);
   bool remove_stream(cudaStream_t stream);
   EmulatedEvent* add_event(bool is_timed);
   std::shared_ptr<EmulatedEvent> find(cudaEvent_t event) const;
@@ -53,11 +54,15 @@ class Driver {
   void record(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event, bool is_external = false);
   cudaError_t wait(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event);
   void launch(EmulatedStream& stream, Launch launch, const void* kernel);
+  /// The host has waited for an event, or waits for all streams.
+  void waited_for(const EmulatedEvent& event);
+  void run_all_streams();
   /// Enqueues a library's work, which may access the memory of the stream's GPU. While the stream is
   /// captured, the work becomes a node and may run many times. `moved` is what it moves, for counts.
   void compute(EmulatedStream& stream, std::function<void()> work, LaunchCounts moved);
-  /// Enqueues a copy or fill, which may access the memory of every GPU. Captured as in compute().
-  void transfer(EmulatedStream& stream, std::function<void()> work, LaunchCounts moved);
+  /// Enqueues a copy of `bytes`, which may access the memory of every GPU; without `from`, a fill with
+  /// `value`. Captured as in compute().
+  void transfer(EmulatedStream& stream, void* to, const void* from, int value, std::size_t bytes);
   /// Enqueues a library's work that depends on other threads or processes. It is retried until it returns
   /// true. It opens the memory that it accesses.
   void attempt(EmulatedStream& stream, EmulatedStream::Operation work) { push(stream, std::move(work)); }
@@ -97,14 +102,20 @@ class Driver {
   void push_work(EmulatedStream& stream, EmulatedStream::Operation work);
   bool invalidate_if(const std::function<bool(const Capture&)>& is_violated);
   bool step();
+  /// Orders a blocking stream and the null stream, before an operation of `stream` is queued.
+  void order_with_null_stream(EmulatedStream& stream);
+  /// Returns the operation for the check of the streams' order, null if there is none.
+  StreamOrder::Operation checked(EmulatedStream& stream, const std::string& what);
   void fail(const std::string& what);
+  void add_counts(const Launch& launch, LaunchCounts counted);
 
   std::mutex lock_;
   std::string report_;
   int external_ = 0;  // objects that may enqueue external work
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<EmulatedStream>>
-      streams_;  // in creation order, so that random turns are repeatable
+      streams_;                                  // in creation order, so that random turns are repeatable
+  std::map<int, EmulatedStream*> null_streams_;  // by GPU
   std::map<cudaEvent_t, std::shared_ptr<EmulatedEvent>> events_;
   std::map<cudaGraph_t, std::shared_ptr<EmulatedGraph>> graphs_;
   std::map<cudaGraphExec_t, std::unique_ptr<EmulatedGraphExec>> executables_;

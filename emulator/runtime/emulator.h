@@ -30,6 +30,8 @@ struct Settings {
   Streams streams = Streams::eager;
   std::uint64_t seed = 1;  // seed of the random orders
   int capability = 90;     // compute capability of each GPU: 90 is 9.0
+  /// Whether the null stream exists. Otherwise work on it is an error, since Convoy never uses it.
+  bool has_null_stream = false;
   /// The time in milliseconds that NCCL needs to create a communicator, and again for its first collective.
   int nccl_connection_ms = 0;
   /// If set, events measure simulated times only, and the host takes this time to enqueue a kernel, a copy or
@@ -43,7 +45,7 @@ struct Settings {
 /// found. Counting a large convolution then takes seconds instead of minutes.
 void set_tensor_cores_compute(bool computes);
 
-/// Returns the current settings. At the start, they come from the environment (tests/cuda_emulator/README.md):
+/// Returns the current settings. At the start, they come from the environment (emulator/README.md):
 /// CONVOY_EMULATED_GPUS=N, CONVOY_EMULATED_MEMORY=BYTES, CONVOY_EMULATOR_ORDER=ascending|descending|random,
 /// CONVOY_EMULATOR_STREAMS=eager|random, CONVOY_EMULATOR_SEED=N, CONVOY_EMULATED_CAPABILITY=MAJOR.MINOR,
 /// CONVOY_EMULATED_NCCL_CONNECTION=MILLISECONDS.
@@ -51,12 +53,13 @@ Settings settings();
 /// Runs all queued work that can run, then changes the settings.
 void set(const Settings& settings);
 
-/// Runs all queued work that can run. Returns the first error of a kernel since the last reset(), or "".
+/// Runs all queued work that can run. Returns the first error of a kernel since the last reset(), or the first
+/// finding if accesses are checked (CUEMU_CHECK=1), or "".
 /// Examples are a barrier that not all threads reach and a shuffle from a lane outside the mask. The report
 /// is also printed when the error occurs. After an error, every call of the runtime fails until reset(), as
 /// on a GPU after a fault.
 std::string report();
-/// Clears the report, the queued work and the set of contexts.
+/// Clears the report, the findings, the queued work and the set of contexts.
 void reset();
 
 /// Returns the GPUs on which a call has created a context since the last reset.

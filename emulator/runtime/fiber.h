@@ -21,12 +21,14 @@ class Fiber {
   void enter();
   /// Suspends the fiber. Called from inside the fiber.
   void leave();
+  const char* stack() const { return static_cast<const char*>(stack_); }
+
+  static constexpr std::size_t kStackBytes = std::size_t{256} << 10;  // sanitizers make stack frames large
 
  private:
   struct Context;       // the saved registers of one side
   static void start();  // entry point of every fiber
 
-  static constexpr std::size_t kStackBytes = std::size_t{256} << 10;  // sanitizers make stack frames large
   static constexpr std::size_t kPage = 4096;  // guard page: a stack overflow raises a signal
 
   void* stack_;  // lowest address of the stack, after the guard page

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "emulator/checking/access_checker.h"
 #include "emulator/runtime/emulator.h"
 #include "emulator/runtime/sanitizer.h"
 
@@ -11,7 +12,13 @@ namespace convoy::emulator {
 
 void* Memory::allocate(int place, std::size_t bytes, std::size_t alignment) {
   void* block = nullptr;
-  if (posix_memalign(&block, alignment, std::max<std::size_t>(bytes, 1)) != 0) return nullptr;
+  AccessChecker* const checker = AccessChecker::current();
+  if (checker != nullptr && place != kPinned) checker->device_arena().set_access(true);
+  if (checker != nullptr)
+    block = checker->allocate(bytes, place == kPinned);
+  else if (posix_memalign(&block, alignment, std::max<std::size_t>(bytes, 1)) != 0)
+    return nullptr;
+  if (block == nullptr) return nullptr;
   std::memset(block, kUninitialized, bytes);
   blocks_[block] = {.bytes = bytes, .place = place};
   return block;
@@ -21,12 +28,15 @@ void* Memory::allocate(int gpu, std::size_t bytes) {
   constexpr std::size_t kAlignment = 256;  // guaranteed by cudaMalloc
   void* const block = allocate(gpu, bytes, kAlignment);
   if (block != nullptr) poison(block, bytes);
+  if (AccessChecker* const checker = AccessChecker::current()) checker->device_arena().set_access(false);
   return block;
 }
 
-void* Memory::allocate_pinned(std::size_t bytes) {
+void* Memory::allocate_pinned(std::size_t bytes, bool is_managed) {
   constexpr std::size_t kPage = 4096;
-  return allocate(kPinned, bytes, kPage);
+  void* const block = allocate(kPinned, bytes, kPage);
+  if (block != nullptr) blocks_[block].is_managed = is_managed;
+  return block;
 }
 
 Memory::Block* Memory::find_start(void* block) {
@@ -36,12 +46,14 @@ Memory::Block* Memory::find_start(void* block) {
 
 bool Memory::retire(void* block) {
   Block* const held = find_start(block);
-  return held != nullptr && held->place != kPinned && (held->is_retired = true);
+  const bool is_ours = held != nullptr && (held->place != kPinned || held->is_managed);
+  return is_ours && (held->is_retired = true);
 }
 
 bool Memory::retire_pinned(void* block) {
   Block* const held = find_start(block);
-  return held != nullptr && held->place == kPinned && (held->is_retired = true);
+  const bool is_ours = held != nullptr && held->place == kPinned && !held->is_managed;
+  return is_ours && (held->is_retired = true);
 }
 
 void Memory::free_retired() {
@@ -50,13 +62,19 @@ void Memory::free_retired() {
       ++next;
       continue;
     }
-    unpoison(next->first, next->second.bytes);
-    std::free(const_cast<void*>(next->first));
+    void* const block = const_cast<void*>(next->first);
+    unpoison(block, next->second.bytes);
+    if (AccessChecker* const checker = AccessChecker::current())
+      checker->release(block);
+    else
+      std::free(block);
     next = blocks_.erase(next);
   }
 }
 
 void Memory::set_access(int gpu, bool is_open) {
+  if (AccessChecker* const checker = AccessChecker::current())
+    return checker->device_arena().set_access(is_open);
   for (const auto& [begin, block] : blocks_) {
     if (block.place == kPinned || (gpu != kEveryGpu && block.place != gpu)) continue;
     is_open ? unpoison(begin, block.bytes) : poison(begin, block.bytes);

@@ -18,9 +18,12 @@ class Memory {
 
   /// Return a new uninitialized block, or null if the host has no memory left.
   void* allocate(int gpu, std::size_t bytes);
-  void* allocate_pinned(std::size_t bytes);
-  /// Marks a block from allocate() as freed. Returns false for any other pointer. The memory is kept until
-  /// free_retired(), since queued work may still use it.
+  /// `is_managed`: freed by retire(), as the memory of cudaMallocManaged is by cudaFree.
+  void* allocate_pinned(std::size_t bytes, bool is_managed = false);
+  /// Adds memory of GPU 0 that is not to be freed.
+  void add(const void* begin, std::size_t bytes) { blocks_[begin] = {.bytes = bytes, .place = 0}; }
+  /// Marks a block from allocate(), or a managed one, as freed. Returns false for any other pointer. The
+  /// memory is kept until free_retired(), since queued work may still use it.
   bool retire(void* block);
   /// The same for a block from allocate_pinned().
   bool retire_pinned(void* block);
@@ -45,7 +48,7 @@ class Memory {
   struct Block {
     std::size_t bytes;
     int place;
-    bool is_retired = false;
+    bool is_retired = false, is_managed = false;
   };
 
   void* allocate(int place, std::size_t bytes, std::size_t alignment);

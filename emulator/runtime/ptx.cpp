@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "emulator/counting/access_counter.h"
+#include "emulator/checking/access_checker.h"
 #include "emulator/runtime/block.h"
 
 namespace convoy::emulator {
@@ -17,10 +17,10 @@ constexpr std::size_t kBytes = 16;  // of a copy, and of a row of a matrix
 
 std::atomic<bool> tensor_cores_compute_ = true;
 
-/// Counts an access of the instruction that ends at `next`.
+/// Observes an access of the instruction that ends at `next`.
 void count(const void* address, bool is_store, const void* next) {
-  if (AccessCounter* const counter = AccessCounter::current())
-    counter->access(address, kBytes, is_store, static_cast<const char*>(next) - 1);
+  observe(address, kBytes, is_store ? AccessKind::store : AccessKind::load,
+          static_cast<const char*>(next) - 1);
 }
 
 void check_aligned(const void* address, const char* what, Where where) {

@@ -27,12 +27,25 @@ cudaError_t usable(const Driver& driver) {
 
 }  // namespace
 
+UncheckedError& unchecked_error() {
+  static UncheckedError& error = *new UncheckedError;
+  return error;
+}
+
 cudaError_t call(const std::function<cudaError_t(Driver&)>& f) {
   Driver& driver = Driver::get();
   const std::lock_guard lock(driver.lock());
   const cudaError_t status = f(driver);
-  if (status != cudaSuccess && status != cudaErrorNotReady) t_last_error = status;
+  if (status == cudaSuccess || status == cudaErrorNotReady) return status;
+  t_last_error = status;
+  if (driver.settings.has_null_stream && unchecked_error().error == cudaSuccess)
+    unchecked_error() = {.error = status, .callers = callers()};
   return status;
+}
+
+cudaError_t last_error() {
+  unchecked_error() = {};
+  return t_last_error;
 }
 
 cudaError_t on_gpu(const std::function<cudaError_t(Driver&, int gpu)>& f) {
@@ -47,8 +60,9 @@ cudaError_t on_gpu(const std::function<cudaError_t(Driver&, int gpu)>& f) {
 
 cudaError_t on_any_stream(cudaStream_t stream,
                           const std::function<cudaError_t(Driver&, EmulatedStream&)>& f) {
-  return on_gpu([&](Driver& driver, int) {
-    EmulatedStream* const held = driver.find(stream);
+  return on_gpu([&](Driver& driver, int gpu) {
+    const bool is_null = stream == nullptr && driver.settings.has_null_stream;
+    EmulatedStream* const held = is_null ? driver.null_stream(gpu) : driver.find(stream);
     return held != nullptr ? f(driver, *held) : cudaErrorInvalidResourceHandle;
   });
 }
@@ -118,6 +132,7 @@ const char* cudaGetErrorName(cudaError_t error) {
 }
 
 const char* cudaGetErrorString(cudaError_t error) {
+  if (error != cudaSuccess) last_error();
   switch (error) {
     case cudaSuccess: return "no error";
     case cudaErrorInvalidValue: return "invalid argument";
@@ -151,7 +166,8 @@ const char* cudaGetErrorString(cudaError_t error) {
 cudaError_t cudaGetLastError() {
   Driver& driver = Driver::get();
   const std::lock_guard lock(driver.lock());
-  const cudaError_t last = std::exchange(t_last_error, cudaSuccess);
+  const cudaError_t last = last_error();
+  t_last_error = cudaSuccess;
   return outcome(driver) == cudaSuccess ? last : outcome(driver);  // a fault stays until reset()
 }
 
@@ -188,7 +204,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
                    .totalGlobalMem = driver.settings.memory_bytes,
                    .major = driver.settings.capability / 10,
                    .minor = driver.settings.capability % 10,
-                   .multiProcessorCount = 1};
+                   .multiProcessorCount = 1,
+                   .sharedMemPerBlock = kMaxSharedBytes,
+                   .warpSize = warpSize,
+                   .maxThreadsPerBlock = 1024,
+                   .maxThreadsDim = {1024, 1024, 64},
+                   .maxGridSize = {2'147'483'647, 65'535, 65'535}};
     return cudaSuccess;
   });
 }
@@ -213,9 +234,11 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* low, int* high) {
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
-  if (flags != cudaStreamNonBlocking) return cudaErrorInvalidValue;  // the emulator has no stream 0
   return on_gpu([&](Driver& driver, int gpu) {
+    const bool is_blocking = flags == 0 && driver.settings.has_null_stream;
+    if (!is_blocking && flags != cudaStreamNonBlocking) return cudaErrorInvalidValue;
     *stream = driver.add_stream(gpu);
+    (*stream)->is_blocking = is_blocking;
     return cudaSuccess;
   });
 }
@@ -272,7 +295,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     const auto point = driver.find(event);
     if (point == nullptr) return cudaErrorInvalidResourceHandle;
     if (point->capture != nullptr) return captured(*point);
-    return point->reached < point->recorded ? cudaErrorNotReady : cudaSuccess;
+    if (point->reached < point->recorded) return cudaErrorNotReady;
+    driver.waited_for(*point);
+    return cudaSuccess;
   });
 }
 
@@ -282,6 +307,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     if (point == nullptr) return cudaErrorInvalidResourceHandle;
     if (point->capture != nullptr) return captured(*point);
     driver.run_until([&] { return point->reached >= point->recorded; });
+    driver.waited_for(*point);
     return outcome(driver);
   });
 }
@@ -312,15 +338,19 @@ cudaError_t cudaMalloc(void** block, std::size_t bytes) {
   });
 }
 
-cudaError_t cudaHostAlloc(void** block, std::size_t bytes, unsigned) {
+cudaError_t convoy::emulator::allocate_on_host(void** block, std::size_t bytes, bool is_managed) {
   return on_gpu([&](Driver& driver, int) {
     if (driver.forbids_allocation()) return cudaErrorStreamCaptureUnsupported;
     const std::size_t used = driver.memory.used_pinned();
     const std::size_t limit = driver.settings.pinned_bytes;
     if (used > limit || bytes > limit - used) return cudaErrorMemoryAllocation;
-    *block = driver.memory.allocate_pinned(bytes);
+    *block = driver.memory.allocate_pinned(bytes, is_managed);
     return *block != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
   });
+}
+
+cudaError_t cudaHostAlloc(void** block, std::size_t bytes, unsigned) {
+  return allocate_on_host(block, bytes, /*is_managed=*/false);
 }
 
 namespace convoy::emulator {
@@ -369,31 +399,31 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
   return on_stream(stream, [&](Driver& driver, EmulatedStream& held) {
     if (bytes == 0) return cudaSuccess;
     if (!driver.memory.is_on_gpu(to, bytes)) return cudaErrorInvalidValue;
-    driver.transfer(held, [=] { std::memset(to, value, bytes); },
-                    {.operation = "fill", .bytes_written = bytes});
+    driver.transfer(held, to, nullptr, value, bytes);
     return outcome(driver);
   });
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   return on_stream(stream, [&](Driver& driver, EmulatedStream& held) {
     if (bytes == 0) return cudaSuccess;
     if (to == nullptr || from == nullptr) return cudaErrorInvalidValue;
+    // Pinned memory may be on either side.
+    const auto is_possible = [&](const void* side, bool is_on_gpu) {
+      return driver.memory.is_pinned(side, 1) || driver.memory.is_on_gpu(side, 1) == is_on_gpu;
+    };
+    const bool is_to_gpu = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    const bool is_from_gpu = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    if (kind != cudaMemcpyDefault && !(is_possible(to, is_to_gpu) && is_possible(from, is_from_gpu)))
+      return cudaErrorInvalidValue;
     // A copy from or to pageable host memory is complete when the call returns.
     const auto is_async = [&](const void* side) {
       return driver.memory.is_on_gpu(side, bytes) || driver.memory.is_pinned(side, bytes);
     };
     const bool is_sync = !is_async(to) || !is_async(from);
     if (is_sync && held.capture != nullptr) return unsupported(*held.capture);
-    const bool is_from_gpu = driver.memory.is_on_gpu(from, bytes);
-    const bool is_to_gpu = driver.memory.is_on_gpu(to, bytes);
-    driver.transfer(held, [=] { std::memcpy(to, from, bytes); },
-                    {.operation = !is_from_gpu ? "copy to the GPU"
-                                  : !is_to_gpu ? "copy to the host"
-                                               : "copy",
-                     .bytes_read = is_from_gpu ? bytes : 0,
-                     .bytes_written = is_to_gpu ? bytes : 0});
+    driver.transfer(held, to, from, 0, bytes);
     if (is_sync) driver.run_all_of(held);
     return outcome(driver);
   });

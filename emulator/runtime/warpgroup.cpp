@@ -1,13 +1,12 @@
 #include "emulator/runtime/warpgroup.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
 
-#include "emulator/counting/access_counter.h"
+#include "emulator/checking/access_checker.h"
+#include "emulator/counting/formatted.h"
 #include "emulator/runtime/block.h"
 
 namespace convoy::emulator {
@@ -18,8 +17,6 @@ constexpr unsigned kPatternRows = 8;
 /// Where shared memory begins in its address space. Hopper's system has the first bytes.
 constexpr std::uint32_t kSharedBegin = 1024;
 constexpr std::uint32_t kInFlight = 0x7fc0da7au;  // a NaN
-
-unsigned running_thread() { return BlockRunner::current().thread(); }
 
 std::uint32_t bits_at(std::uint64_t bits, unsigned first, unsigned count) {
   return static_cast<std::uint32_t>(bits >> first & ((std::uint64_t{1} << count) - 1));
@@ -67,13 +64,13 @@ std::string MatrixDescriptor::error() const {
     return base_offset == 0 ? "" : "a matrix descriptor with a base offset, which needs a swizzle mode";
   const std::uint32_t pattern_bytes = kPatternRows * row_bytes;
   if (stride_bytes % pattern_bytes != 0)
-    return fmt::format("a matrix descriptor whose stride offset, {} B, is not a multiple of {} B",
-                       stride_bytes, pattern_bytes);
+    return formatted("a matrix descriptor whose stride offset, {} B, is not a multiple of {} B", stride_bytes,
+                     pattern_bytes);
   // The matrix may begin at any chunk of the first row of a pattern.
   const std::uint32_t pattern = start / 128 * 128;
   const unsigned expected = pattern % pattern_bytes == 0 ? 0 : pattern / 128 % 8;
   if (start % 128 >= row_bytes || base_offset != expected)
-    return fmt::format(
+    return formatted(
         "a matrix descriptor that begins at {}, with base offset {}; for this swizzle mode the matrix begins in "
         "the first row of a pattern, which is at a multiple of {} B unless the base offset says otherwise",
         start, base_offset, pattern_bytes);
@@ -126,8 +123,8 @@ std::string Warpgroups::end_block() const {
   for (std::size_t thread = 0; thread < threads_.size(); ++thread) {
     const auto& instructions = instructions_[thread / kThreads];
     if (const std::size_t executed = threads_[thread].executed; executed < instructions.size())
-      return fmt::format("thread {} has ended without {}, which other threads of its warpgroup have executed",
-                         thread, to_string(instructions[executed].kind));
+      return formatted("thread {} has ended without {}, which other threads of its warpgroup have executed",
+                       thread, to_string(instructions[executed].kind));
   }
   return "";
 }
@@ -135,8 +132,8 @@ std::string Warpgroups::end_block() const {
 std::size_t Warpgroups::execute(Kind kind, std::uint64_t operand, Where where) {
   const BlockRunner& runner = BlockRunner::current();
   if (threads_.size() % kThreads != 0)
-    runner.fault(fmt::format("{} in a block of {} threads, which is not a multiple of {}", to_string(kind),
-                             threads_.size(), kThreads),
+    runner.fault(formatted("{} in a block of {} threads, which is not a multiple of {}", to_string(kind),
+                           threads_.size(), kThreads),
                  where);
   auto& instructions = instructions_[running_thread() / kThreads];
   const std::size_t number = threads_[running_thread()].executed++;
@@ -146,12 +143,12 @@ std::size_t Warpgroups::execute(Kind kind, std::uint64_t operand, Where where) {
   }
   const Instruction& others = instructions[number];
   if (others.kind != kind || others.where.line() != where.line())
-    runner.fault(fmt::format("{} here, while other threads of the warpgroup execute {}", to_string(kind),
-                             to_string(others.kind)),
+    runner.fault(formatted("{} here, while other threads of the warpgroup execute {}", to_string(kind),
+                           to_string(others.kind)),
                  where);
   if (others.operand != operand)
-    runner.fault(fmt::format("{} whose {} is not that of other threads of the warpgroup", to_string(kind),
-                             kind == Kind::wait ? "number of groups" : "matrix descriptor"),
+    runner.fault(formatted("{} whose {} is not that of other threads of the warpgroup", to_string(kind),
+                           kind == Kind::wait ? "number of groups" : "matrix descriptor"),
                  where);
   return number;
 }
@@ -170,10 +167,10 @@ void Warpgroups::check_fenced(const Thread& thread, const WarpgroupProduct& prod
   constexpr const char* kAfter = "after the last wgmma.fence";
   if (!thread.has_fenced) runner.fault("wgmma.mma_async without a wgmma.fence before", where);
   if (std::find(thread.loaded.begin(), thread.loaded.end(), product.a) != thread.loaded.end())
-    runner.fault(fmt::format("wgmma.mma_async with registers of a that were loaded {}", kAfter), where);
+    runner.fault(formatted("wgmma.mma_async with registers of a that were loaded {}", kAfter), where);
   for (const auto& [registers, values] : thread.used)
     if (registers == product.a && !std::equal(values.begin(), values.end(), product.a))
-      runner.fault(fmt::format("wgmma.mma_async with registers of a that were changed {}", kAfter), where);
+      runner.fault(formatted("wgmma.mma_async with registers of a that were changed {}", kAfter), where);
   const auto found = thread.accumulators.find(product.d);
   if (found == thread.accumulators.end()) return;
   const std::vector<float>& values = found->second.values;
@@ -181,7 +178,7 @@ void Warpgroups::check_fenced(const Thread& thread, const WarpgroupProduct& prod
     runner.fault("wgmma.mma_async of another shape with the same registers of d, without a wgmma.fence",
                  where);
   if (found->second.pending == 0 && std::memcmp(values.data(), product.d, values.size() * sizeof(float)) != 0)
-    runner.fault(fmt::format("wgmma.mma_async with registers of d that were changed {}", kAfter), where);
+    runner.fault(formatted("wgmma.mma_async with registers of d that were changed {}", kAfter), where);
 }
 
 void Warpgroups::check_bounds(const WarpgroupProduct& product, Where where) const {
@@ -192,7 +189,7 @@ void Warpgroups::check_bounds(const WarpgroupProduct& product, Where where) cons
     const std::uint32_t address = chunk_address(b, product.is_transposed, chunk);
     if (address < kSharedBegin || address + kChunk > kSharedBegin + shared_bytes_)
       runner.fault(
-          fmt::format("a matrix descriptor with address {}, outside the block's shared memory", address),
+          formatted("a matrix descriptor with address {}, outside the block's shared memory", address),
           where);
   }
 }
@@ -202,8 +199,8 @@ void Warpgroups::multiply_add(const WarpgroupProduct& product, const void* site,
     if (running_thread() % 32 == 0) counter->multiply(2ull * 16 * product.columns * kDepth);
     // The warpgroup reads b once, a core matrix at a time.
     for (unsigned chunk = running_thread() % kThreads; chunk < 2 * product.columns; chunk += kThreads)
-      counter->access(host_address(chunk_address(MatrixDescriptor(product.b), product.is_transposed, chunk)),
-                      kChunk, /*is_store=*/false, site);
+      observe(host_address(chunk_address(MatrixDescriptor(product.b), product.is_transposed, chunk)), kChunk,
+              AccessKind::load, site);
   }
   if (!tensor_cores_compute()) return;
   const std::size_t number = execute(Kind::multiply_add, product.b, where);
@@ -247,7 +244,7 @@ const Warpgroups::Right& Warpgroups::right_of(const Multiplication& multiplicati
         const Landing& landing = landings_[(address - kSharedBegin) / kChunk];
         if (landing.time > proxy_fences_[landing.thread])
           BlockRunner::current().fault(
-              fmt::format(
+              formatted(
                   "wgmma.mma_async reads what thread {} has copied without a fence.proxy.async after it",
                   landing.thread),
               multiplication.where);

@@ -102,7 +102,9 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/architecture", {"tests/testing/source_tree"}},
     {"emulator/include", {}},
     {"emulator/counting", {"emulator/include"}},
-    {"emulator/runtime", {"emulator/counting"}},
+    {"emulator/checking", {"emulator/counting"}},
+    {"emulator/program", {"emulator/include"}},
+    {"emulator/runtime", {"emulator/checking", "emulator/program"}},
     {"tests/cuda_emulator/include", {"emulator/include"}},
     {"tests/cuda_emulator/vendor", {"emulator/runtime", "tests/cuda_emulator/include", "kernels/shared"}},
     {"tests/cuda_emulator/nccl", {"tests/cuda_emulator/vendor"}},
@@ -166,6 +168,10 @@ std::string directory_of(const std::string& path) {
   return slash == std::string::npos ? "" : path.substr(0, slash);
 }
 
+/// Whether a file is a CUDA program that cuemu runs.
+bool is_cuemu_program(const SourceFile& file) {
+  return file.path.starts_with("emulator/examples/") || file.path.starts_with("emulator/tests/programs/");
+}
 bool is_build_list(const SourceFile& file) { return file.path.ends_with("CMakeLists.txt"); }
 bool is_translation_unit(const std::string& path) { return path.ends_with(".cpp") || path.ends_with(".cu"); }
 
@@ -273,7 +279,7 @@ Problems check_arrows(const std::vector<SourceFile>& files) {
   Problems problems;
   const auto index = by_path(files);
   for (const SourceFile& file : files) {
-    if (is_build_list(file)) continue;
+    if (is_build_list(file) || is_cuemu_program(file)) continue;
     const std::string from = directory_of(file.path);
     if (!kArrows.contains(from))
       problems.push_back(fmt::format("{}: {} has no row in the table of arrows", file.path, from));
@@ -417,7 +423,8 @@ Problems check_device_sources(const std::vector<SourceFile>& files) {
              "a kernel outside kernels/cuda");
       report(shared_word, is_emulator || file.path == "kernels/cuda/primitives/launch.h",
              "shared memory comes from shared_memory() of kernels/cuda/primitives/launch.h");
-      report(launch_sign, false, "kernels are launched by launch() of kernels/cuda/primitives/launch.h");
+      report(launch_sign, is_cuemu_program(file),
+             "kernels are launched by launch() of kernels/cuda/primitives/launch.h");
     });
     if (!file.path.ends_with(".cu")) continue;
     std::set<std::string> visited;

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "convoy/apps/programs/programs.h"
-#include "tests/apps/programs.h"
 #include "emulator/runtime/emulator.h"
+#include "tests/apps/programs.h"
 
 namespace convoy::testing {
 namespace {

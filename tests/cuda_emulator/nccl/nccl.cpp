@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "emulator/runtime/runtime.h"
 #include "tests/cuda_emulator/nccl/nccl_comm.h"
 #include "tests/cuda_emulator/nccl/nccl_emulation.h"
 #include "tests/cuda_emulator/nccl/nccl_sums.h"
-#include "emulator/runtime/runtime.h"
 
 namespace convoy::emulator {
 namespace {

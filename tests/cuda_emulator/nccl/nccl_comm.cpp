@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "emulator/runtime/environment.h"
 #include "tests/cuda_emulator/nccl/nccl_emulation.h"
 #include "tests/cuda_emulator/nccl/nccl_sums.h"
-#include "emulator/runtime/environment.h"
 
 namespace convoy::emulator {
 

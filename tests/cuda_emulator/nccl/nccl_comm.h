@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/cuda_emulator/nccl/nccl_rendezvous.h"
 #include "emulator/runtime/driver.h"
+#include "tests/cuda_emulator/nccl/nccl_rendezvous.h"
 #include "tests/cuda_emulator/vendor/vendor_state.h"
 
 namespace convoy::emulator {

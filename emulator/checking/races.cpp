@@ -1,0 +1,68 @@
+#include "emulator/checking/races.h"
+
+#include <algorithm>
+
+namespace convoy::emulator {
+
+void BlockRaces::begin_block(unsigned threads) {
+  ++epoch_;
+  words_.clear();
+  seen_.assign(threads, {});
+  for (unsigned thread = 0; thread < threads; ++thread) seen_[thread][thread % kLanes] = 1;
+}
+
+/// Returns whether a touch of the same epoch comes before all further accesses of `thread`.
+bool BlockRaces::is_before(const Touch& touch, unsigned thread) const {
+  if (touch.thread == thread) return true;
+  return touch.thread / kLanes == thread / kLanes && seen_[thread][touch.thread % kLanes] >= touch.turn;
+}
+
+std::optional<Race> BlockRaces::access(unsigned thread, std::uintptr_t begin, std::size_t bytes,
+                                       AccessKind kind, const void* site) {
+  constexpr std::uintptr_t kWord = 4;
+  std::optional<Race> race;
+  const std::uintptr_t end = begin + bytes;
+  for (std::uintptr_t word_begin = begin / kWord * kWord; word_begin < end; word_begin += kWord) {
+    Touch now{
+        .thread = thread, .turn = seen_[thread][thread % kLanes], .bytes = 0, .kind = kind, .site = site};
+    for (std::uintptr_t byte = 0; byte < kWord; ++byte)
+      if (word_begin + byte >= begin && word_begin + byte < end)
+        now.bytes |= static_cast<std::uint8_t>(1u << byte);
+    Word& word = words_[word_begin];
+    if (word.epoch != epoch_) word.touches.clear();
+    word.epoch = epoch_;
+    const auto conflicts = [&](const Touch& earlier) {
+      const bool is_store = kind != AccessKind::load || earlier.kind != AccessKind::load;
+      const bool is_atomic = kind == AccessKind::atomic && earlier.kind == AccessKind::atomic;
+      return is_store && !is_atomic && (earlier.bytes & now.bytes) != 0 && !is_before(earlier, thread);
+    };
+    const auto found = std::find_if(word.touches.begin(), word.touches.end(), conflicts);
+    if (found != word.touches.end() && !race) race = Race{found->thread, found->kind, found->site};
+    // An earlier access is not needed if all that could be in conflict with it is so with this one.
+    std::erase_if(word.touches, [&](const Touch& earlier) {
+      return (kind == AccessKind::store || kind == earlier.kind) && (earlier.bytes & ~now.bytes) == 0 &&
+             is_before(earlier, thread);
+    });
+    // More loads than a warp has lanes are of two warps, so every store of another thread is in conflict with
+    // one.
+    if (word.touches.size() <= 4 * kLanes) word.touches.push_back(now);
+  }
+  return race;
+}
+
+void BlockRaces::warp_barrier(unsigned warp, unsigned mask) {
+  std::array<std::uint32_t, kLanes> all{};
+  const auto for_each_lane = [&](auto&& f) {
+    for (unsigned lane = 0; lane < kLanes; ++lane)
+      if ((mask >> lane & 1u) != 0) f(lane, seen_[warp * kLanes + lane]);
+  };
+  for_each_lane([&](unsigned, const auto& seen) {
+    for (unsigned other = 0; other < kLanes; ++other) all[other] = std::max(all[other], seen[other]);
+  });
+  for_each_lane([&](unsigned lane, auto& seen) {
+    seen = all;
+    ++seen[lane];
+  });
+}
+
+}  // namespace convoy::emulator
