@@ -145,10 +145,16 @@ void AccessChecker::begin_block(unsigned threads) {
   races_.begin_block(threads);
 }
 
+void AccessChecker::end_block() {
+  check_pending();
+  is_in_kernel_ = false;
+}
+
 void AccessChecker::access(const void* address, std::size_t bytes, AccessKind kind, const void* site) {
   const auto* const begin = static_cast<const char*>(address);
   if (!is_in_kernel_) {
-    if (device_.contains(begin) || host_.contains(begin)) access_on_host(begin, bytes, kind, site);
+    const bool is_in_array = device_.contains(begin) || host_.contains(begin);
+    if (is_in_array && std::this_thread::get_id() == thread_) access_on_host(begin, bytes, kind, site);
     return;
   }
   if (stack_.contains(begin)) return;  // a local variable

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "emulator/checking/arena.h"
@@ -61,7 +62,7 @@ class AccessChecker {
   /// A part of shared memory has this name for the rest of the launch.
   void declare_shared(AccessCounter::Range part, Declaration declaration);
   void begin_block(unsigned threads);
-  void end_block() { is_in_kernel_ = false; }
+  void end_block();
   void barrier() { races_.barrier(); }
   void warp_barrier(unsigned warp, unsigned mask) { races_.warp_barrier(warp, mask); }
   /// The stack of the thread that runs next.
@@ -108,6 +109,8 @@ class AccessChecker {
   static AccessChecker* current_;
   static thread_local bool is_in_kernel_;
 
+  const std::thread::id thread_ =
+      std::this_thread::get_id();  // the one whose accesses as the host are checked
   Arena device_, host_;
   std::map<const char*, Array> arrays_;
   Position last_ = arrays_.end();

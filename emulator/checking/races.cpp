@@ -5,8 +5,9 @@
 namespace convoy::emulator {
 
 void BlockRaces::begin_block(unsigned threads) {
+  constexpr std::size_t kMaxWords = std::size_t{1} << 20;  // of memory to keep
   ++epoch_;
-  words_.clear();
+  if (words_.size() > kMaxWords) words_.clear();
   seen_.assign(threads, {});
   for (unsigned thread = 0; thread < threads; ++thread) seen_[thread][thread % kLanes] = 1;
 }

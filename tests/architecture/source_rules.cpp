@@ -170,7 +170,10 @@ std::string directory_of(const std::string& path) {
 
 /// Whether a file is a CUDA program that cuemu runs.
 bool is_cuemu_program(const SourceFile& file) {
-  return file.path.starts_with("emulator/examples/") || file.path.starts_with("emulator/tests/programs/");
+  constexpr std::string_view kDirectories[] = {"emulator/examples/", "emulator/tests/programs/",
+                                               "tests/package/cuemu_only/"};
+  return std::any_of(std::begin(kDirectories), std::end(kDirectories),
+                     [&](std::string_view directory) { return file.path.starts_with(directory); });
 }
 bool is_build_list(const SourceFile& file) { return file.path.ends_with("CMakeLists.txt"); }
 bool is_translation_unit(const std::string& path) { return path.ends_with(".cpp") || path.ends_with(".cu"); }
@@ -419,9 +422,12 @@ Problems check_device_sources(const std::vector<SourceFile>& files) {
         if (!is_allowed && code.find(word) != std::string::npos)
           problems.push_back(fmt::format("{}:{}: {}", file.path, number, what));
       };
-      report(kernel_word, is_emulator || is_source_text || file.path.starts_with("kernels/cuda/"),
-             "a kernel outside kernels/cuda");
-      report(shared_word, is_emulator || file.path == "kernels/cuda/primitives/launch.h",
+      report(
+          kernel_word,
+          is_emulator || is_cuemu_program(file) || is_source_text || file.path.starts_with("kernels/cuda/"),
+          "a kernel outside kernels/cuda");
+      report(shared_word,
+             is_emulator || is_cuemu_program(file) || file.path == "kernels/cuda/primitives/launch.h",
              "shared memory comes from shared_memory() of kernels/cuda/primitives/launch.h");
       report(launch_sign, is_cuemu_program(file),
              "kernels are launched by launch() of kernels/cuda/primitives/launch.h");
