@@ -31,14 +31,6 @@ std::string running_thread_text() {
   return thread_text(running_thread()) + " of block " + index_text(gridDim, blockIdx);
 }
 
-/// Whether the thread is checking an access. Functions of the standard library that both the program and this
-/// library use may be those that were compiled for checks.
-thread_local bool t_checks = false;
-struct Checking {
-  Checking() { t_checks = true; }
-  ~Checking() { t_checks = false; }
-};
-
 const char* verb(AccessKind kind) {
   return kind == AccessKind::load ? "reads" : kind == AccessKind::store ? "writes" : "atomically changes";
 }
@@ -132,7 +124,6 @@ std::string AccessChecker::element(Position at, const char* begin, std::size_t b
 void AccessChecker::stop(Finding finding) {
   const std::string message = (finding.place.empty() ? "" : finding.place + ": ") + finding.message;
   Findings::get().add(std::move(finding));
-  t_checks = false;
   if (is_in_kernel_) stop_kernel(message);
   std::fflush(nullptr);
   _exit(1);
@@ -160,8 +151,6 @@ void AccessChecker::end_block() {
 }
 
 void AccessChecker::access(const void* address, std::size_t bytes, AccessKind kind, const void* site) {
-  if (t_checks) return;
-  const Checking checking;
   const auto* const begin = static_cast<const char*>(address);
   if (!is_in_kernel_) {
     const bool is_in_array = device_.contains(begin) || host_.contains(begin);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "emulator/checking/access_checker.h"
+#include "emulator/checking/own_code.h"
 
 namespace {
 
@@ -12,6 +13,8 @@ using convoy::emulator::AccessCounter;
 using convoy::emulator::AccessKind;
 
 void count(const void* address, std::size_t bytes, AccessKind kind, const void* next) {
+  if (convoy::emulator::OwnCode::is_running()) return;
+  const convoy::emulator::OwnCode scope;
   convoy::emulator::observe(address, bytes, kind, static_cast<const char*>(next) - 1);
 }
 

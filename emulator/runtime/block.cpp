@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "emulator/checking/access_checker.h"
+#include "emulator/checking/own_code.h"
 #include "emulator/counting/formatted.h"
 #include "emulator/runtime/sanitizer.h"
 
@@ -68,6 +69,7 @@ std::vector<unsigned> BlockRunner::in_order(std::size_t count) {
 }
 
 void BlockRunner::run(const Launch& launch, Order order, std::mt19937_64& random) {
+  const OwnCode scope;
   launch_ = &launch;
   order_ = order;
   random_ = &random;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "emulator/checking/access_checker.h"
+#include "emulator/checking/own_code.h"
 #include "emulator/counting/formatted.h"
 #include "emulator/runtime/block.h"
 #include "emulator/runtime/device_clock.h"
@@ -39,7 +40,12 @@ cudaError_t submit(const cudaLaunchConfig_t& config, const void* kernel, KernelC
                   {.grid = config.gridDim,
                    .block = config.blockDim,
                    .shared_bytes = config.dynamicSmemBytes,
-                   .thread = [call = std::move(call)] { call.run(call.kernel.get()); },
+                   .thread =
+                       [call = std::move(call)] {
+                         void* const bound = call.kernel.get();
+                         const OwnCode program(/*is_own=*/false);
+                         call.run(bound);
+                       },
                    .starts_early = starts_early,
                    .name = name},
                   kernel);
@@ -47,11 +53,18 @@ cudaError_t submit(const cudaLaunchConfig_t& config, const void* kernel, KernelC
   });
 }
 
-void wait_for_previous_kernel() { BlockRunner::current().wait_for_previous_kernel(); }
+void wait_for_previous_kernel() {
+  const OwnCode scope;
+  BlockRunner::current().wait_for_previous_kernel();
+}
 
-void block_barrier(Where where) { BlockRunner::current().barrier(where); }
+void block_barrier(Where where) {
+  const OwnCode scope;
+  BlockRunner::current().barrier(where);
+}
 
 std::uint64_t warp_exchange(unsigned mask, std::uint64_t bits, unsigned source, Where where) {
+  const OwnCode scope;
   const std::uint64_t* const all = BlockRunner::current().converge(mask, bits, where);
   if ((mask >> source & 1u) == 0)
     BlockRunner::current().fault(
@@ -60,6 +73,7 @@ std::uint64_t warp_exchange(unsigned mask, std::uint64_t bits, unsigned source, 
 }
 
 unsigned warp_vote(unsigned mask, bool predicate, Where where) {
+  const OwnCode scope;
   const std::uint64_t* const all = BlockRunner::current().converge(mask, predicate ? 1 : 0, where);
   unsigned votes = 0;
   for (unsigned lane = 0; lane < 32; ++lane)
@@ -68,10 +82,12 @@ unsigned warp_vote(unsigned mask, bool predicate, Where where) {
 }
 
 void warp_barrier(unsigned mask, Where where) {
+  const OwnCode scope;
   BlockRunner::current().converge(mask, 0, where, /*orders_memory=*/true);
 }
 
 Segment segment_of_this_lane(int width, Where where) {
+  const OwnCode scope;
   if (width < 1 || width > warpSize || (width & (width - 1)) != 0)
     BlockRunner::current().fault(
         formatted("found a width of {}, expected a power of two up to {}", width, warpSize), where);
@@ -82,17 +98,28 @@ Segment segment_of_this_lane(int width, Where where) {
 }
 
 void count_atomic(const void* address, std::size_t bytes, const void* next) {
+  const OwnCode scope;
   observe(address, bytes, AccessKind::atomic, static_cast<const char*>(next) - 1);
 }
 
 void fence() {
+  const OwnCode scope;
   if (AccessCounter* const counter = AccessCounter::current()) counter->fence();
 }
 
-long long device_nanoseconds() { return static_cast<long long>(device_ms() * 1e6); }
+long long device_nanoseconds() {
+  const OwnCode scope;
+  return static_cast<long long>(device_ms() * 1e6);
+}
 
-void advance_device(unsigned nanoseconds) { simulate_device_ms(0, nanoseconds * 1e-6); }
+void advance_device(unsigned nanoseconds) {
+  const OwnCode scope;
+  simulate_device_ms(0, nanoseconds * 1e-6);
+}
 
-void trap(Where where) { BlockRunner::current().fault("__trap()", where); }
+void trap(Where where) {
+  const OwnCode scope;
+  BlockRunner::current().fault("__trap()", where);
+}
 
 }  // namespace convoy::emulator

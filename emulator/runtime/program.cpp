@@ -9,6 +9,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "emulator/checking/own_code.h"
 #include "emulator/counting/formatted.h"
 #include "emulator/program/host.h"
 #include "emulator/program/program_interface.h"
@@ -120,6 +121,7 @@ bool begin_program(const void* device_variables_begin, const void* device_variab
 }
 
 void* static_shared(const void* key, std::size_t bytes, std::size_t alignment, const SharedArray& array) {
+  const OwnCode scope;
   return BlockRunner::current().static_shared(
       key, bytes, alignment,
       {.name = array.name,
@@ -131,11 +133,13 @@ void* static_shared(const void* key, std::size_t bytes, std::size_t alignment, c
 void* dynamic_shared() { return const_cast<char*>(BlockRunner::shared_memory()); }
 
 void name_dynamic_shared(const SharedArray& array) {
+  const OwnCode scope;
   if (BlockRunner::is_running())  // not where a declaration outside of functions is initialized
     BlockRunner::current().name_dynamic_shared({.name = array.name, .element_bytes = array.element_bytes});
 }
 
 int block_count(bool predicate, Where where) {
+  const OwnCode scope;
   return BlockRunner::current().barrier_count(predicate, where);
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "emulator/checking/access_checker.h"
+#include "emulator/checking/own_code.h"
 #include "emulator/runtime/block.h"
 
 namespace convoy::emulator {
@@ -34,6 +35,7 @@ void set_tensor_cores_compute(bool computes) { tensor_cores_compute_ = computes;
 bool tensor_cores_compute() { return tensor_cores_compute_.load(std::memory_order_relaxed); }
 
 void copy_async(void* shared, const void* global, bool is_inside, Where where) {
+  const OwnCode scope;
   check_aligned(shared, "the destination of an asynchronous copy", where);
   check_aligned(global, "the source of an asynchronous copy", where);
   if (is_inside) count(global, /*is_store=*/false, __builtin_return_address(0));
@@ -42,11 +44,13 @@ void copy_async(void* shared, const void* global, bool is_inside, Where where) {
 }
 
 void commit_copies() {
+  const OwnCode scope;
   ThreadCopies& copies = BlockRunner::current().copies();
   copies.groups.push_back(std::exchange(copies.open, {}));
 }
 
 void wait_for_copies(unsigned pending) {
+  const OwnCode scope;
   ThreadCopies& copies = BlockRunner::current().copies();
   for (; copies.groups.size() > pending; copies.groups.pop_front())
     for (const ThreadCopies::Copy& copy : copies.groups.front()) {
@@ -59,6 +63,7 @@ void wait_for_copies(unsigned pending) {
 }
 
 void load_matrices(const void* row, std::uint32_t (&to)[4], Where where) {
+  const OwnCode scope;
   check_aligned(row, "the address of a matrix's row", where);
   count(row, /*is_store=*/false, __builtin_return_address(0));
   if (!tensor_cores_compute()) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "emulator/checking/access_checker.h"
+#include "emulator/checking/own_code.h"
 #include "emulator/counting/formatted.h"
 #include "emulator/runtime/block.h"
 
@@ -303,18 +304,25 @@ void Warpgroups::landed(const void* shared) {
 void Warpgroups::fence_async_proxy() { proxy_fences_[running_thread()] = time_; }
 
 void warpgroup_fence(Where where) {
+  const OwnCode scope;
   if (tensor_cores_compute()) BlockRunner::current().warpgroups().fence(where);
 }
 void warpgroup_commit(Where where) {
+  const OwnCode scope;
   if (tensor_cores_compute()) BlockRunner::current().warpgroups().commit(where);
 }
 void warpgroup_wait(unsigned pending, Where where) {
+  const OwnCode scope;
   if (tensor_cores_compute()) BlockRunner::current().warpgroups().wait(pending, where);
 }
 void warpgroup_multiply_add(const WarpgroupProduct& product, Where where) {
+  const OwnCode scope;
   BlockRunner::current().warpgroups().multiply_add(
       product, static_cast<const char*>(__builtin_return_address(0)) - 1, where);
 }
-void fence_async_proxy() { BlockRunner::current().warpgroups().fence_async_proxy(); }
+void fence_async_proxy() {
+  const OwnCode scope;
+  BlockRunner::current().warpgroups().fence_async_proxy();
+}
 
 }  // namespace convoy::emulator

@@ -59,6 +59,8 @@ constexpr Exception kExceptions[] = {
     {"CONTRIBUTING.md", "build/debug/bin/engine_test", "is a test"},
     {"tests/", "build/debug/bin/engine_test", "is a test"},
     {"tests/", "python3 -B tests/", "is a test"},
+    {"emulator/", "emulator/bin/cuemu",
+     "needs no build of Convoy; emulator/tests/cuemu_test.py runs these files"},
     {"docs/precision.md", "build/test/bin/engine_", "is a test"},
     {"docs/precision.md", "python3 tests/reference/op_db.py", "needs PyTorch"},
     {"tests/reference/README.md", "python3 tests/reference/generate.py", "needs PyTorch"},

@@ -95,7 +95,7 @@ TEST(AllPages, HaveATest) {
 
 TEST(AllPages, HaveNoCommandOutsideOfBlocksWithALanguage) {
   // The languages of blocks whose lines are checked by a test, or are no commands.
-  const std::vector<std::string> languages = {"sh", "python", "gdb", "cpp", "cmake", "json"};
+  const std::vector<std::string> languages = {"sh", "python", "gdb", "cpp", "cmake", "json", "cuda"};
   static const std::regex kProgram(
       "convoy-[a-z-]+|scripts/\\S+|bench/\\S+|build/\\S+|python3?|c?make|ctest|cpack|export|mpirun|torchrun|srun|sbatch|"
       "git|gdb|docker|kubectl|apt-get|sudo|\\(gdb\\)");
