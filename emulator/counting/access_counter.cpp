@@ -60,15 +60,15 @@ void AccessCounter::access(const void* address, std::size_t bytes, bool is_store
 
 void AccessCounter::check_order(Array& array, const char* begin, std::size_t bytes, bool is_store,
                                 const void* site) {
-  constexpr std::size_t kWord = 4;
   if (!is_store && array.stores.empty()) return;
-  if (array.stores.empty()) array.stores.resize(array.range.bytes / kWord + 2);
+  if (array.stores.empty()) array.stores.resize(array.range.bytes);
   const auto first = static_cast<std::size_t>(begin - array.range.begin);
+  const auto last = std::min(first + bytes, array.stores.size());
   const BlockOrder::Tag tag = is_store ? order_.store(running_thread()) : 0;
-  for (std::size_t word = first / kWord; word * kWord < first + bytes; ++word) {
+  for (std::size_t byte = first; byte < last; ++byte) {
     if (is_store)
-      array.stores[word] = tag;
-    else if (counts_.unordered_load == nullptr && !order_.is_ordered(running_thread(), array.stores[word]))
+      array.stores[byte] = tag;
+    else if (counts_.unordered_load == nullptr && !order_.is_ordered(running_thread(), array.stores[byte]))
       counts_.unordered_load = site;
   }
 }

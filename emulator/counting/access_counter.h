@@ -36,7 +36,7 @@ class AccessCounter {
   struct Array {
     Range range;
     ByteSet read{}, written{};
-    std::vector<BlockOrder::Tag> stores{};  // of each word of 4 bytes, empty without stores
+    std::vector<BlockOrder::Tag> stores{};  // of each byte, empty without stores
 
     /// Adds the `bytes` at an address of the array to one of the sets.
     void add(ByteSet& set, const char* begin, std::size_t bytes) const {

@@ -21,12 +21,12 @@ class BlockOrder {
  public:
   BlockOrder() { begin_block(); }
 
-  /// A number that a store leaves in the words that it writes; 0: no store.
+  /// A number that a store leaves in the bytes that it writes; 0: no store.
   using Tag = std::uint32_t;
 
   // Called by the thread that is running, in the order of its accesses.
   Tag store(unsigned thread);
-  /// Returns whether a load of a word is ordered after its last store.
+  /// Returns whether a load of a byte is ordered after its last store.
   bool is_ordered(unsigned thread, Tag last_store) const;
   void fence(unsigned thread);
   void atomic(unsigned thread);

@@ -58,9 +58,9 @@ struct OptimizerArrays {
         gradient(device, p.gradient, offset(p, Unaligned::gradient)),
         first(device, p.first, offset(p, Unaligned::first)),
         second(device, p.second, offset(p, Unaligned::second)),
-        f16(device, p.value.shape(), offset(p, Unaligned::low_precision_copy)),
+        f16(device, p.gradient.template to<float16>(), offset(p, Unaligned::low_precision_copy)),
         f16_gradient(device, p.gradient.template to<float16>(), offset(p, Unaligned::gradient)),
-        bf16(device, p.value.shape(), offset(p, Unaligned::low_precision_copy)),
+        bf16(device, p.gradient.template to<bfloat16>(), offset(p, Unaligned::low_precision_copy)),
         bf16_gradient(device, p.gradient.template to<bfloat16>(), offset(p, Unaligned::gradient)),
         half(p.half),
         half_gradient(p.half_gradient) {}
