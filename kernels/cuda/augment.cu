@@ -95,8 +95,11 @@ __global__ void __launch_bounds__(kAugmentBlock)
   const std::int64_t sample = blocks_per_image.quotient(std::int64_t{blockIdx.x});
   const auto id = static_cast<std::uint64_t>(ids[sample]);
   const auto thread = static_cast<int>(threadIdx.x);
-  if (thread == 0)
-    shared.choices = choose_augmentation(options, random.resolved(), id, sizes.height, sizes.width);
+  if (thread == 0) {
+    const AugmentChoices choices =
+        choose_augmentation(options, random.resolved(), id, sizes.height, sizes.width);
+    shared.choices = choices;
+  }
   if (thread == warpSize) {  // of another warp than the first
 #pragma unroll
     for (int c = 0; c < 4; ++c)
