@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,12 +29,16 @@ def environment(order=("ascending", "eager", 1), **more):
 
 
 def execute(program, arguments, seconds, variables, **options):
-    """Runs a program. Returns its exit status and its output, None if it was not captured."""
+    """Runs a program. Returns its exit status, 128 + N if signal N ended it, and its output, None if it was not captured."""
     try:
         done = subprocess.run([str(program), *arguments], env=variables, timeout=seconds, **options)
     except subprocess.TimeoutExpired:
         raise SystemExit(f"cuemu: {program.name} did not end within {seconds} s; change the limit by --timeout") from None
-    return done.returncode, done.stdout
+    if done.returncode >= 0:
+        return done.returncode, done.stdout
+    print(f"cuemu: {program.name} was ended by {signal.Signals(-done.returncode).name}; cuemu check names the line of a wrong access",
+          file=sys.stderr)
+    return 128 - done.returncode, done.stdout
 
 
 def parse_order(text):

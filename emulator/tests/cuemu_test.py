@@ -222,6 +222,16 @@ class Orders(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("CE105: the output depends on the order of threads: '7' in ascending order, '0' in descending order", text)
 
+    def test_program_that_a_signal_ends(self):
+        with tempfile.TemporaryDirectory() as work:
+            path = pathlib.Path(work) / "null.cu"
+            path.write_text("__global__ void set(int* p) { *p = 1; }\n"
+                            "int main() { set<<<1, 1>>>(nullptr); return cudaDeviceSynchronize(); }\n")
+            status, text = cuemu("run", path)
+            self.assertEqual(status, 128 + 11)
+            self.assertEqual(text, "cuemu: null was ended by SIGSEGV; cuemu check names the line of a wrong access\n")
+            self.assertIn("null.cu:1: CE004: thread 0 of block 0 writes address 0, which is a null pointer", cuemu("check", path)[1])
+
 
 class Counts(unittest.TestCase):
     """Each number is computed by hand from the source; a request is an instruction of a warp."""
