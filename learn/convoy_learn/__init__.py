@@ -1,0 +1,1 @@
+"""convoy-learn: exercises in CUDA that a machine checks, without a GPU."""

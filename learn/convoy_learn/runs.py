@@ -1,0 +1,97 @@
+"""Compiles a learner's kernel with the driver of its exercise, and runs the program in one order of threads."""
+import json
+import os
+import pathlib
+import resource
+import secrets
+import shutil
+import subprocess
+
+from convoy_learn.exercises import Failure, cuemu
+
+
+class NotCompiled(Exception):
+    """The compiler's messages, with the learner's lines. Exit status 2."""
+
+
+def write_program(exercise, file, work):
+    """Writes the program of a kernel and its driver. Returns its path."""
+    path = pathlib.Path(work) / f"{exercise.id}.cu"
+    path.write_text(f'#include "{file}"\n#include "{exercise.driver}"\n', encoding="utf-8")
+    return path
+
+
+def compile_program(exercise, file, work):
+    """Returns the compiled program, whose accesses are checked and counted. Raises NotCompiled."""
+    source, program = write_program(exercise, file, work), pathlib.Path(work) / "program"
+    done = subprocess.run([*cuemu(), "compile", "--count", "-o", str(program), str(source)], capture_output=True, text=True)
+    if done.returncode == 2:
+        lines = [line for line in done.stderr.replace(f"{file.parent}/", "").splitlines()
+                 if not line.lstrip().startswith(("In file included from", "from "))]
+        raise NotCompiled("\n".join(lines[:12]))
+    if done.returncode != 0:
+        raise Failure(f"cuemu compile has failed: {done.stderr.strip()}")
+    return program
+
+
+def arguments(seed, sizes):
+    return [str(seed), *("x".join(map(str, size)) for size in sizes)]
+
+
+class Report:
+    """What one run has found: the finding of each code in order, wrong values, launches, and how it ended."""
+
+    def __init__(self, lines, key, sizes, is_late, status):
+        self.findings, self.launches, self.wrong, self.right, self.case = [], [], None, 0, None
+        for line in lines:
+            if "finding" in line:
+                self.findings.append({**line["finding"], "case": self.case})
+            elif "launch" in line:
+                self.launches.append(line["launch"])
+            elif line.get("key") == key and line["driver"] == "case":
+                self.case = [int(part) for part in line["case"].split("x")]
+            elif line.get("key") == key and line["driver"] == "wrong":
+                self.wrong = line["text"]
+            elif line.get("key") == key and line["driver"] == "right":
+                self.right += 1
+        self.is_complete = self.right == len(sizes)
+        self.is_late, self.status = is_late, status
+
+
+def limit(seconds):
+    """Limits this process: time of the CPU, size of files, no core dumps."""
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 26, 1 << 26))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def isolation():
+    """Returns the prefix of a command that has no network, or [] where that is not permitted."""
+    prefix = ["unshare", "--map-root-user", "--net"]
+    is_permitted = shutil.which("unshare") and subprocess.run([*prefix, "true"], capture_output=True).returncode == 0
+    return prefix if is_permitted else []
+
+
+def run(program, order, seed, sizes, seconds, is_counted=False, prefix=()):
+    """Runs the program with the sizes, in an order of threads such as "ascending" or "random:2". Returns its Report."""
+    path = program.with_name("report.jsonl")
+    path.write_text("")
+    name, _, number = order.partition(":")
+    environment = {**os.environ, "CONVOY_EMULATOR_ORDER": name, "CONVOY_EMULATOR_STREAMS": "eager",
+                   "CONVOY_EMULATOR_SEED": number or "1", "CUEMU_REPORT": str(path), "CONVOY_LEARN_REPORT": str(path),
+                   "CUEMU_COUNT" if is_counted else "CUEMU_CHECK": "1"}
+    key, is_late, status = secrets.token_hex(16), False, None
+    try:
+        done = subprocess.run([*prefix, str(program), *arguments(seed, sizes)], env=environment, input=key + "\n", text=True,
+                              timeout=4 * seconds, capture_output=True, preexec_fn=lambda: limit(seconds))
+        status = done.returncode
+    except subprocess.TimeoutExpired:
+        is_late = True
+    is_late = is_late or status in (-9, -24, 137, 152)  # SIGKILL and SIGXCPU of the limit
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            pass  # cut by the end of the program
+    return Report(lines, key, sizes, is_late, status)

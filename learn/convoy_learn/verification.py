@@ -1,0 +1,66 @@
+"""The three ways in which an exercise is checked: its solution passes, its stub and its planted mistakes do not."""
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+
+from convoy_learn import checks
+from convoy_learn.exercises import ROOT, Failure, every, find
+
+
+def add_commands(add):
+    command = add("verify", verify, "for authors: check that solution, stub and planted mistakes of exercises behave as stated")
+    command.add_argument("exercise", nargs="*", help="names of exercises (default: all)")
+    command.add_argument("--changed", action="store_true", help="the first exercise, and those that differ from the main branch")
+
+
+def verify(options):
+    chosen = changed() if options.changed else [find(name) for name in options.exercise] if options.exercise else every()
+    problems = []
+    for exercise in chosen:
+        for problem in problems_of(exercise):
+            problems.append(problem)
+            print(f"{exercise.id}: {problem}", flush=True)
+        print(f"{exercise.id}: verified", flush=True)
+    return 1 if problems else 0
+
+
+def changed():
+    """Returns the first exercise, and those whose files differ from the main branch, where git knows it."""
+    def git(*words):
+        return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.split()
+    base = git("merge-base", "HEAD", "origin/HEAD") or ["HEAD"]
+    files = git("diff", "--name-only", "--relative", base[0]) + git("ls-files", "--others", "--exclude-standard")
+    names = {file.split("/")[1] for file in files if file.startswith("exercises/")}
+    return [exercise for i, exercise in enumerate(every()) if i == 0 or exercise.id in names]
+
+
+def problems_of(exercise):
+    """Yields what is not as exercise.toml states."""
+    if exercise.secret() is None:
+        raise Failure("found no solutions: this is the pack for students")
+    for is_secret in (False, True):
+        verdict = checks.check(exercise, exercise.directory / "solution.cu", is_secret)
+        if verdict.status != 0:
+            yield f"solution.cu{' with secret sizes' if is_secret else ''}: found {verdict.lines[-1]}, expected solved"
+    expected = [{"file": "../stub.cu", "says": "", **exercise.settings["stub"]}, *exercise.settings["wrong"]]
+    unlisted = {path.name for path in (exercise.directory / "wrong").glob("*.cu")} - {each["file"] for each in expected}
+    if unlisted:
+        yield f"wrong/{min(unlisted)} is not in exercise.toml"
+    if not 1 <= len(exercise.hints()) <= 3:
+        yield f"hints.md: found {len(exercise.hints())} hints, expected 1 to 3"
+    seen = {}
+    for each in expected:
+        with tempfile.TemporaryDirectory(prefix="convoy-learn-") as work:  # with the name of the learner's file
+            file = pathlib.Path(shutil.copyfile(exercise.directory / "wrong" / each["file"], pathlib.Path(work) / exercise.edit))
+            verdict = checks.check(exercise, file)
+        text = "\n".join(verdict.lines)
+        if (verdict.status, verdict.code) != (1, each["finds"]):
+            yield f"{each['file']}: found {verdict.code or verdict.lines[-1]}, expected {each['finds']}:\n{text}"
+        elif not re.search(each["says"], text):
+            yield f"{each['file']}: found no match of '{each['says']}' in:\n{text}"
+        if each["file"] != "../stub.cu" and verdict.message in seen:
+            yield f"{each['file']} and {seen[verdict.message]} have the same message: {verdict.message}"
+        if each["file"] != "../stub.cu":
+            seen[verdict.message] = each["file"]
