@@ -27,6 +27,7 @@ case ${1:-} in
       [[ -f $directory/README.md || ($directory == tests/* && -f $directory/../README.md) || $directory == learn/exercises/* ]] || say "warning: $directory: no README.md"
     done
     for check in words quotes reference_filter; do python3 -B tests/architecture/${check}_test.py; done
+    python3 -B learn/tests/book_test.py
     if command -v doxygen >/dev/null; then
       cmake -S . -B build/lint -DCONVOY_COMPONENTS="engine;comm;models;datasets" -DCONVOY_PROGRAMS=OFF -DCONVOY_TESTS=OFF
       cmake --build build/lint --target reference

@@ -84,6 +84,8 @@ constexpr Exception kExceptions[] = {
      "measure_cpu_test"},
     {"", "mkdir -p build/cuda && tar ", "needs the archive of a GPU build"},
     {"", "scripts/validate_gpu.sh", "needs a GPU; a test has fake programs", "gpu_validation_test"},
+    {"docs/learn.md", "", "needs no build of Convoy; learn/tests run these programs"},
+    {"learn/", "", "needs no build of Convoy; learn/tests run these programs"},
     {"docs/own-network.md", "python3 bench/python/examples/", "needs PyTorch"},
     {"docs/reliability.md", "python3 bench/python/compare.py faults", "needs PyTorch"},
     {"docs/batch-norm.md", "scripts/batch_norm_experiment.py",
