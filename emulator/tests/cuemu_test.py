@@ -211,6 +211,29 @@ class Teaching(unittest.TestCase):
                       "no __syncthreads() is between them", self.messages("softmax_race"))
         self.assertEqual(self.messages("softmax"), [])
 
+    def test_counts_of_the_gemm_without_a_barrier(self):
+        launch = reported("gemm_missing_barrier", CUEMU_COUNT="1")[2][0]
+        # 32 x 32 elements are 4 blocks, with 2 tiles each and a barrier per tile. A warp is 2 rows of 16 threads.
+        self.assertEqual(launch["barriers"], 4 * 2 * 1)
+        # 4 blocks, 2 tiles, 8 warps, 2 matrices: 128 loads of 2 rows of 64 bytes, 2 sectors each. A load fills a word of a tile.
+        self.assertEqual(launch["global_loads"], {"requests": 128, "sectors": 128 * 4, "lanes": 128 * 32, "bytes": 128 * 128})
+        self.assertEqual(launch["shared_stores"]["requests"], 128)
+        # 16 steps of a sum read 2 words: of tile_a 2 different ones, which lanes share, of tile_b 16, which two rows share.
+        self.assertEqual((launch["shared_loads"]["requests"], launch["shared_loads"]["wavefronts"]), (4 * 2 * 8 * 16 * 2,) * 2)
+
+    def test_counts_of_the_softmax_with_a_race(self):
+        launch = reported("softmax_race", CUEMU_COUNT="1")[2][0]
+        # 100 columns by 2 warps: 64 elements in full, then 32 by the first warp and 4 by the second one: 4 requests, and
+        # 4 + 4 + 4 + 1 sectors. x is read three times, for the maximum, the sum and the result.
+        self.assertEqual(launch["global_loads"], {"requests": 3 * 4, "sectors": 3 * 13, "lanes": 3 * 100, "bytes": 3 * 400})
+        self.assertEqual(launch["global_stores"], {"requests": 4, "sectors": 13, "lanes": 100, "bytes": 400})
+        # Each of two reductions: 2 warps store their values, then 1 warp works in the rounds of 32, 16, … 1; a round loads
+        # two words and stores one, and the threads of 2 warps read the result. A barrier after the values and each round.
+        self.assertEqual(launch["shared_stores"]["requests"], 2 * (2 + 6))
+        self.assertEqual(launch["shared_loads"]["requests"], 2 * (6 * 2 + 2))
+        self.assertEqual(launch["shared_loads"]["lanes"], 2 * (63 * 2 + 64))
+        self.assertEqual(launch["barriers"], 2 * 7)
+
     def test_right_programs_have_no_finding(self):
         for name in ("reduce", "saxpy", "transpose", "features"):
             self.assertEqual(reported(name, CUEMU_CHECK="1")[:2], (0, []), name)
