@@ -17,6 +17,8 @@ html_math_renderer = "mathml"
 html_theme = "alabaster"
 html_theme_options = {"description": "The book of Convoy", "page_width": "60em", "sidebar_width": "14em",
                       "fixed_sidebar": True, "font_family": "Georgia, serif"}
+html_static_path = ["_ext/book.css"]
+html_css_files = ["book.css"]
 html_show_sourcelink = False
 html_copy_source = False
 exclude_patterns = ["README.md"]
