@@ -34,13 +34,15 @@ class Case {
   /// Returns the size of an index.
   int size(int index) const { return index < count_ ? sizes_[index] : 0; }
 
-  /// Fills a device array of n floats with integers of 1 to 8 and -1 to -8, and returns them. Sums of up to 2^20 of them are
-  /// exact in float, in every order, so results are compared without a tolerance. Frees the array at the end of the case.
-  std::vector<float> fill(float* array, int n) {
+  /// Fills a device array of n floats with integers from low to high but 0, and returns them. Sums of up to 2^20 of -8 to 8
+  /// are exact in float, in every order, so results are compared without a tolerance. Frees the array at the end of the case.
+  std::vector<float> fill(float* array, int n, int low = -8, int high = 8) {
     std::vector<float> values(static_cast<std::size_t>(n));
     for (float& value : values) {
-      const int number = static_cast<int>(next() % 16) - 8;
-      value = static_cast<float>(number < 0 ? number : number + 1);
+      const bool has_zero = low < 0 && high > 0;
+      const int number =
+          low + static_cast<int>(next() % static_cast<unsigned>(high - low + (has_zero ? 0 : 1)));
+      value = static_cast<float>(has_zero && number >= 0 ? number + 1 : number);
     }
     cudaMemcpy(array, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice);
     free_later(array);

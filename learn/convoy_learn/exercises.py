@@ -46,6 +46,27 @@ class Exercise:
         counts = [{**count, "at": as_list(at)} for count in self.counts] if at is not None else []
         return {"seed": settings["seed"], "sizes": [as_list(size) for size in settings["sizes"]], "counts": counts}
 
+    def variants(self):
+        """Returns the replacements of each variant, {"max": {text: other text}}: other tasks, for homework."""
+        path = self.directory / "variants.toml"
+        return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+    def write(self, directory, variant=None):
+        """Writes the exercise, or a variant of it, with a driver of its own to a directory. Returns it, and the texts that
+        the variant replaces and no file has."""
+        shutil.copytree(self.directory, directory, ignore=shutil.ignore_patterns("variants.toml", "driver.cu"))
+        shutil.copyfile(self.driver, directory / "driver.cu")
+        settings = directory / "exercise.toml"
+        text = re.sub(r"^driver = .*\n", "", settings.read_text(encoding="utf-8"), flags=re.M)
+        settings.write_text((f'variant = "{variant}"\n' if variant else "") + text, encoding="utf-8")
+        unused = set()
+        for old, new in self.variants()[variant].items() if variant else ():
+            found = [path for path in directory.rglob("*.*") if path.is_file() and old in path.read_text(encoding="utf-8")]
+            for path in found:
+                path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+            unused |= set() if found else {old}
+        return Exercise(directory), unused
+
     def hints(self):
         text = (self.directory / "hints.md").read_text(encoding="utf-8")
         return [part.strip() for part in re.split(r"^## .*$", text, flags=re.M)[1:]]

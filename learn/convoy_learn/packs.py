@@ -1,4 +1,5 @@
 """Homework: packs of exercises for students and graders, and grades."""
+import hashlib
 import json
 import pathlib
 import re
@@ -26,6 +27,8 @@ def add_commands(add):
     packing.add_argument("--points", help="points of each exercise with commas (default: those of the exercises)")
     packing.add_argument("--for", dest="reader", choices=["student", "grader"], required=True,
                          help="student: without solutions, planted mistakes and secret sizes; grader: with them")
+    packing.add_argument("--secret", metavar="TEXT", help="other tasks, seeds and sizes than the public ones, chosen by a text that "
+                         "only the teacher knows; the same for students and graders")
     packing.add_argument("--out", required=True, help="directory to make, or a name that ends with .zip")
 
 
@@ -92,22 +95,46 @@ def pack(options):
     return 0
 
 
+def secret_number(secret, exercise_id, what, count):
+    """Returns a number below count: equal on every machine, and not to be guessed without the secret."""
+    return int(hashlib.sha256(f"{secret}/{exercise_id}/{what}".encode()).hexdigest(), 16) % count
+
+
+def secret_settings(secret, exercise):
+    """Returns the text of a secret.toml with a seed, sizes from the ranges of the public one, [first, last, step] each, and
+    then the sizes of the exercise. The public solution fails at the first one, so it is not called safe."""
+    public = tomllib.loads((exercise.directory / "secret.toml").read_text(encoding="utf-8"))
+
+    def drawn(key, number):
+        return [first + step * secret_number(secret, exercise.id, f"{key} {number} {i}", (last - first) // step + 1)
+                for i, (first, last, step) in enumerate(public[key])]
+    lines = [f"seed = {secret_number(secret, exercise.id, 'seed', 1 << 30)}", f"sizes = {[drawn('draw', i) for i in range(4)] + exercise.sizes}"]
+    return "\n".join(lines + ([f"count_at = {drawn('draw_count_at', 0)}"] if "draw_count_at" in public else [])) + "\n"
+
+
+def write_exercise(exercise, directory, options):
+    """Writes an exercise, or the variant that the secret chooses."""
+    variants = sorted(exercise.variants()) if options.secret else []
+    exercise.write(directory, variants[secret_number(options.secret, exercise.id, "variant", len(variants))] if variants else None)
+    if options.reader == "student":
+        for name in ("solution.cu", "secret.toml"):
+            (directory / name).unlink()
+        shutil.rmtree(directory / "wrong")
+    elif options.secret:
+        (directory / "secret.toml").write_text(secret_settings(options.secret, exercise), encoding="utf-8")
+
+
 def write_pack(target, options, exercises, points):
     """Writes the harness, cuemu and the exercises to target/convoy, and what a class needs next to it."""
     is_student = options.reader == "student"
     unneeded = shutil.ignore_patterns("__pycache__", "tests", "exercises", "book", "build")
     shutil.copytree(ROOT, target / "convoy" / "learn", ignore=unneeded)
     shutil.copytree(emulator_sources(), target / "convoy" / "emulator", ignore=unneeded)
-    # An exercise may have the driver of another one.
-    for directory in {each.directory for each in exercises} | {each.driver.parent for each in exercises}:
-        is_chosen = directory in {each.directory for each in exercises}
-        hidden = ["solution.cu", "secret.toml", "wrong"] if is_student else []
-        only_driver = [path.name for path in directory.iterdir() if path.name != "driver.cu"]
-        shutil.copytree(directory, target / "convoy" / "learn" / "exercises" / directory.name,
-                        ignore=shutil.ignore_patterns(*(hidden if is_chosen else only_driver)))
     for exercise in exercises:
+        directory = target / "convoy" / "learn" / "exercises" / exercise.id
+        write_exercise(exercise, directory, options)
         (target / exercise.id).mkdir()
-        shutil.copyfile(exercise.directory / "stub.cu", target / exercise.id / exercise.edit)
+        shutil.copyfile(directory / "stub.cu", target / exercise.id / exercise.edit)
     (target / f"{options.homework}.toml").write_text("".join(
         f'[[exercise]]\nid = "{each.id}"\npoints = {value}\n' for each, value in zip(exercises, points)), encoding="utf-8")
     rows = "\n".join(f"| {each.id} | {each.title} | {value} | `{each.id}/{each.edit}` |" for each, value in zip(exercises, points))

@@ -1,4 +1,5 @@
-"""The three ways in which an exercise is checked: its solution passes, its stub and its planted mistakes do not."""
+"""The ways in which an exercise is checked: its solution passes, its stub and its planted mistakes do not; the solution of a
+variant passes, and the public one does not."""
 import pathlib
 import re
 import shutil
@@ -31,9 +32,9 @@ def changed():
     def git(*words):
         return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.split()
     base = git("merge-base", "HEAD", "origin/HEAD") or ["HEAD"]
-    files = git("diff", "--name-only", "--relative", base[0]) + git("ls-files", "--others", "--exclude-standard")
-    names = {file.split("/")[1] for file in files if file.startswith("exercises/")}
-    return [exercise for i, exercise in enumerate(every()) if i == 0 or exercise.id in names]
+    files = {ROOT / file for file in git("diff", "--name-only", "--relative", base[0]) + git("ls-files", "--others", "--exclude-standard")}
+    return [exercise for i, exercise in enumerate(every())
+            if i == 0 or exercise.driver in files or any(exercise.directory in file.parents for file in files)]
 
 
 def problems_of(exercise):
@@ -56,6 +57,8 @@ def problems_of(exercise):
             file = pathlib.Path(shutil.copyfile(exercise.directory / "wrong" / each["file"], pathlib.Path(work) / exercise.edit))
             verdict = checks.check(exercise, file)
         text = "\n".join(verdict.lines)
+        if "variant" in exercise.settings and verdict.status == 1:
+            continue  # the findings are stated for the public task
         if (verdict.status, verdict.code) != (1, each["finds"]):
             yield f"{each['file']}: found {verdict.code or verdict.lines[-1]}, expected {each['finds']}:\n{text}"
         elif not re.search(each["says"], text):
@@ -64,3 +67,20 @@ def problems_of(exercise):
             yield f"{each['file']} and {seen[verdict.message]} have the same message: {verdict.message}"
         if each["file"] != "../stub.cu":
             seen[verdict.message] = each["file"]
+    for variant in exercise.variants():
+        yield from (f"variant {variant}: {problem}" for problem in problems_of_variant(exercise, variant))
+
+
+def problems_of_variant(exercise, variant):
+    """Yields what is not right in a variant. The public solution must not pass."""
+    with tempfile.TemporaryDirectory(prefix="convoy-learn-") as work:
+        (pathlib.Path(work) / "common").symlink_to(ROOT / "common")
+        other, unused = exercise.write(pathlib.Path(work) / "exercises" / exercise.id, variant)
+        for text in sorted(unused):
+            yield f"no file has '{text}'"
+        verdict = checks.check(other, other.directory / "solution.cu")
+        if verdict.status != 0:
+            yield f"solution.cu: found {verdict.lines[-1]}, expected solved"
+        verdict = checks.check(other, exercise.directory / "solution.cu")
+        if verdict.status != 1:
+            yield f"the public solution: found {verdict.lines[-1]}, expected a finding"

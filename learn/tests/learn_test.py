@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -167,15 +168,49 @@ class Homework(Learner):
         program = pack / "convoy" / "learn" / "bin" / "convoy-learn"
         self.assertIn("pack for students", self.learn("verify", "warm-1", program=program, cwd=pack, status=3))
         shutil.copyfile(EXERCISES / "warm-1" / "solution.cu", pack / "warm-1" / "saxpy.cu")
-        results = [self.graded(program, pack) for _ in range(2)]
-        self.assertEqual(results[0], results[1])
         # The stub of mem-3 is safe and right; its counts are 30 % of 7 points.
-        self.assertEqual([each["score"] for each in json.loads(results[0])["exercises"]], [5, 4.9])
+        done = self.execute(["make", "--silent", "grade"], pack)
+        self.assertEqual([each["score"] for each in json.loads((pack / "results.json").read_text())["exercises"]], [5, 4.9], done)
 
-    def graded(self, program, pack):
-        environment = {key: value for key, value in os.environ.items() if key != "CUEMU"}
-        subprocess.run([sys.executable, str(program), "grade", "hw1", "--out", "results.json"], cwd=pack, env=environment, capture_output=True)
-        return (pack / "results.json").read_text()
+    def execute(self, command, directory, **variables):
+        """Runs a program of a pack, with the pack's cuemu."""
+        environment = {**{key: value for key, value in os.environ.items() if key != "CUEMU"}, **variables}
+        done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
+        return done.stdout + done.stderr
+
+    def graded(self, pack, file, directory):
+        """Grades a submission of reduce-1 as Gradescope does. Returns the text of results.json."""
+        root = self.directory / directory
+        (root / "submission").mkdir(parents=True)
+        (root / "source").symlink_to(pack)
+        shutil.copyfile(file, root / "submission" / "reduce.cu")
+        done = self.execute(["bash", str(pack / "run_autograder")], self.directory, AUTOGRADER=str(root))
+        self.assertTrue((root / "results" / "results.json").is_file(), done)
+        return (root / "results" / "results.json").read_text()
+
+    def test_a_secret_chooses_other_tasks_and_sizes(self):
+        for reader in ("student", "grader"):
+            self.learn("pack", "hw2", "--exercises", "reduce-1,mem-3", "--secret", "a blue horse", "--for", reader, "--out", reader)
+        student, grader = (self.directory / reader for reader in ("student", "grader"))
+        for file in ("reduce-1/reduce.cu", "mem-3/transpose.cu"):
+            self.assertEqual((student / file).read_text(), (grader / file).read_text())
+        secret = tomllib.loads((grader / "convoy/learn/exercises/mem-3/secret.toml").read_text())
+        self.assertEqual(secret["sizes"][4:], exercises.find("mem-3").sizes)
+        self.assertEqual(len(secret["sizes"]), 8)
+        for n, in [*secret["sizes"], secret["count_at"]]:
+            self.assertEqual((n % 32, 32 <= n <= 256), (0, True))
+        other = packs.secret_settings("a red horse", exercises.find("mem-3"))
+        self.assertNotEqual(secret, tomllib.loads(other))
+        self.assertFalse(list(student.rglob("secret.toml")) + list(student.rglob("variants.toml")))
+
+        solution = grader / "convoy" / "learn" / "exercises" / "reduce-1" / "solution.cu"
+        results = [self.graded(grader, solution, directory) for directory in ("a", "b/c")]
+        self.assertEqual(results[0], results[1])
+        # mem-3 was not submitted.
+        self.assertEqual([each["score"] for each in json.loads(results[0])["tests"]], [10, 0])
+        public = json.loads(self.graded(grader, EXERCISES / "reduce-1" / "solution.cu", "d"))["tests"][0]
+        self.assertEqual(public["score"], 0)
+        self.assertIn("[CE001]", public["output"])
 
     def test_pack_for_graders(self):
         self.learn("pack", "hw1", "--exercises", "warm-1", "--for", "grader", "--out", "grader.zip")
