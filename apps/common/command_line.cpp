@@ -333,22 +333,9 @@ void CommandLine::apply_config(const std::filesystem::path& path) {
   }
 }
 
-bool CommandLine::set_default(std::string_view name, const std::string& text, const std::string& source) {
-  Flag* const flag = find(name);
-  check(flag != nullptr, "--{}: no flag of {}", name, program_);
-  if (flag->given) return false;
-  give(*flag, text, source);
-  return true;
-}
-
 bool CommandLine::given(std::string_view name) const {
   const Flag* const flag = find(name);
   return flag != nullptr && flag->given;
-}
-
-std::string CommandLine::given_text(std::string_view name) const {
-  const Flag* const flag = find(name);
-  return flag == nullptr ? "" : flag->text;
 }
 
 std::map<std::string, std::string> CommandLine::values() const {

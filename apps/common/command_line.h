@@ -188,20 +188,13 @@ class CommandLine {
   /// for an unknown key or an invalid value.
   void apply_config(const std::filesystem::path& path);
 
-  /// Sets the target of the flag `name` from text, unless the flag is given, and then counts as given.
-  /// Returns whether it did. Throws UsageError, which begins with `source`, for an invalid value. The flag
-  /// must exist.
-  bool set_default(std::string_view name, const std::string& text, const std::string& source);
-
   /// Selects the alternatives of all choices, and sets their members. Call it after all functions that set
   /// flags; if more flags are set then, call it again. Throws UsageError for an invalid value, and for a flag
   /// that the selected alternative does not have.
   void settle();
 
-  /// Returns whether the flag was set on the command line, in the config file or by set_default().
+  /// Returns whether the flag was set on the command line, or in the config file.
   bool given(std::string_view name) const;
-  /// Returns the text of the value that was set so; "" if none was.
-  std::string given_text(std::string_view name) const;
   /// Returns the values of all flags that have one, as the help shows them, by name.
   std::map<std::string, std::string> values() const;
   /// Returns what the flags append to this row of the table at the start of a training: ", weight decay

@@ -139,7 +139,7 @@ std::vector<ConfigEntry> read_config_file(const std::filesystem::path& path) {
       first != std::string::npos && content[first] == '{')
     fail<UsageError>(
         "--config: {} is a JSON file, expected a TOML file of `flag = value` lines, such as the config.toml "
-        "of a run; convoy-train reads DeepSpeed's JSON with --deepspeed-config",
+        "of a run; docs/from-pytorch.md has the flags for the keys of DeepSpeed's configuration",
         path.string());
   return parse_config(content, path.string());
 }

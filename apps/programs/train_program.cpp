@@ -27,7 +27,6 @@
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_text.h"
-#include "convoy/kernels/base/printable.h"
 #include "convoy/kernels/runtime/library_versions.h"
 #include "convoy/models/models.h"
 #include "convoy/version.h"
@@ -416,15 +415,6 @@ int run_rank(const std::string& program, TrainOptions& options, const CommandLin
   return 0;
 }
 
-/// Sets the flags of --deepspeed-config. Prints on rank 0 what was taken, and what was not.
-void take_deepspeed_config(const std::string& program, const TrainOptions& options, CommandLine& line) {
-  const DeepSpeedReport report = apply_deepspeed_config(options, line);
-  if (launched_rank().value_or(0) != 0) return;
-  if (!options.quiet) fmt::print(stderr, "{}: {}\n", program, without_control_characters(report.taken));
-  if (!report.ignored.empty())
-    fmt::print(stderr, "{}: warning: {}\n", program, without_control_characters(report.ignored));
-}
-
 }  // namespace
 
 int run_train_program(const std::string& name, int argc, char** argv,
@@ -436,7 +426,6 @@ int run_train_program(const std::string& name, int argc, char** argv,
   if (!options.config.empty()) line.apply_config(options.config);
   set_default_model(options, line);
   if (options.compute.cpu_level) use_cpu_level(*options.compute.cpu_level);
-  if (!options.deepspeed_config.empty()) take_deepspeed_config(name, options, line);
   line.settle();
   if (options.resume.empty() && cluster().restarts_of_job() > 0) options.resume = "auto";
   take_from_selection(options);

@@ -434,9 +434,6 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.group("Other");
   line.add("config", &o.config, "Flag values from a TOML file; the command line wins",
            {.value = "FILE", .in_config = false});
-  line.add("deepspeed-config", &o.deepspeed_config,
-           "Flag values from a DeepSpeed configuration; the command line and --config win",
-           {.value = "FILE.json", .advanced = true, .in_config = false});
   line.add("print-config", &o.print_config, "Print the resolved flags and exit",
            {.advanced = true, .in_config = false});
   line.add("dry-run", &o.dry_run, "Run one batch, write nothing, and exit", {.in_config = false});

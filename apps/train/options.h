@@ -196,7 +196,6 @@ struct TrainOptions {
 
   // Actions, which config.toml does not contain.
   std::string config;
-  std::string deepspeed_config;  // a JSON file
   bool print_config = false;
   bool dry_run = false;
   bool summary = false;
@@ -213,17 +212,6 @@ void add_augmentation_flags(CommandLine& line, AugmentationOptions& options);
 void apply_augmentation(const AugmentationOptions& options, data::TransformSpec& transform);
 /// Returns the flags of convoy-train, or of a program of this name. `options` must outlive the result.
 CommandLine train_command_line(TrainOptions& options, const std::string& program = "convoy-train");
-
-/// What a configuration file did.
-struct DeepSpeedReport {
-  std::string taken;    // one line: the flags that it has set, and the keys that other flags override
-  std::string ignored;  // one line: the keys without a flag; empty if there are none
-};
-
-/// Sets the flags of the file --deepspeed-config that `line` has not been given; `line` must be that of
-/// `options`. Throws UsageError for a file that cannot be read, an invalid value, and a setting that changes
-/// the result of a training in a way that convoy-train does not have.
-DeepSpeedReport apply_deepspeed_config(const TrainOptions& options, CommandLine& line);
 
 /// Sets the model and the image size of own photographs (--dataset folder) that `line` has not been given. Call it
 /// before CommandLine::settle(), since other defaults depend on the model.

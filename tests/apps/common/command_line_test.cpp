@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"--hostfile", "hosts"},
                 "unknown flag; hosts come from the launcher: mpirun --hostfile FILE"},
         Mistake{{"--wandb"}, "unknown flag; convoy-report RUN --tensorboard DIR writes event files"},
-        Mistake{{"--deepspeed_config", "x.json"}, "did you mean '--deepspeed-config'?"},
+        Mistake{{"--deepspeed_config", "x.json"}, "unknown flag; docs/from-pytorch.md has the flags for"},
         Mistake{{"--xyz"}, "--xyz: unknown flag (--help-all lists all flags)"},
         Mistake{{"resnet20"}, "'resnet20': unexpected argument"},
         Mistake{{"--model", "resnet21"}, "did you mean 'resnet20'?"},

@@ -235,7 +235,8 @@ TEST(Recipe, PhotographsHaveALargerNetworkAndSmallerBatches) {
   EXPECT_EQ(out("/"), "runs/resnet20-folder");
   TrainOptions given{.model = "lenet", .data = {.dataset = "folder", .image_size = 48}};
   CommandLine other = train_command_line(given);
-  other.set_default("model", "lenet", "test");
+  const char* const arguments[] = {"convoy-train", "--model", "lenet"};
+  ASSERT_TRUE(other.parse(3, arguments));
   set_default_model(given, other);
   EXPECT_EQ(given.model, "lenet");
   EXPECT_EQ(given.data.image_size, 48);

@@ -32,7 +32,7 @@ case $all in
   *) set -- "$@" --dataset cifar10 --data data/cifar10 --image-size 8 ;;
 esac
 case $all in
-  *" --micro-batch-size "* | *" --deepspeed-config "* | *" --selection "*) ;;
+  *" --micro-batch-size "* | *" --selection "*) ;;
   *) set -- "$@" --batch-size 16 ;;
 esac
 case $all in
