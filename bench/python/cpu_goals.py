@@ -78,10 +78,6 @@ def memory(part):
     return evaluate
 
 
-def layers(figures):
-    return f"{format_spread(figures['share'])}; step {figures['step_ms']['median']:.0f} ms", figures["share"]["median"]
-
-
 def cold_start(figures):
     ratio, seconds = figures["ratios_by_round"], figures["seconds"]
     return f"{format_spread(ratio)}; {seconds['convoy']:.2f} s vs {seconds['pytorch']:.2f}", ratio["median"]
@@ -148,10 +144,6 @@ STAGES = (
         Goal("ResNet-18 process memory, relative to PyTorch", 0.7, memory("whole"), at_most=True),
         Goal("ResNet-18 process memory without libraries, relative to PyTorch", 0.7, memory("growth"), at_most=True),
     )),
-    Stage("layers", 180, (), "convoy-bench-layers --model resnet18 --batch-size 128",
-          "--model resnet20 --batch-size 10 --rounds 1 --warmup 1", (
-              Goal("ResNet-18 convolutions and batch norms in isolation, fraction of the step", 0.9, layers),
-          )),
     Stage("step_resnet18_bf16", 480, ("torch", "bf16"),
           "compare.py step --model resnet18 --batch-size 128 --precision bf16", QUICK_STEP, (
               Goal("ResNet-18 throughput, batch 128, bf16, relative to PyTorch", 1.5, times_pytorch),

@@ -54,7 +54,6 @@ name=${0##*/}
 all=" $* "
 case $name in
   convoy-bench-allreduce) set -- "$@" -b 8 -e 64K -n 2 -w 1 ;;
-  convoy-bench-layers) set -- "$@" --batch-size 1 --image-size 16 --rounds 1 --warmup 0 --threads 1 ;;
   convoy-bench-loader) set -- "$@" --epochs 1 ;;
   convoy-bench-overhead) set -- "$@" --rounds 1 --seconds 0.001 ;;
   convoy-bench-step) set -- "$@" --batch-size 4 --image-size 8 --steps 1 --rounds 1 --warmup 1 --threads 1 ;;
@@ -92,7 +91,6 @@ const std::pair<const char*, const char*> kStandIns[] = {{"convoy-train", kTrain
                                                          {"vision_transformer", kTraining},
                                                          {"convoy-bench-allreduce", kBenchmark},
                                                          {"convoy-bench-kernels", kBenchmark},
-                                                         {"convoy-bench-layers", kBenchmark},
                                                          {"convoy-bench-loader", kBenchmark},
                                                          {"convoy-bench-overhead", kBenchmark},
                                                          {"convoy-bench-step", kBenchmark},
