@@ -45,9 +45,8 @@ void check_repeat(const TrainOptions& o) {
   check(o.resume.empty() || o.resume == "auto", "--resume {}: found --repeat {}, expected auto", o.resume,
         o.repeat);
   for (const auto& [flag, is_given] :
-       {std::pair("selection", !o.selection.empty()), std::pair("trace", !o.trace.empty()),
-        std::pair("dry-run", o.dry_run), std::pair("print-config", o.print_config),
-        std::pair("summary", o.summary)})
+       {std::pair("trace", !o.trace.empty()), std::pair("dry-run", o.dry_run),
+        std::pair("print-config", o.print_config), std::pair("summary", o.summary)})
     check(!is_given, "--{}: found --repeat {}, expected one of the two", flag, o.repeat);
 }
 

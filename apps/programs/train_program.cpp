@@ -377,11 +377,6 @@ int run_rank(const std::string& program, TrainOptions& options, const CommandLin
     if (options.resume.empty()) options.resume = resume;
   }
   job.verify_consistency(consistency_entries_of(options, line));
-  check(
-      options.hardest == 1 || job.is_alone(),
-      "--hardest {}: found {} ranks, expected 1, which compares the whole batch; train a small network alone, and give "
-      "its run to --selection of this training",
-      options.hardest, job.info().world_size);
   if (options.summary) {
     if (job.is_first()) fmt::print("{}", summarize(options));
     return 0;
@@ -428,7 +423,6 @@ int run_train_program(const std::string& name, int argc, char** argv,
   if (options.compute.cpu_level) use_cpu_level(*options.compute.cpu_level);
   line.settle();
   if (options.resume.empty() && cluster().restarts_of_job() > 0) options.resume = "auto";
-  take_from_selection(options);
   // Checks a copy, because --fallback-shapes may change the data set and its recipe later.
   TrainOptions requested = options;
   resolve_recipe(requested);

@@ -56,9 +56,6 @@ void check_augmentation(const TrainOptions& o) {
   for (const auto& [name, value] :
        {std::pair("mixup", mixup), std::pair("cutmix", cutmix), std::pair("random-erasing", random_erasing)})
     check(value == 0 || !o.overfit_batch, "--{} {}: found --overfit-batch, expected 0", name, value);
-  check(!o.augmentation.mixes_labels() || o.hardest == 1,
-        "--{} {}: found --hardest {}, which compares the losses of single labels; expected --hardest 1",
-        mixup > 0 ? "mixup" : "cutmix", mixup > 0 ? mixup : cutmix, o.hardest);
 }
 
 }  // namespace
@@ -142,13 +139,6 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       "jitter[=10], saturation[=10], hue[=5]",
       {.value = "LIST", .default_text = "auto: for photographs mostly crop=4,flip", .fixed = true});
   add_augmentation_flags(line, o.augmentation);
-  line.add(
-      "hardest", &o.hardest,
-      "Fraction of each batch that is trained, the samples with the largest losses; they are recorded for --selection; "
-      "1: all",
-      {.value = "FRACTION", .minimum = 1e-3, .maximum = 1, .fixed = true, .advanced = true});
-  line.add("selection", &o.selection, "Trains on the samples that a run with --hardest has chosen",
-           {.value = "RUN", .start = {"batch", "samples chosen by {}"}, .fixed = true, .advanced = true});
   line.add(
       "validation", &o.data.validation,
       "Training images held out for evaluations during the training: none, a percentage such as 10%, or a number; "
@@ -492,13 +482,6 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
   check(o.resume.empty() || o.resume == "auto" || o.init_from.empty(),
         "--init-from: found --resume {}, which loads parameters from a checkpoint; expected one of the two",
         o.resume);
-  check(o.hardest == 1 || o.micro_batch_size == 0,
-        "--hardest {}: found --micro-batch-size {}, expected 0: the whole batch is compared", o.hardest,
-        o.micro_batch_size);
-  check(o.selection.empty() || !o.overfit_batch,
-        "--selection: found --overfit-batch, expected one of the two");
-  check(o.selection.empty() || o.hardest == 1, "--selection: found --hardest {}, expected one of the two",
-        o.hardest);
   check_augmentation(o);
   if (o.overfit_batch) {
     check(o.augment == "none", "--augment {}: found --overfit-batch, expected none", *o.augment);

@@ -142,8 +142,6 @@ struct TrainOptions {
   std::optional<std::string> augment;
   AugmentationOptions augmentation;
   bool overfit_batch = false;
-  double hardest = 1;     // fraction of a batch; 1: all samples
-  std::string selection;  // the directory of a run with `hardest`
 
   std::optional<std::int64_t> epochs;  // 0: until --max-steps
   std::int64_t max_steps = 0;          // 0: no limit

@@ -53,11 +53,9 @@ Recipe sgd_recipe(std::string_view model, std::string_view dataset) {
 
 /// Returns the factor of the default rate of SGD at the batch size of `options`: proportional to it, because a step
 /// averages the gradients of a batch. Large factors diverge, without batch norm all above 1 (docs/large-batches.md). 1
-/// with --lr-rule, which scales the rate itself, for the single batch of --overfit-batch, and with --hardest and
-/// --selection, which train the same samples in batches of different sizes.
+/// with --lr-rule, which scales the rate itself, and for the single batch of --overfit-batch.
 double rate_factor(const TrainOptions& options, std::int64_t default_batch_size) {
-  if (options.lr_rule != "none" || options.overfit_batch || options.hardest < 1 || !options.selection.empty())
-    return 1;
+  if (options.lr_rule != "none" || options.overfit_batch) return 1;
   const double maximum = models::find(options.model).has_batch_norm ? 4 : 1;
   return std::min(static_cast<double>(*options.batch_size) / static_cast<double>(default_batch_size),
                   maximum);

@@ -8,7 +8,6 @@
 #include "convoy/apps/common/text.h"
 #include "convoy/apps/ranks/shared_data.h"
 #include "convoy/apps/train/optimizer.h"
-#include "convoy/apps/train/sample_selection.h"
 #include "convoy/apps/train/tuning/initial_parameters.h"
 #include "convoy/datasets/formats/registry.h"
 #include "convoy/datasets/loader/sampler.h"
@@ -225,23 +224,6 @@ std::int64_t count_steps(const TrainOptions& options, std::int64_t steps_per_epo
   const std::int64_t by_epochs = *options.epochs * steps_per_epoch;
   if (options.max_steps == 0) return by_epochs;
   return by_epochs == 0 ? options.max_steps : std::min(by_epochs, options.max_steps);
-}
-
-void take_from_selection(TrainOptions& options) {
-  if (options.selection.empty()) return;
-  const Selection selection = read_selection(options.selection);
-  const SelectionInfo& info = selection.info;
-  if (!options.batch_size) options.batch_size = info.batch_size;
-  if (!options.epochs) options.epochs = options.max_steps > 0 ? 0 : info.epochs;
-  check(*options.batch_size == info.batch_size,
-        "--batch-size {}: --selection {} has {} samples of each batch, expected {}", *options.batch_size,
-        options.selection, info.batch_size, info.batch_size);
-  check(options.seed == info.seed, "--seed {}: --selection {} was made with --seed {}, expected the same",
-        options.seed, options.selection, info.seed);
-  const std::int64_t steps =
-      count_steps(options, (selection.ids.size(1) + info.batch_size - 1) / info.batch_size);
-  check(steps <= info.steps, "--selection {}: found samples of {}, expected at least the {} of this training",
-        options.selection, counted(info.steps, "step"), steps);
 }
 
 }  // namespace convoy

@@ -73,9 +73,4 @@ std::string summarize(const TrainOptions& options);
 /// Returns the number of steps of a training, from --epochs and --max-steps.
 std::int64_t count_steps(const TrainOptions& options, std::int64_t steps_per_epoch);
 
-/// Sets --batch-size and, unless --max-steps is given, --epochs, if they have no value, to those of the
-/// chosen samples of --selection. Throws UsageError if they or --seed contradict them, or if the training has
-/// more steps. Does nothing without --selection.
-void take_from_selection(TrainOptions& options);
-
 }  // namespace convoy

@@ -4,7 +4,6 @@
 #include <array>
 #include <tuple>
 
-#include "convoy/apps/train/sample_selection.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/ops/ops.h"
@@ -19,7 +18,6 @@ struct TrainStep::CapturedStep {
   std::unique_ptr<CudaGraph> graph;  // null before the capture
   std::vector<Input> inputs;
   std::vector<MicroBatchResult> results;
-  Tensor hardest_ids;
 
   /// Returns the copies of the batches to the inputs.
   std::vector<kernels::Assignment> copies(const std::vector<data::Batch>& batches) const {
@@ -76,7 +74,6 @@ const std::vector<MicroBatchResult>& TrainStep::run(const std::vector<data::Batc
     set_inputs(batches.front(), rates, step, captured->copies(batches));
     captured->graph->replay();
     parallel_.reducer().end_step();
-    hardest_ids_ = captured->hardest_ids;
     return captured->results;
   }
   // The first step uses heuristic algorithms, so that training starts quickly. The second step autotunes.
@@ -177,19 +174,10 @@ std::pair<Variable, Tensor> TrainStep::loss_of(const Input& input, std::int64_t 
                                    .device_epoch = epoch_,
                                    .norm_batch = norm_batch};
   CrossEntropyOptions options{.smoothing = *context_.options.label_smoothing};
-  if (!sums_losses()) options.scale = 1 / static_cast<double>(counted(global_count));
+  if (!sums_losses()) options.scale = 1 / static_cast<double>(global_count);
   const Variable logits = context_.model(images, context);
-  if (context_.options.hardest == 1) {
-    const CrossEntropy of_all = cross_entropy(logits, input.labels, options);
-    return {mixed_loss(of_all.loss, logits, input, options), of_all.correct_count};
-  }
-  CrossEntropy of_all;
-  {
-    const NoGrad no_grad;
-    of_all = cross_entropy(logits, input.labels, {.smoothing = options.smoothing});
-  }
-  const auto [hardest, labels] = hardest_of(logits, input, of_all.losses);
-  return {cross_entropy(hardest, labels, options).loss, of_all.correct_count};
+  const CrossEntropy own = cross_entropy(logits, input.labels, options);
+  return {mixed_loss(own.loss, logits, input, options), own.correct_count};
 }
 
 Variable TrainStep::mixed_loss(const Variable& own, const Variable& logits, const Input& input,
@@ -197,18 +185,6 @@ Variable TrainStep::mixed_loss(const Variable& own, const Variable& logits, cons
   if (!input.partner_labels.defined()) return own;
   const Variable weight(mixing_.rows(kernels::kMixingNumbers - 1, kernels::kMixingNumbers).to(own.dtype()));
   return weight * own + (1 - weight) * cross_entropy(logits, input.partner_labels, options).loss;
-}
-
-std::int64_t TrainStep::counted(std::int64_t count) const {
-  return hardest_count(context_.options.hardest, count);
-}
-
-std::pair<Variable, Tensor> TrainStep::hardest_of(const Variable& logits, const Input& input,
-                                                  const Tensor& losses) {
-  const Tensor positions = top_k(Variable(losses), counted(losses.numel()));
-  const auto chosen = [&](const Tensor& all) { return index_select(Variable(all), 0, positions).value(); };
-  hardest_ids_ = chosen(input.ids);
-  return {index_select(logits, 0, positions), chosen(input.labels)};
 }
 
 MicroBatchResult TrainStep::result_of(const Variable& loss, const Tensor& correct_count,
@@ -219,7 +195,7 @@ MicroBatchResult TrainStep::result_of(const Variable& loss, const Tensor& correc
   if (!loss.defined())
     result.loss = zero();
   else if (sums_losses())
-    result.loss = (loss * (1 / static_cast<double>(counted(global_count)))).value();
+    result.loss = (loss * (1 / static_cast<double>(global_count))).value();
   else
     result.loss = loss.value();
   if (!context_.options.augmentation.mixes_labels()) result.correct = loss.defined() ? correct_count : zero();
@@ -278,7 +254,6 @@ bool TrainStep::capture(CapturedStep& step, const std::vector<data::Batch>& batc
   try {
     step.graph = std::make_unique<CudaGraph>(
         context_.device, [&] { compute(step.inputs, batches.front().global_count, step.results); });
-    step.hardest_ids = hardest_ids_;
   } catch (const DeviceError& error) {
     failure = error.what();
   }

@@ -51,10 +51,6 @@ class TrainStep {
   const std::vector<MicroBatchResult>& run(const std::vector<data::Batch>& batches,
                                            const std::vector<double>& rates, std::int64_t step);
 
-  /// Returns the ids, i32 [k], of the samples whose losses the latest step has counted, with
-  /// --hardest below 1. The next call of run() may overwrite them.
-  const Tensor& hardest_ids() const { return hardest_ids_; }
-
   /// Returns the mean loss of a batch of this rank, by a forward pass in evaluation mode that changes no
   /// parameter and no buffer. Blocks until the device has computed it.
   double evaluate(const data::Batch& batch);
@@ -115,10 +111,6 @@ class TrainStep {
   /// labels, by the weight in mixing_.
   Variable mixed_loss(const Variable& own, const Variable& logits, const Input& input,
                       const CrossEntropyOptions& options) const;
-  /// Returns how many of `count` samples have losses that count.
-  std::int64_t counted(std::int64_t count) const;
-  /// Returns the logits and labels of the samples with the largest of `losses`, and sets hardest_ids_.
-  std::pair<Variable, Tensor> hardest_of(const Variable& logits, const Input& input, const Tensor& losses);
   /// Returns this micro-batch's part of the mean loss and its count, from loss_of().
   MicroBatchResult result_of(const Variable& loss, const Tensor& correct_count,
                              std::int64_t global_count) const;
@@ -150,7 +142,6 @@ class TrainStep {
   Event backward_done_, summed_;               // recorded if there are several ranks
   Event end_;
   std::vector<MicroBatchResult> results_;  // of an eager step
-  Tensor hardest_ids_;                     // of the latest step
   /// By the number of samples of all ranks, from which the size of every micro-batch follows.
   std::map<std::int64_t, std::unique_ptr<CapturedStep>> captured_steps_;
   std::int64_t eager_steps_ = 0;

@@ -49,9 +49,7 @@ Trainer::Trainer(TrainContext context)
   const auto seed = static_cast<std::uint64_t>(options_.seed);
   if (options_.overfit_batch) train_ = first_batch(train_, *options_.batch_size, seed);
   if (train_.size() == 0) fail<DataError>("{}: no training images", context_.data.note);
-  Tensor order;
-  if (!options_.selection.empty()) order = selected_order(options_.selection, train_);
-  const std::int64_t samples = order.defined() ? order.size(1) : train_.size();
+  const std::int64_t samples = train_.size();
   const std::int64_t steps_per_epoch = (samples + *options_.batch_size - 1) / *options_.batch_size;
   total_steps_ = count_steps(options_, steps_per_epoch);
   check_batch_norms(context_.model,
@@ -61,9 +59,6 @@ Trainer::Trainer(TrainContext context)
                      .rank = context_.rank(),
                      .world_size = context_.world_size()},
                     total_steps_, context_.statistics != nullptr);
-  if (options_.hardest < 1)
-    selection_.emplace(*options_.out, options_.hardest, *options_.batch_size, train_, options_.seed,
-                       total_steps_, context_.device);
   const bool resident = keep_data_on_device(options_.compute, context_.device, train_.images.bytes());
   if (options_.profile > 0 || options_.memory)
     profile_.emplace(context_.device, std::max<std::int64_t>(options_.profile, 1), options_.memory,
@@ -75,7 +70,6 @@ Trainer::Trainer(TrainContext context)
                                   .world_size = context_.world_size(),
                                   .seed = seed,
                                   .shuffle = !options_.overfit_batch,
-                                  .order = order,
                                   .transform = context_.transform,
                                   .dtype = parse_precision(options_.precision).compute,
                                   .workers = static_cast<int>(options_.data.workers),
@@ -103,8 +97,6 @@ std::optional<std::string> Trainer::resume(const io::Checkpoint& checkpoint) {
   if (optim::WeightAverage* const average = evaluated_average()) average->swap();  // as save() does
   const TrainingState state = read_state(checkpoint.manifest, checkpoint.path);
   set_state(state, state.step);
-  // A checkpoint is RUN/checkpoints/step_000123.
-  if (selection_) selection_->load(checkpoint.path.parent_path().parent_path(), state_.step);
   const auto algorithms = checkpoint.manifest.extra.find(kAlgorithmsKey);
   if (algorithms == checkpoint.manifest.extra.end() || options_.compute.deterministic) return std::nullopt;
   const std::optional<std::string> problem = load_algorithm_cache(algorithms->second, context_.device);
@@ -211,7 +203,6 @@ void Trainer::take_step() {
   if (profile_) profile_->begin_step();
   const std::vector<MicroBatchResult>& results = step_->run(batches, rates, state_.step);
   if (profile_ && profile_->end_step()) report_profile();
-  if (selection_) selection_->record(batches.front(), step_->hardest_ids());
   // The step is complete, so the position follows before anything else can fail.
   state_.advance(result.samples, loader_->steps_per_epoch());
   average_weights();
@@ -423,7 +414,6 @@ void Trainer::save(bool is_best) {
   report(saver_.finish());  // one at a time
   synchronize();
   check_parameters();
-  if (selection_) selection_->save(state_.step);
   combine_running_statistics();
   const optim::SwappedWeights swapped(evaluated_average());
   io::Snapshot state = parallel_.snapshot();

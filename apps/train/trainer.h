@@ -12,7 +12,6 @@
 #include "convoy/apps/train/checkpoint_saver.h"
 #include "convoy/apps/train/data_parallel.h"
 #include "convoy/apps/train/learning_rates.h"
-#include "convoy/apps/train/sample_selection.h"
 #include "convoy/apps/train/step_profile.h"
 #include "convoy/apps/train/step_reporter.h"
 #include "convoy/apps/train/train_context.h"
@@ -134,7 +133,6 @@ class Trainer {
   std::unique_ptr<optim::LossScaler> scaler_;  // null without loss scaling
   DataParallel parallel_;
   std::unique_ptr<TrainStep> step_;
-  std::optional<SelectionRecorder> selection_;  // with --hardest
   std::unique_ptr<LearningRates> rates_;
   /// The average of --ema, or the slow weights of --lookahead; null without them, and after a complete run().
   std::unique_ptr<optim::WeightAverage> average_;

@@ -28,8 +28,6 @@ const std::map<std::string, std::string> kEarlierValues = {{"decay-biases", "fal
                                                            {"gamma", "0.1"},
                                                            {"adam-betas", "0.9,0.999"},
                                                            {"adam-eps", "1e-08"},
-                                                           {"hardest", "1"},
-                                                           {"selection", ""},
                                                            {"random-erasing", "0"},
                                                            {"mixup", "0"},
                                                            {"cutmix", "0"}};

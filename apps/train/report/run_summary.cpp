@@ -8,7 +8,6 @@
 #include "convoy/apps/common/config_file.h"
 #include "convoy/apps/common/text.h"
 #include "convoy/apps/train/report/reporter.h"
-#include "convoy/apps/train/sample_selection.h"
 #include "convoy/engine/io/state_dict.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_text.h"
@@ -60,9 +59,7 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
                                                           const Job& job) {
   const TrainOptions& o = setup.options;
   const data::DataSet& data = setup.data;
-  std::string batch = fmt::format("{}{}", *o.batch_size, setup.start_rows.at("batch"));
-  if (o.hardest < 1)
-    batch += fmt::format(", of which the hardest {} are trained", hardest_count(o.hardest, *o.batch_size));
+  const std::string batch = fmt::format("{}{}", *o.batch_size, setup.start_rows.at("batch"));
   const std::string schedule = to_string(*o.schedule);
   std::string rate = fmt::format("{} {} {}, {}", schedule, schedule == "constant" ? "at" : "with peak",
                                  peak_rate(o), counted(total_steps, "step"));

@@ -107,8 +107,6 @@ TEST(RecipeRun, AugmentationsAreRefusedWhereTheyCannotWork) {
     EXPECT_EQ(run.exit_code, 2);
     return run.err;
   };
-  EXPECT_NE(error({"--mixup", "0.2", "--hardest", "0.5"}).find("--mixup 0.2: found --hardest 0.5"),
-            std::string::npos);
   EXPECT_NE(error({"--cutmix", "1", "--overfit-batch"}).find("--cutmix 1: found --overfit-batch"),
             std::string::npos);
   EXPECT_NE(error({"--random-erasing", "1.5"}).find("--random-erasing"), std::string::npos);
@@ -281,92 +279,6 @@ TEST(RecipeRun, SpeedrunResumesWithTheSameBytes) {
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_EQ(workshop.result("resumed")["parameters_hash"], workshop.result("whole")["parameters_hash"]);
   EXPECT_EQ(workshop.result("resumed")["tta_accuracy"], workshop.result("whole")["tta_accuracy"]);
-}
-
-class HardestSamples : public ::testing::Test {
- protected:
-  std::vector<double> losses(const std::string& out, const Arguments& more) const {
-    EXPECT_THAT(
-        workshop_.train(out, with({"--precision", "fp64", "--batch-size", "50", "--eval-every", "0"}, more)),
-        Succeeds());
-    return workshop_.numbers(out, "step", "loss");
-  }
-  std::string run_of(const std::string& out) const { return workshop_.path(out).string(); }
-  std::string selection_of(const std::string& out) const {
-    return read_text(workshop_.path(out) / "selection.safetensors");
-  }
-  void expect_error(const Arguments& flags, int code, const std::string& text) const {
-    EXPECT_THAT(workshop_.train("error", flags), FailsWith(code, text));
-  }
-
-  Workshop workshop_;
-};
-
-// Without batch norm and dropout, the losses of the other samples have no effect, so training on the chosen samples alone
-// is the same training. Ranks and micro-batches share the chosen batch.
-TEST_F(HardestSamples, TrainingOnTheSelectionRepeatsTheTraining) {
-  const std::vector<double> chosen = losses("chosen", {"--hardest", "0.3"});
-  ASSERT_EQ(chosen.size(), 14U);
-  const auto expect_same = [&](const std::string& out, const Arguments& more) {
-    const std::vector<double> found =
-        losses(out, with({"--batch-size", "15", "--selection", run_of("chosen")}, more));
-    ASSERT_EQ(found.size(), chosen.size()) << out;
-    for (std::size_t step = 0; step < found.size(); ++step)
-      EXPECT_NEAR(found[step], chosen[step], 1e-9 * chosen[step]) << out << ", step " << step;
-  };
-  expect_same("alone", {});
-  expect_same("ranks", {"--devices", "2", "--micro-batch-size", "4"});
-  const std::vector<double> whole = losses("whole", {});
-  EXPECT_GT(chosen[0], 1.001 * whole[0]) << "the chosen losses are the largest ones";
-}
-
-TEST_F(HardestSamples, AResumedTrainingRecordsTheSameSamples) {
-  const Arguments flags = {"--hardest", "0.3", "--save-every", "5", "--keep-last", "0"};
-  losses("whole", flags);
-  for (const char* step : {"step_000005", "step_000010"}) {
-    losses(step, with(flags, {"--resume", (workshop_.path("whole") / "checkpoints" / step).string()}));
-    EXPECT_TRUE(selection_of(step) == selection_of("whole")) << step;
-  }
-}
-
-TEST_F(HardestSamples, RefusesWhatDoesNotFit) {
-  losses("chosen", {"--hardest", "0.3"});
-  const std::string run = run_of("chosen");
-  expect_error({"--hardest", "0.5", "--devices", "2"}, 2, "--hardest 0.5: found 2 ranks, expected 1");
-  expect_error({"--hardest", "0.5", "--micro-batch-size", "8"}, 2,
-               "--hardest 0.5: found --micro-batch-size 8");
-  expect_error({"--hardest", "0"}, 2, "--hardest");
-  expect_error({"--selection", run}, 2,
-               "--batch-size 32: --selection " + run + " has 15 samples of each batch");
-  expect_error({"--selection", run, "--batch-size", "15", "--epochs", "3"}, 2,
-               "found samples of 14 steps, expected at "
-               "least the 21 of this training");
-  expect_error({"--selection", run, "--batch-size", "15", "--seed", "2"}, 2,
-               "made with --seed 1, expected the same");
-  expect_error({"--selection", run_of("none")}, 5,
-               "not found, expected the directory of a run with --hardest");
-  write_color_directories(workshop_.path("colors"), 28, 107);  // as many images
-  expect_error({"--selection", run, "--batch-size", "15", "--dataset", "folder", "--data",
-                workshop_.path("colors").string()},
-               2, "samples of other training images");
-
-  const auto write = [&](const std::string& text) {
-    std::ofstream(workshop_.path("chosen") / "selection.safetensors", std::ios::binary) << text;
-  };
-  const std::string intact = selection_of("chosen");
-  std::string changed = intact;
-  changed.replace(changed.find("\"15\""), 4, "\"00\"");
-  write(changed);
-  expect_error({"--selection", run}, 5, "found batch_size 0 in its metadata");
-  changed = intact;
-  changed.replace(changed.find("\"data\""), 6, "\"none\"");
-  write(changed);
-  expect_error({"--selection", run, "--batch-size", "15"}, 2, "samples of other training images (hash )");
-  write(intact.substr(0, 100));
-  expect_error({"--selection", run, "--batch-size", "15"}, 5, "selection.safetensors");
-  EXPECT_THAT(workshop_.train("chosen", {"--hardest", "0.3", "--precision", "fp64", "--batch-size", "50",
-                                         "--eval-every", "0", "--epochs", "3", "--resume", "auto"}),
-              FailsWith(5));
 }
 
 }  // namespace

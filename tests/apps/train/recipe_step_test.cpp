@@ -90,10 +90,6 @@ TEST(RecipeStep, SpeedrunSmallMatchesPyTorch) {
   expect_steps("speedrun-small", models::speedrun_small(), 16, 4, 1e-10);
 }
 
-TEST(RecipeStep, HardestSamplesMatchPyTorch) {
-  expect_steps("speedrun-small-hardest", models::speedrun_small(), 16, 4, 1e-10, {.hardest = 0.4});
-}
-
 TEST(RecipeStep, Speedrun96MatchesPyTorch) {
   expect_steps("speedrun-96", models::speedrun_96(), 4, 2, 1e-10);
 }

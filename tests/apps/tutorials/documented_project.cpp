@@ -32,13 +32,12 @@ case $all in
   *) set -- "$@" --dataset cifar10 --data data/cifar10 --image-size 8 ;;
 esac
 case $all in
-  *" --micro-batch-size "* | *" --selection "*) ;;
+  *" --micro-batch-size "*) ;;
   *) set -- "$@" --batch-size 16 ;;
 esac
 case $all in
   *" --max-steps "[0-9]" "* | *" --max-steps "[12][0-9]" "*) ;;
   *" --profile "*) set -- "$@" --max-steps 9 ;;
-  *" --hardest "* | *" --selection "*) set -- "$@" --epochs 1 ;;
   *" --out "* | *" --repeat "*) set -- "$@" --max-steps 1 ;;
   *) set -- "$@" --dry-run ;;
 esac
