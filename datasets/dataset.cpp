@@ -52,6 +52,14 @@ Shape DataSet::image_shape() const {
   return {train.images.size(1), train.images.size(2), train.images.size(3)};
 }
 
+std::vector<std::int64_t> class_counts(const ImageSet& set, std::size_t classes) {
+  std::vector<std::int64_t> counts(classes);
+  if (set.size() == 0) return counts;
+  for (const std::int32_t label : set.labels.to_vector<std::int32_t>())
+    ++counts.at(static_cast<std::size_t>(label));
+  return counts;
+}
+
 ImageSet select(const ImageSet& set, const std::vector<std::int32_t>& rows) {
   const auto count = std::ssize(rows);
   const Shape& all = set.images.shape();

@@ -44,6 +44,9 @@ struct DataSet {
   const ImageSet& evaluated() const { return validation.size() > 0 ? validation : test; }
 };
 
+/// Returns the number of images of each of `classes` classes, in label order.
+std::vector<std::int64_t> class_counts(const ImageSet& set, std::size_t classes);
+
 /// Copies the images with these numbers and their labels, in this order.
 ImageSet select(const ImageSet& set, const std::vector<std::int32_t>& rows);
 

@@ -37,7 +37,7 @@ namespace {
 void write_start_files(const Setup& setup, const RunDirectory& directory) {
   io::write_file_atomically(directory.path("config.toml"), setup.config);
   if (directory.checkpoint()) return;
-  write_samples(directory.path("samples.png"), setup.data.train,
+  write_samples(directory.path("samples.png"), setup.data.train, setup.data.classes,
                 {.seed = static_cast<std::uint64_t>(setup.options.seed), .transform = setup.transform});
 }
 

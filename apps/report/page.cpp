@@ -203,6 +203,8 @@ Json page_data(const RunRecord& run) {
           {"evaluations", accuracies(run, "eval")},
           {"result", result == nullptr ? Json() : *result},
           {"evaluation", std::move(evaluation)},
+          {"samples_image",
+           run.samples_png.empty() ? Json() : Json("data:image/png;base64," + to_base64(run.samples_png))},
           {"timeline", run.trace.is_null() ? Json() : timeline_of(run.trace)},
           {"messages", messages(run)}};
 }

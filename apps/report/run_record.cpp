@@ -178,6 +178,7 @@ RunRecord read_run(const fs::path& directory) {
   read_log(run);
   read_evaluation(run);
   read_trace(run);
+  run.samples_png = read_bytes(directory / "samples.png");
   return run;
 }
 

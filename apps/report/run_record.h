@@ -20,6 +20,7 @@ struct RunRecord {
   std::size_t damaged_lines = 0;    // of log.jsonl, which are no events
   Json evaluation;                  // evaluation.json, if its step is in the log; else null
   std::string mistakes_png;         // bytes of mistakes.png; empty if there is none
+  std::string samples_png;          // bytes of samples.png; empty if there is none
   Json trace;                       // the events of the trace file; null if there is none
   std::vector<std::string> notes;   // problems that left something out
 

@@ -1,6 +1,7 @@
 #include "convoy/datasets/formats/png_grid.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #define STB_IMAGE_WRITE_STATIC
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-function"
+#include <stb/stb_easy_font.h>
 #include <stb/stb_image_write.h>
 #pragma GCC diagnostic pop
 
@@ -25,18 +27,46 @@ std::uint8_t pixel_value(float value) {
   return static_cast<std::uint8_t>(std::clamp(std::lround(value * 255), 0L, 255L));
 }
 
+/// Calls set(y, x) for each pixel of a text of at most `width` pixels.
+template <class Set>
+void draw_text(const std::string& utf8, std::int64_t width, Set&& set) {
+  struct Vertex {
+    float x, y, z;
+    std::array<unsigned char, 4> color;
+  };
+  std::string text;
+  for (const char c : utf8)
+    if ((static_cast<unsigned char>(c) & 0xC0) != 0x80) text += ' ' <= c && c <= '~' ? c : '?';
+  while (!text.empty() && stb_easy_font_width(text.data()) > width) text.pop_back();
+  std::vector<Vertex> vertices(4 * 24 * text.size() + 4);  // a glyph has at most 24 rectangles
+  const int rectangles = stb_easy_font_print(0, 1, text.data(), nullptr, vertices.data(),
+                                             static_cast<int>(vertices.size() * sizeof(Vertex)));
+  for (int i = 0; i < rectangles; ++i) {
+    const Vertex &first = vertices[static_cast<std::size_t>(4 * i)],
+                 &opposite = vertices[static_cast<std::size_t>(4 * i + 2)];
+    for (auto y = static_cast<std::int64_t>(first.y); y < static_cast<std::int64_t>(opposite.y); ++y)
+      for (auto x = static_cast<std::int64_t>(first.x); x < static_cast<std::int64_t>(opposite.x); ++x)
+        set(y, x);
+  }
+}
+
 }  // namespace
 
-void write_png_grid(const std::filesystem::path& path, const Tensor& images, std::int64_t columns) {
+void write_png_grid(const std::filesystem::path& path, const Tensor& images, std::int64_t columns,
+                    const std::vector<std::string>& captions) {
   const Shape& shape = images.shape();
   check(shape.rank() == 4 && shape.numel() > 0 && shape[3] <= 4 && images.dtype() == DType::f32,
         "write_png_grid: found images {} {}, expected f32 [N, H, W, 1 to 4]", to_string(images.dtype()),
         shape.text());
   check(columns > 0, "write_png_grid: found {} columns, expected at least 1", columns);
+  check(captions.empty() || std::ssize(captions) == shape[0],
+        "write_png_grid: found {} captions of {} images, expected one per image, or none", captions.size(),
+        shape[0]);
   const std::vector<float> values = images.to_vector<float>();
   const std::int64_t height = shape[1], width = shape[2], channels = shape[3];
   const std::int64_t zoom = std::max<std::int64_t>(1, kMinPixels / std::max(height, width));
-  const std::int64_t cell_height = height * zoom + kGap, cell_width = width * zoom + kGap;
+  const std::int64_t cell_height = height * zoom + kGap + (captions.empty() ? 0 : kCaptionHeight),
+                     cell_width = width * zoom + kGap;
   const std::int64_t total_height = (shape[0] + columns - 1) / columns * cell_height;
   const std::int64_t total_width = columns * cell_width;
   std::vector<std::uint8_t> grid(static_cast<std::size_t>(total_height * total_width * channels), 255);
@@ -49,6 +79,13 @@ void write_png_grid(const std::filesystem::path& path, const Tensor& images, std
           grid[static_cast<std::size_t>((row * total_width + column) * channels + c)] =
               pixel_value(values[static_cast<std::size_t>(from)]);
         }
+  for (std::int64_t n = 0; n < std::ssize(captions); ++n)
+    draw_text(captions[static_cast<std::size_t>(n)], width * zoom, [&](std::int64_t y, std::int64_t x) {
+      const std::int64_t row = n / columns * cell_height + height * zoom + y;
+      std::fill_n(
+          &grid[static_cast<std::size_t>((row * total_width + n % columns * cell_width + x) * channels)],
+          channels == 2 || channels == 4 ? channels - 1 : channels, std::uint8_t{0});
+    });
 
   std::string png;
   const auto append = [](void* out, void* bytes, int count) {

@@ -204,6 +204,20 @@ function perRun(section) {
   }));
 }
 
+function dataSection() {
+  return perRun(({start, samples_image}) => {
+    if (!start.classes && !samples_image) return null;
+    const counts = (start.classes ?? []).map((name, label) => ({name, images: start.class_images[label]}));
+    const all = d3.sum(counts, (row) => row.images);
+    return make("div", {className: "figures"}, counts.length === 0 ? null : make("div", {className: "card"},
+        make("h3", {}, "Training images"), sortableTable([["class", (row) => row.name, (text) => text],
+          ["images", (row) => row.images, String], ["share", (row) => row.images / all, shortPercent]], counts)),
+    !samples_image ? null : make("div", {className: "card"}, make("h3", {}, "Samples"),
+        make("img", {src: samples_image, alt: "Training images with their classes", style: "max-width: 100%"}),
+        make("p", {className: "soft"}, "The first training images, as augmented.")));
+  });
+}
+
 function predictionsSection() {
   const card = (title, content) => make("div", {className: "card"}, make("h3", {}, title), content);
   return perRun(({evaluation}) => {
@@ -279,6 +293,7 @@ function show() {
   const sections = [
     ["Results", resultsSection],
     ["Curves", curvesSection],
+    ["Data", dataSection],
     ["Predictions", predictionsSection],
     ["Mistakes", mistakesSection],
     ["Timeline", () => perRun((run) => run.timeline ? timeline(run.timeline) : null)],

@@ -67,20 +67,26 @@ void write_evaluation(const std::filesystem::path& directory, std::int64_t step,
 }
 
 void write_samples(const std::filesystem::path& path, const data::ImageSet& train,
-                   data::LoaderOptions options) {
-  constexpr std::int64_t kSide = 8;  // images per side of the grid
-  options.global_batch = std::min(kSide * kSide, train.size());
+                   const std::vector<std::string>& classes, data::LoaderOptions options) {
+  constexpr std::int64_t kSide = 8;             // images per row of the grid
+  constexpr std::int64_t kMaxPixels = 1 << 20;  // the report contains the picture
+  const std::int64_t row = kSide * train.images.size(1) * train.images.size(2);
+  options.global_batch = std::min(kSide * std::clamp<std::int64_t>(kMaxPixels / row, 1, kSide), train.size());
   options.micro_batch = 0;
   options.workers = 0;
   options.dtype = DType::f32;
   data::DataLoader loader(train, options);
-  const Tensor images = loader.next_step().front().images;
+  const data::Batch batch = loader.next_step().front();
+  const Tensor& images = batch.images;
+  std::vector<std::string> names;
+  for (const std::int32_t label : batch.labels.to_vector<std::int32_t>())
+    names.push_back(classes.at(static_cast<std::size_t>(label)));
   std::vector<float> values = images.to_vector<float>();
   const auto channels = static_cast<std::size_t>(images.size(3));
   const kernels::AugmentOptions& augment = options.transform.augment;
   for (std::size_t i = 0; i < values.size(); ++i)
     values[i] = values[i] / augment.inverse_std[i % channels] + augment.mean[i % channels];
-  data::write_png_grid(path, Tensor::from(values, images.shape(), Device::cpu()), kSide);
+  data::write_png_grid(path, Tensor::from(values, images.shape(), Device::cpu()), kSide, names);
 }
 
 }  // namespace convoy

@@ -22,9 +22,10 @@ inline constexpr std::int64_t kMistakesPerRow = 6;
 void write_evaluation(const std::filesystem::path& directory, std::int64_t step, const Evaluation& evaluation,
                       const std::vector<std::string>& classes, const std::vector<std::string>& files = {});
 
-/// Writes the first training images of epoch 0 as a PNG grid of 8x8 images, with augmentation and without
-/// normalization. Throws OutputError if the file cannot be written.
+/// Writes the first training images of epoch 0 as a PNG grid of 8x8 images, of fewer rows if images have many pixels,
+/// with augmentation, without normalization, and with the names of their classes. Throws OutputError if the file cannot
+/// be written.
 void write_samples(const std::filesystem::path& path, const data::ImageSet& train,
-                   data::LoaderOptions options);
+                   const std::vector<std::string>& classes, data::LoaderOptions options);
 
 }  // namespace convoy

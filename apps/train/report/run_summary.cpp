@@ -53,6 +53,16 @@ std::string command_of(const std::string& name) {
   return error || relative.starts_with("..") ? own.string() : relative;
 }
 
+/// Returns the classes with their numbers of training images: "cats 12, dogs 30 and 8 more".
+std::string describe_classes(const data::DataSet& data) {
+  constexpr std::size_t kShown = 10;
+  const std::vector<std::int64_t> counts = data::class_counts(data.train, data.classes.size());
+  std::string text;
+  for (std::size_t c = 0; c < std::min(kShown, counts.size()); ++c)
+    text += fmt::format("{}{} {}", c == 0 ? "" : ", ", data.classes[c], counts[c]);
+  return counts.size() > kShown ? fmt::format("{} and {} more", text, counts.size() - kShown) : text;
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps,
@@ -88,6 +98,7 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
       {"data", fmt::format("{}: {} training{} and {} test images of {}, {}", data.note, data.train.size(),
                            validation, data.test.size(), data.image_shape().text(),
                            counted(std::ssize(data.classes), "class", "classes"))},
+      {"classes", describe_classes(data)},
       {"images", setup.transform.describe()},
       {"optimizer", to_string(*o.optimizer) + setup.start_rows.at("optimizer")},
       {"lr", rate},
@@ -136,7 +147,9 @@ Json start_event(const Setup& setup, const Trainer& trainer, const Job& job) {
           {"model_parameters", setup.model.parameter_count()},
           {"train_images", setup.data.train.size()},
           {"validation_images", setup.data.validation.size()},
-          {"test_images", setup.data.test.size()}};
+          {"test_images", setup.data.test.size()},
+          {"classes", setup.data.classes},
+          {"class_images", data::class_counts(setup.data.train, setup.data.classes.size())}};
 }
 
 Json result_event(const Setup& setup, const Trainer& trainer, const Job& job) {

@@ -71,6 +71,10 @@ TEST(Report, ShowsATraining) {
   EXPECT_EQ(run["evaluation"]["confusion"].size(), 10U);
   EXPECT_THAT(run["evaluation"]["mistakes_image"].get<std::string>(),
               ::testing::StartsWith("data:image/png;base64,"));
+  EXPECT_EQ(run["start"]["classes"][3], "3");
+  EXPECT_EQ(run["start"]["class_images"], (Json{32, 32, 32, 32, 32, 32, 32, 32, 32, 32}));
+  EXPECT_EQ(run["samples_image"],
+            "data:image/png;base64," + report::to_base64(read_text(out / "samples.png")));
   EXPECT_EQ(run["timeline"]["ranks"].size(), 1U) << "of the file of --trace";
   EXPECT_GE(run["timeline"]["ranks"][0]["spans"].size(), 3U);
 }

@@ -76,8 +76,8 @@ TEST(Run, WritesLogCheckpointsAndSamples) {
   EXPECT_EQ(io::read_manifest(newest).parameters_hash, result["parameters_hash"].get<std::string>());
   EXPECT_EQ(read_text(workshop.path("run") / "checkpoints" / "LATEST"), "step_000060\n");
   const Tensor samples = data::read_image(workshop.path("run") / "samples.png");
-  EXPECT_EQ(samples.shape(), (Shape{8 * 58, 8 * 58, 3}))
-      << "eight images of 28 pixels, twice as large, and gaps of 2";
+  EXPECT_EQ(samples.shape(), (Shape{8 * 70, 8 * 58, 3}))
+      << "eight images of 28 pixels, twice as large, captions of 12 and gaps of 2";
   EXPECT_THAT(run.out, HasSubstr("convoy-predict --checkpoint " + workshop.path("run").string()));
   EXPECT_THAT(run.out, HasSubstr("convoy-report " + workshop.path("run").string()));
   EXPECT_THAT(run.out, ::testing::Not(HasSubstr("\r"))) << "a progress bar was drawn in a pipe";

@@ -195,6 +195,22 @@ TEST(ImageDirectories, OfOneClassAreRefused) {
   EXPECT_FALSE(fs::exists(workshop.path("run")));
 }
 
+TEST(ImageDirectories, OfManyClassesAreCountedTenByTen) {
+  const Workshop workshop;
+  write_color_directories(workshop.path("many"), 16, 3);
+  for (const char* split : {"train", "test"})
+    for (int c = 0; c < 9; ++c)
+      fs::copy(workshop.path("many") / split / "red", workshop.path("many") / split / fmt::format("a{}", c));
+  fs::remove(workshop.path("many/train/a1/image100.bmp"));
+  const ProcessResult run = train_on(workshop, "many", "run", {"--model", "lenet", "--max-steps", "1"});
+  EXPECT_THAT(run,
+              Prints(HasSubstr("  classes    a0 3, a1 2, a2 3, a3 3, a4 3, a5 3, a6 3, a7 3, a8 3, blue 3 "
+                               "and 2 more\n")));
+  const Json start = workshop.events("run", "start")[0];
+  EXPECT_EQ(start["class_images"], (Json{3, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3}));
+  EXPECT_EQ(start["classes"][11], "red");
+}
+
 TEST(ImageDirectories, OfValidationImagesDecideDuringTheTraining) {
   const Workshop workshop;
   write_color_directories(workshop.path("three"), 16, 4);
@@ -206,6 +222,7 @@ TEST(ImageDirectories, OfValidationImagesDecideDuringTheTraining) {
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.out,
               AllOf(HasSubstr("12 training, 11 validation and 12 test images"), Not(HasSubstr("warning"))));
+  EXPECT_THAT(run.out, HasSubstr("  classes    blue 4, green 4, red 4\n"));
   EXPECT_EQ(workshop.events("run", "eval")[0]["split"], "validation");
   const Json mistakes = Json::parse(read_text(workshop.path("run") / "evaluation.json"))["mistakes"];
   ASSERT_GE(mistakes.size(), 1u) << "a network that was not trained";
