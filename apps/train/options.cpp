@@ -408,8 +408,8 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add("tta", &o.tta,
            "Second evaluation at the end, whose predictions are averages over six views of each image",
            {.default_note = "only for photographs", .advanced = true});
-  line.add("log-every", &o.log_every, "Logging interval (steps)",
-           {.value = "STEPS", .minimum = 1, .advanced = true});
+  line.add("log-every", &o.log_every, "Logging interval (steps); 0: steps 1, 2, 5 and 10, and then by time",
+           {.value = "STEPS", .minimum = 0, .advanced = true});
   line.add("quiet", &o.quiet, "Only warnings, errors and the result on the terminal", {.in_config = false});
   line.add(
       "profile", &o.profile,

@@ -187,7 +187,7 @@ struct TrainOptions {
   std::optional<std::int64_t> eval_every;  // epochs; 0: at the end only
   std::int64_t patience = 0;               // evaluations; 0: to the end
   std::optional<bool> tta;                 // test-time augmentation, at the end
-  std::int64_t log_every = 20;             // steps
+  std::int64_t log_every = 0;              // steps; 0: 1, 2, 5, 10, and then by time
   std::string trace;                       // a file; "auto": in the output directory; empty: none
   std::int64_t profile = 0;                // steps; 0: none
   bool memory = false;

@@ -15,6 +15,12 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kMaxUnreadLosses = 4096;  // steps
 
+/// Returns how many losses a recorder keeps: those of a window of --log-every steps.
+std::int64_t unread_losses(const TrainContext& context) {
+  const std::int64_t interval = context.options.log_every;
+  return interval == 0 ? kMaxUnreadLosses : std::min(interval, kMaxUnreadLosses);
+}
+
 }  // namespace
 
 std::vector<training::StepResult> RecordedSteps::results() const {
@@ -97,8 +103,7 @@ StepReporter::StepReporter(const TrainContext& context, const TrainStep& step, d
       total_steps_(total_steps),
       on_completed_(std::move(on_completed)),
       recorder_(context.device, parse_precision(context.options.precision).parameters,
-                std::min(context.options.log_every, kMaxUnreadLosses) * loader.micro_batches_per_step(),
-                context.gradients) {}
+                unread_losses(context) * loader.micro_batches_per_step(), context.gradients) {}
 
 void StepReporter::begin_step() {
   if (recorder_.full(static_cast<std::size_t>(loader_.micro_batches_per_step()))) synchronize();
@@ -112,8 +117,33 @@ void StepReporter::end_step(training::StepResult step, const std::vector<MicroBa
   if (measures_parts_) step.parts = parts_of_step(data_ms);
   recorder_.add(step, results);
   if (context_.is_distributed() && !context_.is_gpu()) comm_ms_ += step_.communication_ms();
-  if (step.step % context_.options.log_every == 0 || step.step >= total_steps_) measure();
+  const std::int64_t interval = context_.options.log_every;
+  const bool is_due = interval > 0 ? step.step % interval == 0 : step.step >= next_measured_;
+  if (is_due || step.step >= total_steps_) measure();
+  if (is_due && interval == 0) next_measured_ = next_after(step.step);
   deliver(Wait::no);
+}
+
+std::int64_t StepReporter::next_after(std::int64_t step) {
+  constexpr std::int64_t kFirst[] = {1, 2, 5, 10};
+  constexpr std::int64_t kMinPoints = 50;  // of a training, unless it has fewer steps
+  constexpr double kMinSeconds = 0.5, kMaxSeconds = 30, kFraction = 0.01;  // of the time since the start
+  const auto now = Clock::now();
+  if (next_measured_ == 0) measured_step_ = step - 1;  // the first one, perhaps after a resumption
+  const std::chrono::duration<double> since_measured = now - measured_at_, since_start = now - began_;
+  const double per_step =
+      since_measured.count() / static_cast<double>(step - std::exchange(measured_step_, step));
+  measured_at_ = now;
+  double wanted = std::clamp(kFraction * since_start.count(), kMinSeconds, kMaxSeconds) / per_step;
+  // The clocks of the ranks differ, and all must measure the same steps.
+  if (context_.is_distributed()) {
+    if (context_.rank() > 0) wanted = 0;
+    dist::all_reduce_and_wait(*context_.control, {&wanted, {1}, DType::f64});
+  }
+  for (const std::int64_t first : kFirst)
+    if (step < first) return first;
+  const std::int64_t maximum = std::clamp(total_steps_ / kMinPoints, std::int64_t{1}, kMaxUnreadLosses);
+  return step + std::clamp(std::llround(wanted), 1LL, static_cast<long long>(maximum));
 }
 
 training::StepParts StepReporter::parts_of_step(double data_ms) {

@@ -86,7 +86,7 @@ struct CompletedSteps {
 };
 
 /// Measures training steps and delivers their results in order. The host does not wait for a GPU during a
-/// step: the results of a window of --log-every steps follow once the GPU has completed it. At most one
+/// step: the results of a window of steps (--log-every) follow once the GPU has completed it. At most one
 /// window is pending, which limits how far the host runs ahead.
 class StepReporter {
  public:
@@ -123,6 +123,9 @@ class StepReporter {
   enum class Wait : bool { no, yes };
 
   training::StepParts parts_of_step(double data_ms);
+  /// Returns the step that is measured after `step` without --log-every: 1, 2, 5 or 10, then by time, and at least 50
+  /// in a training. Collective.
+  std::int64_t next_after(std::int64_t step);
   void measure();
   /// Delivers the pending steps, unless they are not complete and `wait` is no.
   void deliver(Wait wait);
@@ -139,6 +142,9 @@ class StepReporter {
 
   StepRecorder recorder_;
   std::optional<Pending> pending_;
+  // Without --log-every:
+  std::int64_t measured_step_ = 0, next_measured_ = 0;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now(), measured_at_ = began_;
   // Of the steps since the last measurement:
   Times delivered_;     // by synchronize()
   double comm_ms_ = 0;  // CPU only: the communication time of a step is known at its end

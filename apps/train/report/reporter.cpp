@@ -224,9 +224,10 @@ void Reporter::on_evaluation(const training::EvaluationResult& result) {
 
 void Reporter::on_evaluation_progress(std::int64_t done, std::int64_t count) {
   const Clock::time_point now = Clock::now();
-  if (!terminal_ || quiet_ || now - last_draw_ < kRedraw) return;
+  if (quiet_ || now - last_draw_ < (terminal_ ? kRedraw : kPipeInterval)) return;
   last_draw_ = now;
-  draw(fmt::format("evaluating {}/{}", done, count));
+  const std::string text = fmt::format("evaluating {}/{}", done, count);
+  terminal_ ? draw(text) : line(text);
 }
 
 void Reporter::on_save(const training::SavedCheckpoint& checkpoint) {
@@ -273,6 +274,7 @@ void Reporter::show(std::int64_t step, double lr, bool is_measured) {
 
 void Reporter::line(const std::string& text) {
   clear();
+  if (!terminal_) last_draw_ = Clock::now();
   fmt::print("{}\n", without_control_characters(text));
   std::fflush(stdout);
 }

@@ -118,7 +118,7 @@ class Reporter final : public training::Callback {
 
  private:
   using Clock = TimeLeft::Clock;
-  static constexpr std::chrono::milliseconds kRedraw{100};
+  static constexpr std::chrono::milliseconds kRedraw{100}, kPipeInterval{3000};
 
   /// Shows a line of progress after a step, unless the terminal has a new one already.
   void show(std::int64_t step, double lr, bool is_measured);

@@ -83,6 +83,35 @@ TEST(Run, WritesLogCheckpointsAndSamples) {
   EXPECT_THAT(run.out, ::testing::Not(HasSubstr("\r"))) << "a progress bar was drawn in a pipe";
 }
 
+TEST(Run, WithoutLogEveryMeasuresTheFirstStepsAndThenByTime) {
+  const Workshop workshop;
+  for (const char* ranks : {"1", "2"}) {
+    const Arguments flags = {"--log-every", "0", "--epochs", "0", "--max-steps", "200", "--devices", ranks};
+    ASSERT_EQ(workshop.train(ranks, flags).exit_code, 0);
+    const std::vector<double> steps = workshop.numbers(ranks, "step", "step");
+    ASSERT_GE(steps.size(), 50U) << "as few steps as these have 50 points, however fast they are";
+    EXPECT_EQ(std::vector(steps.begin(), steps.begin() + 4), (std::vector<double>{1, 2, 5, 10}));
+    for (std::size_t i = 4; i < steps.size(); ++i) EXPECT_LE(steps[i] - steps[i - 1], 4);
+    EXPECT_EQ(steps.back(), 200);
+  }
+}
+
+TEST(Run, PrintsTheProgressOfALongEvaluationIntoAPipe) {
+  const Workshop workshop;
+  Process run({program("convoy-train"), "--dataset", "shapes", "--device", "cpu", "--threads", "1",
+               "--batch-size", "1", "--micro-batch-size", "0", "--epochs", "0", "--max-steps", "1", "--out",
+               workshop.path("run")});
+  const auto log = workshop.path("run") / "log.jsonl";
+  while (run.running() &&
+         (!std::filesystem::exists(log) || read_text(log).find("\"step\",") == std::string::npos))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  run.send(SIGSTOP);  // in the evaluation, which seems to last as long
+  std::this_thread::sleep_for(std::chrono::milliseconds(3100));
+  run.send(SIGCONT);
+  EXPECT_THAT(run.wait().out,
+              ::testing::ContainsRegex("step 1/1 .*\nevaluating [0-9]+/[0-9]+\n(.*\n)*evaluation at step 1"));
+}
+
 // At a rate of 0, all samples of an epoch are seen with the same parameters.
 TEST(Run, TrainingAccuracyIsThatOfAllSamplesOfTheEpoch) {
   const Workshop workshop;
