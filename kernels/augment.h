@@ -57,7 +57,7 @@ struct AugmentOptions {
 
 // Computes out [N, H, W, C] from images (u8 [M, H, W, C], C at most 4):
 //   out[n] = (pixel / 255 - mean) inverse_std, of the augmented image rows[n].
-// rows (i32 [N]) selects the images. ids (i32 [N]) are the global sample ids that key the random choices. out
+// rows (i32 [N]), modulo M, selects the images. ids (i32 [N]) are the global sample ids that key the random choices. out
 // is f32 or f64, or f16 or bf16, which are computed in f32 and rounded once. Every device gives the same
 // bits.
 //

@@ -140,6 +140,10 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       {.value = "LIST", .default_text = "auto: for photographs mostly crop=4,flip", .fixed = true});
   add_augmentation_flags(line, o.augmentation);
   line.add(
+      "sampling", &o.sampling,
+      "Samples of an epoch: each image once, or balanced: the same number of each class, whose images may repeat",
+      {.value = "NAME", .choices = {"uniform", "balanced"}, .fixed = true, .advanced = true});
+  line.add(
       "validation", &o.data.validation,
       "Training images held out for evaluations during the training: none, a percentage such as 10%, or a number; "
       "the test images are then evaluated once, at the end; none: the images of a directory val/ next to train/ and "
@@ -483,6 +487,8 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
         "--init-from: found --resume {}, which loads parameters from a checkpoint; expected one of the two",
         o.resume);
   check_augmentation(o);
+  check(o.sampling == "uniform" || !o.overfit_batch,
+        "--sampling {}: found --overfit-batch, expected one of the two", o.sampling);
   if (o.overfit_batch) {
     check(o.augment == "none", "--augment {}: found --overfit-batch, expected none", *o.augment);
     check(o.micro_batch_size == 0, "--micro-batch-size: found --overfit-batch, expected 0");

@@ -141,6 +141,7 @@ struct TrainOptions {
   DataOptions data;
   std::optional<std::string> augment;
   AugmentationOptions augmentation;
+  std::string sampling = "uniform";  // or balanced
   bool overfit_batch = false;
 
   std::optional<std::int64_t> epochs;  // 0: until --max-steps

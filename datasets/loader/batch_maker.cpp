@@ -24,6 +24,8 @@ const std::vector<std::int32_t>& EpochOrder::get() {
   std::call_once(drawn_, [this] {
     if (options_.order.defined()) {
       order_ = options_.order.rows(epoch_, epoch_ + 1).to_vector<std::int32_t>();
+    } else if (options_.balance.defined()) {
+      order_ = balanced_order(options_.balance.to_vector<std::int32_t>(), options_.seed, epoch_);
     } else if (options_.shuffle) {
       order_ = epoch_order(samples_, options_.seed, epoch_);
     } else {
@@ -76,7 +78,7 @@ void BatchMaker::write_labels(const Tensor& ids, const Tensor& labels) const {
   const auto* const all = set_.labels.view().as<const std::int32_t>();
   const auto* const first = ids.view().as<const std::int32_t>();
   std::transform(first, first + ids.numel(), labels.view().as<std::int32_t>(),
-                 [all](std::int32_t id) { return all[id]; });
+                 [all, count = set_.size()](std::int32_t id) { return all[id % count]; });
 }
 
 void BatchMaker::augment(CpuStream& stream, const Tensor& ids, const BatchTask& task,
@@ -106,7 +108,7 @@ Tensor BatchMaker::rand_augmented(CpuStream& stream, const Tensor& ids, const Ra
                             .height = static_cast<int>(stored[1]),
                             .width = static_cast<int>(stored[2]),
                             .channels = static_cast<int>(stored[3])};
-      std::copy_n(all + first[i] * bytes, bytes, image.pixels.begin());
+      std::copy_n(all + first[i] % set_.size() * bytes, bytes, image.pixels.begin());
       rand_augment(options_.transform.rand_augment, random, static_cast<std::uint64_t>(first[i]), image);
     }
   });
@@ -151,7 +153,7 @@ void ResidentBatches::send_order(const BatchTask& task) {
   // The labels of the ids, and of the partners' ids.
   for (std::int64_t row = 0; row < sent_.size(0); row += 2)
     std::transform(sent + row * n, sent + (row + 1) * n, sent + (row + 1) * n,
-                   [&](std::int32_t id) { return set_labels[id]; });
+                   [&](std::int32_t id) { return set_labels[id % set_.size()]; });
 
   const Tensor received = Tensor::empty(sent_.shape(), DType::i32, *options_.device);
   const Uploader::Copy copy{.from = sent_.view(), .to = received.view()};

@@ -69,6 +69,12 @@ LoaderOptions checked(const ImageSet& set, LoaderOptions options) {
           to_string(resident.dtype()), resident.shape().text(), resident.context().name(),
           images.shape().text());
   check_order(options, set.size());
+  check(
+      !options.balance.defined() ||
+          (options.shuffle && !options.order.defined() && options.balance.dtype() == DType::i32 &&
+           options.balance.numel() == set.size()),
+      "loader: found balance {} with another order, or of other samples, expected i32 [{}] and shuffle alone",
+      options.balance.defined() ? options.balance.shape().text() : "", set.size());
   check(!options.resident || !options.transform.rand_augment.enabled(),
         "loader: found RandAugment with resident images, expected one of them: the CPU computes it");
   options.transform.check_image_shape(images.size(1), images.size(2), images.size(3));

@@ -15,14 +15,14 @@ namespace convoy::data {
 struct Batch {
   /// [n, H, W, C]. n is 0 on a rank without samples. Undefined with LoaderOptions::defer_images.
   Tensor images;
-  Tensor labels;           // i32 [n]
-  Tensor ids;              // i32 [n]: indices in the data set; the random keys of augmentation and dropout
-  Tensor partner_labels;   // i32 [n], with TransformSpec::mixing: the labels of the partners
-  Tensor partner_ids;      // i32 [n], with mixing and defer_images: the ids of the partners
-  Mixing mixing = {};      // with TransformSpec::mixing: of the step
-  std::int64_t epoch = 0;  // from 0
-  std::int64_t step = 0;   // in the epoch
-  std::int64_t index = 0;  // of the micro-batch in its step
+  Tensor labels;  // i32 [n]
+  Tensor ids;  // i32 [n]: the random keys of augmentation and dropout; modulo N the indices in the data set
+  Tensor partner_labels;          // i32 [n], with TransformSpec::mixing: the labels of the partners
+  Tensor partner_ids;             // i32 [n], with mixing and defer_images: the ids of the partners
+  Mixing mixing = {};             // with TransformSpec::mixing: of the step
+  std::int64_t epoch = 0;         // from 0
+  std::int64_t step = 0;          // in the epoch
+  std::int64_t index = 0;         // of the micro-batch in its step
   std::int64_t global_count = 0;  // samples of all ranks in this step; the divisor of the loss
   std::int64_t smallest = 0;      // samples of the smallest micro-batch of all ranks in this step
 };
@@ -38,6 +38,9 @@ struct LoaderOptions {
   /// The samples of each epoch in their order, i32 [epochs, samples] on the CPU. Undefined: the whole data
   /// set in the order of `seed` and `shuffle`.
   Tensor order = {};
+  /// Labels, i32 [N] on the CPU, of which each epoch has the same number of samples, by balanced_order(). Undefined:
+  /// each epoch has each sample once.
+  Tensor balance = {};
   TransformSpec transform = {};  // from stored images to batch images
   /// The type of batch images: f32, f64 or bf16; on a GPU also f16. Half-precision values are f32 values that
   /// are rounded once.

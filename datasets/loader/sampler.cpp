@@ -13,18 +13,46 @@
 
 namespace convoy::data {
 
+namespace {
+
+/// Shuffles the elements (Fisher and Yates). `purpose` tells the shuffles of an epoch apart.
+void shuffle(std::vector<std::int32_t>& elements, std::uint64_t seed, std::int64_t epoch,
+             std::uint32_t purpose) {
+  const Random random{seed, RandomPurpose::shuffle, static_cast<std::uint32_t>(epoch)};
+  std::array<std::uint32_t, 4> words{};
+  for (std::uint32_t draw = 0, left = static_cast<std::uint32_t>(elements.size()); left > 1; ++draw, --left) {
+    if (draw % 4 == 0) words = random.words(draw / 4, purpose);
+    std::swap(elements[left - 1], elements[to_below(words[draw % 4], left)]);
+  }
+}
+
+}  // namespace
+
 std::vector<std::int32_t> epoch_order(std::int64_t n, std::uint64_t seed, std::int64_t epoch) {
   check(0 <= n && n <= std::numeric_limits<std::int32_t>::max(),
         "a set of {} samples, expected fewer than 2^31", n);
   check(0 <= epoch && epoch < (1 << 24), "epoch {}, expected 0 to 2^24 - 1", epoch);  // the limit of Random
   std::vector<std::int32_t> order(static_cast<std::size_t>(n));
   std::iota(order.begin(), order.end(), 0);
-  const Random random{seed, RandomPurpose::shuffle, static_cast<std::uint32_t>(epoch)};
-  std::array<std::uint32_t, 4> words{};
-  for (std::uint32_t draw = 0, left = static_cast<std::uint32_t>(n); left > 1; ++draw, --left) {
-    if (draw % 4 == 0) words = random.words(draw / 4);
-    std::swap(order[left - 1], order[to_below(words[draw % 4], left)]);
-  }
+  shuffle(order, seed, epoch, 0);
+  return order;
+}
+
+std::vector<std::int32_t> balanced_order(const std::vector<std::int32_t>& labels, std::uint64_t seed,
+                                         std::int64_t epoch) {
+  const std::size_t n = labels.size();
+  std::map<std::int32_t, std::vector<std::int32_t>> classes;  // their rows, in random order
+  for (const std::int32_t row : epoch_order(std::ssize(labels), seed, epoch))
+    classes[labels[static_cast<std::size_t>(row)]].push_back(row);
+  const std::size_t repetitions = std::numeric_limits<std::int32_t>::max() / std::max<std::size_t>(n, 1);
+  std::vector<std::int32_t> order;
+  for (std::size_t turn = 0; order.size() < n; ++turn)
+    for (const auto& [label, rows] : classes) {
+      const std::size_t repetition = turn / rows.size() % repetitions;
+      if (order.size() < n)
+        order.push_back(rows[turn % rows.size()] + static_cast<std::int32_t>(repetition * n));
+    }
+  shuffle(order, seed, epoch, 1);
   return order;
 }
 

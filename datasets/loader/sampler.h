@@ -14,6 +14,13 @@ namespace convoy::data {
 /// Fisher-Yates shuffle with Philox. Throws UsageError unless 0 <= n < 2^31 and 0 <= epoch < 2^24.
 std::vector<std::int32_t> epoch_order(std::int64_t n, std::uint64_t seed, std::int64_t epoch);
 
+/// Returns the sample order of an epoch in which each class has the same number of samples, or one more or less. It has
+/// as many samples as `labels`, i32 [n], and depends only on them, seed and epoch. The samples of a class follow in
+/// random order, which begins again when they are used up. The number of a sample is its row plus n times how often the
+/// epoch has had it before, so that each repetition has random keys of its own.
+std::vector<std::int32_t> balanced_order(const std::vector<std::int32_t>& labels, std::uint64_t seed,
+                                         std::int64_t epoch);
+
 /// A half-open range of positions.
 struct Range {
   std::int64_t begin = 0;  // the first position

@@ -242,7 +242,8 @@ void augment(CpuStream& stream, ConstView images, ConstView rows, ConstView ids,
     parallel_for(stream, rows.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
       Augmenter<T> augmenter(options, images.shape);
       for (std::int64_t i = begin; i < end; ++i) {
-        const std::uint8_t* const image = images.as<std::uint8_t>() + rows.as<std::int32_t>()[i] * image_size;
+        const std::uint8_t* const image =
+            images.as<std::uint8_t>() + rows.as<std::int32_t>()[i] % images.shape[0] * image_size;
         T* const to = out.as<T>() + i * image_size;
         if (!changes) {
           augmenter.normalize(image, common, to);

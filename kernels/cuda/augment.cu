@@ -89,7 +89,8 @@ __device__ C augmented_element(const ImageSizes& sizes, bool reflect, const Samp
 template <class T, int kWidth, bool kHasColors>
 __global__ void __launch_bounds__(kAugmentBlock)
     augment_kernel(ImageSizes sizes, cuda::Divisor blocks_per_image, AugmentOptions options, Random random,
-                   const std::uint8_t* images, const std::int32_t* rows, const std::int32_t* ids, T* out) {
+                   const std::uint8_t* images, std::int32_t count, const std::int32_t* rows,
+                   const std::int32_t* ids, T* out) {
   using C = compute_t<T>;
   Sample<C>& shared = cuda::shared_memory<Sample<C>>();
   const std::int64_t sample = blocks_per_image.quotient(std::int64_t{blockIdx.x});
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(kAugmentBlock)
   const auto block = static_cast<int>(blockIdx.x - sample * blocks_per_image.value());
   const int begin = (block * kAugmentBlock + thread) * kWidth;
   if (begin >= sizes.elements()) return;
-  const std::uint8_t* const image = images + std::int64_t{rows[sample]} * sizes.elements();
+  const std::uint8_t* const image = images + std::int64_t{rows[sample] % count} * sizes.elements();
   Pack<T, kWidth> pack;
   for (int i = 0; i < kWidth; ++i)
     pack.values[i] =
@@ -164,7 +165,8 @@ void augment(CudaStream& stream, ConstView images, ConstView rows, ConstView ids
       const unsigned blocks_per_image = blocks_for(sizes.elements(), kAugmentBlock * width);
       launch(stream, blocks_per_image * static_cast<unsigned>(rows.numel()), kAugmentBlock,
              sizeof(Sample<compute_t<T>>), kernel, sizes, cuda::Divisor(blocks_per_image), options, random,
-             images.as<std::uint8_t>(), rows.as<std::int32_t>(), ids.as<std::int32_t>(), out.as<T>());
+             images.as<std::uint8_t>(), static_cast<std::int32_t>(images.shape[0]), rows.as<std::int32_t>(),
+             ids.as<std::int32_t>(), out.as<T>());
     };
     // With colors, the time is that of the arithmetic: no packs.
     if (options.saturation > 0 || options.hue > 0) return run(augment_kernel<T, 1, true>, 1);

@@ -32,6 +32,11 @@ class CudaLoader : public GpuTest {
 };
 
 TEST_F(CudaLoader, BatchesAreThoseOfTheCpu) { compare({.global_batch = 16, .seed = 5}); }
+TEST_F(CudaLoader, OfBalancedClasses) {
+  std::vector<std::int32_t> labels = make_set(43).labels.to_vector<std::int32_t>();
+  for (std::int32_t& label : labels) label = label == 3 ? 0 : 1;
+  compare({.global_batch = 16, .balance = Tensor::from(labels, {43}, Device::cpu())}, {.mixup = 0.4});
+}
 TEST_F(CudaLoader, InOrder) { compare({.global_batch = 7, .shuffle = false}); }
 TEST_F(CudaLoader, InMicroBatchesOfOneRankOfThree) {
   compare({.global_batch = 16, .micro_batch = 2, .rank = 2, .world_size = 3});

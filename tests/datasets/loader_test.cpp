@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <set>
 #include <thread>
 
 #include "convoy/kernels/base/error.h"
@@ -33,6 +34,47 @@ TEST(DataLoader, BatchesDoNotDependOnTheNumberOfWorkers) {
       options.prefetch = prefetch;
       EXPECT_EQ(run(set, options, 3), expected) << workers << " workers, prefetch " << prefetch;
     }
+}
+
+TEST(DataLoader, AugmentsRepetitionsOfABalancedEpochDifferently) {
+  data::ImageSet set = make_set(40);
+  set.labels = Tensor::full({40}, 1, DType::i32, Device::cpu());
+  set.labels.rows(11, 12).copy_from(Tensor::full({1}, 0, DType::i32, Device::cpu()));
+  data::LoaderOptions options{.global_batch = 40, .seed = 3, .balance = set.labels, .workers = 0};
+  const auto plain = run(set, options, 1)[0][0];
+  const Copy one = run(set, {.global_batch = 40, .shuffle = false}, 1)[0][0];
+  int of_class_0 = 0;
+  for (std::size_t i = 0; i < 40; ++i) {
+    const auto row = static_cast<std::size_t>(plain.ids[i] % 40);
+    EXPECT_EQ(plain.labels[i], row == 11 ? 0 : 1);
+    EXPECT_TRUE(std::equal(plain.images.begin() + static_cast<std::ptrdiff_t>(i * kPixels),
+                           plain.images.begin() + static_cast<std::ptrdiff_t>((i + 1) * kPixels),
+                           one.images.begin() + static_cast<std::ptrdiff_t>(row * kPixels)));
+    of_class_0 += plain.labels[i] == 0 ? 1 : 0;
+  }
+  EXPECT_EQ(of_class_0, 20);
+  options.transform = random_transform();
+  const auto augmented = run(set, options, 1)[0][0];
+  std::set<std::vector<float>> views;
+  for (std::size_t i = 0; i < 40; ++i)
+    if (augmented.labels[i] == 0)
+      views.insert({augmented.images.begin() + static_cast<std::ptrdiff_t>(i * kPixels),
+                    augmented.images.begin() + static_cast<std::ptrdiff_t>((i + 1) * kPixels)});
+  EXPECT_GE(views.size(), 15u) << "of one image";
+  options.transform.rand_augment = {.operations = 2, .magnitude = 9};
+  EXPECT_EQ(run(set, options, 1)[0][0].labels, plain.labels);
+  for (const int ranks : {2, 3}) {  // the shards of all ranks are the epoch
+    std::vector<std::int32_t> ids;
+    for (int rank = 0; rank < ranks; ++rank) {
+      options.rank = rank;
+      options.world_size = ranks;
+      const auto shard = run(set, options, 1)[0][0].ids;
+      ids.insert(ids.end(), shard.begin(), shard.end());
+    }
+    EXPECT_EQ(ids, plain.ids);
+  }
+  options.shuffle = false;
+  EXPECT_THROW(data::DataLoader(set, options), UsageError);
 }
 
 TEST(DataLoader, TakesTheSamplesOfAGivenOrder) {

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -51,6 +52,38 @@ TEST(EpochOrder, RefusesValuesOutOfRange) {
   EXPECT_THROW(data::epoch_order(std::int64_t{1} << 31, 1, 0), UsageError);
   EXPECT_THROW(data::epoch_order(10, 1, -1), UsageError);
   EXPECT_THROW(data::epoch_order(10, 1, 1 << 24), UsageError);
+}
+
+TEST(BalancedOrder, HasAsManySamplesOfEachClass) {
+  std::vector<std::int32_t> labels(103, 4);  // 90 of class 4, 10 of class 0, 3 of class 7
+  std::fill_n(labels.begin() + 20, 10, 0);
+  std::fill_n(labels.begin() + 50, 3, 7);
+  std::set<std::int32_t> of_class_4;  // of all epochs
+  for (std::int64_t epoch = 0; epoch < 8; ++epoch) {
+    const std::vector<std::int32_t> order = data::balanced_order(labels, 5, epoch);
+    ASSERT_EQ(order.size(), labels.size());
+    EXPECT_EQ(std::set(order.begin(), order.end()).size(), order.size())
+        << "each repetition is a sample of its own";
+    std::map<std::int32_t, int> by_class, by_row;
+    for (const std::int32_t sample : order) {
+      const std::int32_t row = sample % 103;
+      ++by_class[labels[static_cast<std::size_t>(row)]];
+      EXPECT_LT(sample / 103, 12);
+      ++by_row[row];
+      if (labels[static_cast<std::size_t>(row)] == 4) of_class_4.insert(row);
+    }
+    EXPECT_EQ(by_class, (std::map<std::int32_t, int>{{0, 35}, {4, 34}, {7, 34}}));
+    for (const auto& [row, count] : by_row) {
+      const int maximum = row >= 50 && row < 53 ? 12 : row >= 20 && row < 30 ? 4 : 1;
+      EXPECT_LE(count, maximum) << "sample " << row;
+      EXPECT_GE(count, maximum - 1) << "sample " << row;
+    }
+  }
+  EXPECT_GE(of_class_4.size(), 80u) << "other samples in each epoch";
+  EXPECT_EQ(data::balanced_order(labels, 5, 3), data::balanced_order(labels, 5, 3));
+  EXPECT_NE(data::balanced_order(labels, 5, 3), data::balanced_order(labels, 5, 4));
+  EXPECT_NE(data::balanced_order(labels, 5, 3), data::balanced_order(labels, 6, 3));
+  EXPECT_EQ(data::balanced_order({}, 5, 3), std::vector<std::int32_t>());
 }
 
 TEST(ShardRange, PartitionsExactly) {

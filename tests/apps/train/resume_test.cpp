@@ -55,6 +55,20 @@ void wait_for_step(Process& process, const Workshop& workshop, const std::string
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
+TEST(Resume, WithBalancedSamplingEndsWithTheSameBytes) {
+  const Workshop workshop;
+  const Arguments flags = {"--sampling", "balanced", "--batch-size",
+                           "48",         "--epochs", "3"};  // of seven steps
+  const std::string whole = workshop.trained_hash("whole", flags);
+  ASSERT_EQ(workshop.train("run", with(flags, {"--max-steps", "9", "--schedule", "constant"})).exit_code, 0);
+  const std::string constant = workshop.trained_hash("constant", with(flags, {"--schedule", "constant"}));
+  EXPECT_EQ(workshop.trained_hash("run", with(flags, {"--schedule", "constant", "--resume", "auto"})),
+            constant);
+  EXPECT_NE(workshop.trained_hash("uniform", {"--batch-size", "48", "--epochs", "3"}), whole);
+  EXPECT_THAT(workshop.train("refused", with(flags, {"--hardest", "0.5"})),
+              FailsWith(2, "--sampling balanced: found --hardest, expected one of the two"));
+}
+
 /// Four tests of five runs each: one test of twenty runs would exceed the time limit under sanitizers.
 class Kill : public ::testing::TestWithParam<unsigned> {};
 
