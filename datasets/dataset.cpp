@@ -69,6 +69,7 @@ ImageSet select(const ImageSet& set, const std::vector<std::int32_t>& rows) {
     const std::int64_t from = rows[static_cast<std::size_t>(i)];
     selected.images.rows(i, i + 1).copy_from(set.images.rows(from, from + 1));
     selected.labels.rows(i, i + 1).copy_from(set.labels.rows(from, from + 1));
+    selected.decode = set.decode;
     if (!set.files.empty()) selected.files.push_back(set.files[static_cast<std::size_t>(from)]);
   }
   return selected;

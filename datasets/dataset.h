@@ -3,12 +3,19 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "convoy/engine/tensor/tensor.h"
 
 namespace convoy::data {
+
+/// An image as its file has it.
+struct OriginalImage {
+  std::int64_t height = 0, width = 0;
+  std::vector<std::uint8_t> pixels;  // RGB, [height, width, 3]
+};
 
 /// One split of a data set. Images are decoded and resized once, when the data set is read.
 struct ImageSet {
@@ -17,6 +24,10 @@ struct ImageSet {
   /// The file of each image, relative to the directory of the data set. Empty if images have no files of their
   /// own.
   std::vector<std::string> files = {};
+  /// Decodes one of `files`, for augmentations of the original image. Its sides may be divided by a whole number if the
+  /// short one still has `side` pixels; 0: they are not. Several threads may call it. Throws DataError if the file
+  /// cannot be read. Empty if `files` is.
+  std::function<OriginalImage(const std::string& file, std::int64_t side)> decode = {};
 
   /// Returns the number of images; 0 if there are none.
   std::int64_t size() const { return images.defined() ? images.size(0) : 0; }

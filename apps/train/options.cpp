@@ -51,6 +51,14 @@ void check_augmentation(const TrainOptions& o) {
   check(!is_random || !o.compute.data_on_device.value_or(false),
         "--randaugment {}: found --data-on-device, expected --no-data-on-device: the CPU computes it",
         randaugment);
+  const bool is_original = data::make_transform(*o.augment, {}).original.enabled();
+  check(
+      !is_original || !o.compute.data_on_device.value_or(false),
+      "--augment {}: found --data-on-device, expected --no-data-on-device: the CPU decodes the original images",
+      *o.augment);
+  check(!is_original || (o.data.dataset != "mnist" && o.data.dataset != "shapes"),
+        "--augment {}: found --dataset {}, whose images have no files, expected a directory of images",
+        *o.augment, o.data.dataset);
   check(!is_random || !o.overfit_batch, "--randaugment {}: found --overfit-batch, expected none",
         randaugment);
   for (const auto& [name, value] :
@@ -135,7 +143,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            "Generated shapes data set if the data set is neither found nor downloaded", {.advanced = true});
   line.add(
       "augment", &o.augment,
-      "Augmentation: auto, none, or a list of crop[=4], reflect, resized-crop[=8], flip, alternating-flip, cutout[=8], "
+      "Augmentation: auto, none, or a list of crop[=4], reflect, original-crop[=8], rotation[=15], resized-crop[=8], flip, alternating-flip, cutout[=8], "
       "jitter[=10], saturation[=10], hue[=5]",
       {.value = "LIST", .default_text = "auto: for photographs mostly crop=4,flip", .fixed = true});
   add_augmentation_flags(line, o.augmentation);

@@ -203,8 +203,10 @@ void resolve_recipe(TrainOptions& options) {
     fill(options.save_every, recipe.epochs);
   }
   fill(options.augment, natural_images ? "crop=4,flip" : "none");
-  // The CPU computes RandAugment.
-  if (options.augmentation.randaugment != "none") fill(options.compute.data_on_device, false);
+  // The CPU computes RandAugment, and decodes original images.
+  if (options.augmentation.randaugment != "none" ||
+      data::make_transform(*options.augment, {}).original.enabled())
+    fill(options.compute.data_on_device, false);
   fill(options.epochs, options.max_steps > 0 ? 0 : recipe.epochs);
   if (options.lr_rule != "none") fill(options.lr_base_batch, default_batch_size);
   fill(options.lr, recipe.lr);

@@ -474,6 +474,10 @@ DataSet load_class_directories(const ClassDirectories& directories, const fs::pa
     const std::int64_t end = begin + std::ssize(split.files);
     split.images = decoded.images.rows(begin, end);
     split.labels = all_labels.rows(begin, end);
+    split.decode = [directory](const std::string& file, std::int64_t side) {
+      Pixels pixels = decode_file(directory / file, side);
+      return OriginalImage{pixels.size.height, pixels.size.width, std::move(pixels.rgb)};
+    };
     begin = end;
   }
   data.train = std::move(splits[0]);

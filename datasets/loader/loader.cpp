@@ -75,8 +75,14 @@ LoaderOptions checked(const ImageSet& set, LoaderOptions options) {
            options.balance.numel() == set.size()),
       "loader: found balance {} with another order, or of other samples, expected i32 [{}] and shuffle alone",
       options.balance.defined() ? options.balance.shape().text() : "", set.size());
-  check(!options.resident || !options.transform.rand_augment.enabled(),
-        "loader: found RandAugment with resident images, expected one of them: the CPU computes it");
+  const bool is_made_here = options.transform.rand_augment.enabled() || options.transform.original.enabled();
+  check(
+      !options.resident || !is_made_here,
+      "loader: found RandAugment, or views of original images, with resident images, expected one of them: the CPU "
+      "computes them");
+  check_option(
+      !options.transform.original.enabled() || set.decode, "AugmentOptions",
+      "found original-crop or rotation, and images without files of their own, expected a directory of images");
   options.transform.check_image_shape(images.size(1), images.size(2), images.size(3));
   return options;
 }

@@ -103,15 +103,30 @@ void SquareResizer::prepare(std::int64_t height, std::int64_t width) {
 }
 
 void SquareResizer::run(const PixelView& image, std::uint8_t* out) {
-  const std::int64_t channels = image.channels;
   if (image.height == size_ && image.width == size_) {
-    std::memcpy(out, image.pixels, static_cast<std::size_t>(size_ * size_ * channels));
+    std::memcpy(out, image.pixels, static_cast<std::size_t>(size_ * size_ * image.channels));
     return;
   }
+  prepare(image.height, image.width);
+  apply(image, out);
+}
+
+void SquareResizer::stretch(const PixelView& image, std::int64_t height, std::int64_t width,
+                            std::uint8_t* out) {
+  const auto taps = [](std::int64_t from, std::int64_t to) {
+    return ResizeTaps(from, to, static_cast<double>(from) / static_cast<double>(to));
+  };
+  columns_ = taps(image.width, width);
+  rows_ = taps(image.height, height);
+  height_ = width_ = 0;  // the weights are those of no square
+  apply(image, out);
+}
+
+void SquareResizer::apply(const PixelView& image, std::uint8_t* out) {
+  const std::int64_t channels = image.channels;
   check(1 <= channels && channels <= kLanes, "resizing: found {} channels, expected 1 to {}", channels,
         kLanes);
-  prepare(image.height, image.width);
-  const std::int64_t row_values = size_ * channels;
+  const std::int64_t row_values = std::ssize(columns_.first) * channels;
   const std::int64_t top = rows_.first.front();
   const std::int64_t bottom = rows_.first.back() + rows_.count.back();
   // First resize the rows that contribute to the output, and only those: an image of 1 x 60000 pixels is
@@ -123,7 +138,7 @@ void SquareResizer::run(const PixelView& image, std::uint8_t* out) {
     std::copy_n(image.pixels + y * in_values, in_values, row_.begin());
     narrow_row(row_.data(), columns_, channels, &narrow_[static_cast<std::size_t>((y - top) * row_values)]);
   }
-  for (std::int64_t y = 0; y < size_; ++y) {
+  for (std::int64_t y = 0; y < std::ssize(rows_.first); ++y) {
     const auto i = static_cast<std::size_t>(y);
     sum_rows(&narrow_[static_cast<std::size_t>((rows_.first[i] - top) * row_values)],
              &rows_.weights[i * static_cast<std::size_t>(rows_.maximum)], rows_.count[i], row_values,

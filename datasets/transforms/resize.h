@@ -40,8 +40,11 @@ class SquareResizer {
  public:
   explicit SquareResizer(std::int64_t size) : size_(size) {}
   void run(const PixelView& image, std::uint8_t* out);
+  /// Resizes the whole image to [height, width, channels], each axis by its own scale, with the same filter.
+  void stretch(const PixelView& image, std::int64_t height, std::int64_t width, std::uint8_t* out);
 
  private:
+  void apply(const PixelView& image, std::uint8_t* out);
   void prepare(std::int64_t height, std::int64_t width);
 
   std::int64_t size_;

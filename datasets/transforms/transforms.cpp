@@ -15,6 +15,7 @@ namespace {
 constexpr int kDefaultCropPadding = 4;  // He et al., arXiv:1512.03385, section 4.2
 constexpr int kDefaultCutout = 8;       // pixels per side
 constexpr int kDefaultMinArea = 8;      // percent
+constexpr int kDefaultRotation = 15;    // degrees
 constexpr int kDefaultJitter = 10;      // percent, of brightness and contrast
 constexpr int kDefaultSaturation = 10;  // percent
 constexpr int kDefaultHue = 5;          // percent of the color circle
@@ -23,8 +24,8 @@ constexpr int kMaxNumber = 1024;        // pixels; check_image_shape() compares 
 constexpr float kMinStd = 1.0f / 255.0f;
 
 constexpr const char* kExpected =
-    "expected auto, none, or a comma-separated list of crop[=PIXELS], reflect, resized-crop[=PERCENT], "
-    "flip, alternating-flip, cutout[=PIXELS], jitter[=PERCENT], saturation[=PERCENT] and hue[=PERCENT]";
+    "expected auto, none, or a comma-separated list of crop[=PIXELS], reflect, original-crop[=PERCENT], "
+    "rotation[=DEGREES], resized-crop[=PERCENT], flip, alternating-flip, cutout[=PIXELS], jitter[=PERCENT], saturation[=PERCENT] and hue[=PERCENT]";
 
 std::string_view trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(' ');
@@ -48,13 +49,18 @@ int number(std::string_view word, int default_value, const char* what = "number 
 std::string_view word_name(std::string_view word) { return trimmed(word.substr(0, word.find('='))); }
 
 /// Sets the option that one word of the list names, such as "crop=4".
-void apply(std::string_view word, kernels::AugmentOptions& augment) {
+void apply(std::string_view word, TransformSpec& spec) {
+  kernels::AugmentOptions& augment = spec.augment;
   if (word_name(word) == "crop") {
     augment.crop_padding = number(word, kDefaultCropPadding);
   } else if (word_name(word) == "cutout") {
     augment.cutout = number(word, kDefaultCutout);
   } else if (word_name(word) == "resized-crop") {
     augment.min_area = number(word, kDefaultMinArea, "percentage", 100);
+  } else if (word_name(word) == "original-crop") {
+    spec.original.min_area = number(word, kDefaultMinArea, "percentage", 100);
+  } else if (word_name(word) == "rotation") {
+    spec.original.rotation = number(word, kDefaultRotation, "number of degrees", 180);
   } else if (word_name(word) == "jitter") {
     augment.jitter = number(word, kDefaultJitter, "percentage", 100);
   } else if (word_name(word) == "saturation") {
@@ -73,22 +79,23 @@ void apply(std::string_view word, kernels::AugmentOptions& augment) {
   }
 }
 
-kernels::AugmentOptions parse(std::string_view text) {
-  kernels::AugmentOptions augment;
+void parse(std::string_view text, TransformSpec& spec) {
   std::set<std::string_view> names;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string_view word = trimmed(text.substr(begin, end - begin));
     check_option(names.insert(word_name(word)).second, "AugmentOptions", "'{}' names '{}' twice", text,
                  word_name(word));
-    apply(word, augment);
+    apply(word, spec);
     begin = end + 1;
   }
+  const kernels::AugmentOptions& augment = spec.augment;
   check_option(!augment.reflect || augment.crop_padding > 0, "AugmentOptions",
                "found 'reflect' without 'crop', expected both: it fills the padding of the crop");
   check_option(augment.min_area == 0 || augment.crop_padding == 0, "AugmentOptions",
                "found 'crop' and 'resized-crop', expected one of them");
-  return augment;
+  check_option(augment.min_area == 0 || spec.original.min_area == 0, "AugmentOptions",
+               "found 'original-crop' and 'resized-crop', expected one of them");
 }
 
 }  // namespace
@@ -112,6 +119,8 @@ std::vector<TransformSpec::View> TransformSpec::views() const {
 
 std::string TransformSpec::describe() const {
   std::string text;
+  if (original.min_area > 0) text += fmt::format("crop of the original image from {}%, ", original.min_area);
+  if (original.rotation > 0) text += fmt::format("rotation within {} degrees, ", original.rotation);
   if (rand_augment.enabled())
     text += fmt::format("RandAugment {},{}, ", rand_augment.operations, rand_augment.magnitude);
   if (augment.crop_padding > 0)
@@ -162,7 +171,7 @@ TransformSpec make_transform(std::string_view text, const ChannelStatistics& sta
   if (words == "auto") {
     if (options.natural_images) spec.augment = {.crop_padding = kDefaultCropPadding, .flip = true};
   } else if (words != "none") {
-    spec.augment = parse(words);
+    parse(words, spec);
   }
   for (std::size_t c = 0; c < statistics.mean.size(); ++c) {
     const bool black = statistics.mean[c] == 0 && statistics.std[c] == 0;  // or an absent channel

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "convoy/datasets/dataset.h"
+#include "convoy/datasets/transforms/original_view.h"
 #include "convoy/kernels/augment.h"
 #include "convoy/kernels/base/random.h"
 
@@ -109,7 +110,9 @@ double draw_beta(double alpha, const Random& random, std::uint64_t a, std::uint3
 
 /// The transforms of a training. Evaluation derives its own from it, so the two cannot differ.
 struct TransformSpec {
-  RandAugmentOptions rand_augment = {};  // first, on the stored image; only where the CPU makes the batches
+  OriginalViewOptions original = {};  // instead of the stored image; only where the CPU makes the batches
+  RandAugmentOptions rand_augment =
+      {};  // then, on the stored image or the view; only where the CPU makes the batches
   kernels::AugmentOptions augment = {};  // the random transforms and the normalization
   /// Mixup and CutMix. Of images that a loader defers, its caller mixes the images.
   MixingOptions mixing = {};
@@ -143,7 +146,7 @@ struct TransformOptions {
 };
 
 /// Parses the text of an augmentation: "none", "auto", or a comma-separated list of "crop[=4]", "reflect",
-/// "resized-crop[=8]", "flip", "alternating-flip", "cutout[=8]", "jitter[=10]", "saturation[=10]" and
+/// "original-crop[=8]", "rotation[=15]", "resized-crop[=8]", "flip", "alternating-flip", "cutout[=8]", "jitter[=10]", "saturation[=10]" and
 /// "hue[=5]". Images are normalized with `statistics`, which are those of the training images. Throws
 /// UsageError for an unknown or repeated word, or a number out of range.
 TransformSpec make_transform(std::string_view text, const ChannelStatistics& statistics,

@@ -91,6 +91,8 @@ TEST(Transforms, RefusesContradictions) {
   EXPECT_THAT(refusal("flip,alternating-flip"), HasSubstr("two kinds of flips"));
   EXPECT_THAT(refusal("reflect,flip"), HasSubstr("'reflect' without 'crop'"));
   EXPECT_THAT(refusal("crop,resized-crop"), HasSubstr("expected one of them"));
+  EXPECT_THAT(refusal("original-crop,resized-crop"), HasSubstr("expected one of them"));
+  EXPECT_THAT(refusal("rotation=181"), HasSubstr("expected a number of degrees from 1 to 180"));
   EXPECT_THAT(refusal("resized-crop=101"), HasSubstr("expected a percentage from 1 to 100"));
 }
 
@@ -103,6 +105,16 @@ TEST(Transforms, NormalizesWithTheStatistics) {
 TEST(Transforms, AConstantChannelIsNotAmplified) {
   const kernels::AugmentOptions augment = data::make_transform("none", {.mean = {0.5f}, .std = {0}}).augment;
   EXPECT_FLOAT_EQ(augment.inverse_std[0], 255);
+}
+
+TEST(Transforms, OfOriginalImagesAreParsed) {
+  const data::TransformSpec spec = make("original-crop,rotation=20,flip");
+  EXPECT_EQ(spec.original.min_area, 8);
+  EXPECT_EQ(spec.original.rotation, 20);
+  EXPECT_THAT(spec.describe(),
+              HasSubstr("crop of the original image from 8%, rotation within 20 degrees, flip, "));
+  EXPECT_FALSE(spec.evaluation().original.enabled());
+  EXPECT_EQ(make("rotation").original.rotation, 15);
 }
 
 TEST(Transforms, EvaluationKeepsOnlyTheNormalization) {

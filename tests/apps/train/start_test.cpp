@@ -195,6 +195,36 @@ TEST(ImageDirectories, OfOneClassAreRefused) {
   EXPECT_FALSE(fs::exists(workshop.path("run")));
 }
 
+TEST(ImageDirectories, AreCroppedAndRotatedFromTheirFiles) {
+  const Workshop workshop;
+  write_color_directories(workshop.path("colors"), 40, 8);
+  const Arguments flags = {"--model",      "lenet",
+                           "--image-size", "12",
+                           "--batch-size", "12",
+                           "--epochs",     "3",
+                           "--augment",    "original-crop=30,rotation=20,flip"};
+  const auto train = [&](const std::string& out, const Arguments& more) {
+    const ProcessResult run = train_on(workshop, "colors", out, with(flags, more));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_THAT(run.out,
+                HasSubstr("crop of the original image from 30%, rotation within 20 degrees, flip, "));
+    return workshop.result(out)["parameters_hash"];
+  };
+  const Json hash = train("one", {"--workers", "0"});
+  EXPECT_EQ(train("workers", {"--workers", "3"}), hash);
+  const Arguments constant = {"--schedule", "constant"};
+  const Json whole = train("whole", constant);
+  train("run", with(constant, {"--max-steps", "4"}));
+  EXPECT_EQ(train("run", with(constant, {"--resume", "auto", "--max-steps", "0"})), whole);
+
+  EXPECT_THAT(workshop.train("refused", {"--augment", "rotation"}),
+              FailsWith(2,
+                        "--augment rotation: found --dataset mnist, whose images have no files, expected a "
+                        "directory of images"));
+  EXPECT_THAT(train_on(workshop, "colors", "refused", with(flags, {"--data-on-device"})),
+              FailsWith(2, "the CPU decodes the original images"));
+}
+
 TEST(ImageDirectories, OfManyClassesAreCountedTenByTen) {
   const Workshop workshop;
   write_color_directories(workshop.path("many"), 16, 3);
