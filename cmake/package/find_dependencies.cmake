@@ -49,7 +49,7 @@ macro(convoy_find_cluster_dependencies)
 endmacro()
 
 # libjpeg-turbo is optional: stb_image decodes JPEG without it. The interface of other versions of libjpeg differs.
-# libwebp and libtiff are optional; libtiff 4.5 is the first version with error handlers of each file.
+# libwebp, libheif and libtiff are optional; libtiff 4.5 is the first version with error handlers of each file.
 macro(convoy_find_datasets_dependencies)
   find_package(CURL REQUIRED)
   find_package(ZLIB REQUIRED)
@@ -73,6 +73,13 @@ macro(convoy_find_datasets_dependencies)
     add_library(convoy::webp INTERFACE IMPORTED GLOBAL)
     target_include_directories(convoy::webp SYSTEM INTERFACE ${WEBP_INCLUDE_DIR})
     target_link_libraries(convoy::webp INTERFACE ${WEBP_LIBRARY})
+  endif()
+  find_path(HEIF_INCLUDE_DIR libheif/heif.h)
+  find_library(HEIF_LIBRARY heif)
+  if(HEIF_INCLUDE_DIR AND HEIF_LIBRARY AND NOT TARGET convoy::heif)
+    add_library(convoy::heif INTERFACE IMPORTED GLOBAL)
+    target_include_directories(convoy::heif SYSTEM INTERFACE ${HEIF_INCLUDE_DIR})
+    target_link_libraries(convoy::heif INTERFACE ${HEIF_LIBRARY})
   endif()
   find_path(TIFF_INCLUDE_DIR tiffio.h)
   find_library(TIFF_LIBRARY tiff)

@@ -74,7 +74,8 @@ std::vector<fs::path> directories_in(const fs::path& directory) {
 }
 
 void add_other_type(LeftOut& left_out, const fs::path& file) {
-  const std::string extension = lower_case(file.extension().string());
+  std::string extension = lower_case(file.extension().string());
+  if (extension == ".heic" || extension == ".heif") extension += ", which needs a build with libheif:";
   left_out.add("files of other types", extension.empty() ? "without extension" : extension, /*counts=*/true);
 }
 

@@ -60,6 +60,7 @@ struct Format {
 std::vector<Format> make_formats() {
   std::vector<Format> known = {{"JPEG", {".jpg", ".jpeg"}}, {"PNG", {".png"}}, {"BMP", {".bmp"}}};
   if (reads_webp()) known.push_back({"WebP", {".webp"}});
+  if (reads_heif()) known.push_back({"HEIC", {".heic", ".heif"}});
   if (reads_tiff()) known.push_back({"TIFF", {".tif", ".tiff"}});
   return known;
 }
@@ -102,6 +103,13 @@ bool is_webp(std::string_view bytes) {
   return bytes.starts_with("RIFF") && bytes.size() >= 12 && bytes.substr(8).starts_with("WEBP");
 }
 
+bool is_heif(std::string_view bytes) {
+  if (bytes.size() < 12 || bytes.substr(4, 4) != "ftyp") return false;
+  for (const std::string_view brand : {"heic", "heix", "heim", "heis", "mif1"})
+    if (bytes.substr(8, 4) == brand) return true;
+  return false;
+}
+
 bool is_tiff(std::string_view bytes) {
   // Version 42, or 43 with positions of 64 bits, in either byte order.
   for (const std::string_view start : {std::string_view("II*\0", 4), std::string_view("MM\0*", 4),
@@ -119,6 +127,7 @@ int jpeg_reduction(ImageSize size, std::int64_t side) {
 
 Pixels decode_rgb(std::string_view bytes, const std::string& name, std::int64_t side) {
   if (is_tiff(bytes)) return decode_with_libtiff(bytes, name);
+  if (is_heif(bytes)) return to_rgb(decode_with_libheif(bytes, name));
   if (is_webp(bytes)) return upright(to_rgb(decode_with_libwebp(bytes, name)), orientation_of_webp(bytes));
   int orientation = 1;
   const ImageSize size = check_structure(bytes, name, orientation);

@@ -91,8 +91,8 @@ struct ShapesOptions {
 /// by far. Throws UsageError if an option is out of range.
 DataSet generate_shapes(const ShapesOptions& options = {});
 
-/// Returns the image formats that this build reads: "JPEG, PNG, BMP, WebP or TIFF". The last two depend on
-/// libwebp and libtiff.
+/// Returns the image formats that this build reads: "JPEG, PNG, BMP, WebP, HEIC or TIFF". The last
+/// three depend on libwebp, libheif and libtiff.
 std::string image_formats_text();
 /// Returns whether the extension is that of a file of one of these formats, in lower or upper case.
 bool is_image_name(const std::filesystem::path& file);

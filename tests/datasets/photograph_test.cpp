@@ -148,6 +148,30 @@ TEST_F(WebP, IsDecodedWithAlphaOnWhite) {
                                                    255, 255, 9, 8, 7}));
 }
 
+/// Tests of HEIC, for builds that read it.
+class Heic : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!data::reads_heif()) GTEST_SKIP() << "needs a build with libheif";
+  }
+};
+
+TEST_F(Heic, IsDecoded) {
+  const data::Pixels pixels = decode(testing::heic());
+  ASSERT_EQ(pixels.size.width, 16);
+  ASSERT_EQ(pixels.size.height, 8);
+  const int expected[2][3] = {{250, 20, 20}, {20, 20, 250}};
+  for (const int x : {2, 13})
+    for (int c = 0; c < 3; ++c)
+      EXPECT_NEAR(pixels.rgb[static_cast<std::size_t>((4 * 16 + x) * 3 + c)], expected[x / 8][c], 24) << x;
+}
+
+TEST_F(Heic, EveryTruncationIsRefused) {
+  const std::string whole = testing::heic();
+  for (std::size_t size = 12; size < whole.size(); size += 23)
+    EXPECT_THROW(decode(whole.substr(0, size)), DataError) << size;
+}
+
 /// Returns the WebP file in the extended format with these flags, and chunks behind the image.
 std::string extended_webp(char flags, const std::string& chunks) {
   const std::string image = testing::webp().substr(12);
@@ -258,6 +282,10 @@ TEST(ImageFormats, AreThoseOfTheBuild) {
   EXPECT_EQ(data::is_image_name("a.WebP"), data::reads_webp());
   EXPECT_EQ(data::is_image_name("a.tif") && data::is_image_name("a.TIFF"), data::reads_tiff());
   EXPECT_FALSE(data::is_image_name("a.gif"));
+  EXPECT_EQ(data::is_image_name("a.HEIC"), data::reads_heif());
+  if (!data::reads_heif()) {
+    EXPECT_THAT(refusal(testing::heic()), HasSubstr("install libheif-dev"));
+  }
   if (!data::reads_webp()) {
     EXPECT_THAT(refusal(testing::webp()), HasSubstr("install libwebp-dev"));
   }

@@ -27,6 +27,7 @@ bool is_jpeg(std::string_view bytes);
 bool is_png(std::string_view bytes);
 bool is_bmp(std::string_view bytes);
 bool is_webp(std::string_view bytes);
+bool is_heif(std::string_view bytes);  // HEIC, not AVIF
 bool is_tiff(std::string_view bytes);
 
 /// Checks all segments up to the end marker and returns the image size. Sets `orientation` to that of the
@@ -79,12 +80,17 @@ std::string jpeg_decoder_text();
 
 /// Returns whether the build reads WebP images, with libwebp.
 bool reads_webp();
+/// Returns whether the build reads HEIC images, with libheif.
+bool reads_heif();
 /// Returns whether the build reads TIFF images, with libtiff.
 bool reads_tiff();
 
 /// Decodes a WebP image. Throws DataError if it is damaged or animated, or if the build has no libwebp.
 /// Thread-safe.
 Samples decode_with_libwebp(std::string_view bytes, const std::string& name);
+/// Decodes the primary image of a HEIC file, and turns it as the file says. Throws DataError if it is damaged, or if the
+/// build has no libheif. Thread-safe.
+Samples decode_with_libheif(std::string_view bytes, const std::string& name);
 /// Decodes the first image of a TIFF file, composites alpha on white and applies the orientation. Throws
 /// DataError if it is damaged, or if the build has no libtiff. Thread-safe.
 Pixels decode_with_libtiff(std::string_view bytes, const std::string& name);

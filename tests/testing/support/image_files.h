@@ -27,6 +27,9 @@ std::string jpeg(const Picture& picture, int quality = 95);
 
 /// Returns a TIFF file with the uncompressed rows of the picture.
 std::string tiff(const Picture& picture, int orientation = 1, bool big_endian = false);
+/// Returns a HEIC file of 16x8 pixels that heif-enc 1.15 has made: the left half is about 250 20 20, the right one 20 20
+/// 250.
+std::string heic();
 /// Returns a WebP file, lossless, of 3x2 pixels: RGBA 10 20 30 255, 200 100 50 255, 0 255 0 255, 255 0 0 51,
 /// 0 0 255 0, 9 8 7 255.
 std::string webp();
