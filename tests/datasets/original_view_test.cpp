@@ -18,42 +18,42 @@
 namespace convoy::testing {
 namespace {
 
-constexpr std::int64_t kHeight = 96, kWidth = 120, kSide = 24;
+constexpr std::int64_t kImageRows = 96, kImageColumns = 120, kViewSide = 24;
 
 Random random_of(std::uint32_t epoch) { return {7, RandomPurpose::augmentation, epoch}; }
 
-/// Returns an image of kHeight x kWidth pixels (2x, 2y, 255).
+/// Returns an image of kImageRows x kImageColumns pixels (2x, 2y, 255).
 std::vector<std::uint8_t> ramps() {
   std::vector<std::uint8_t> pixels;
-  for (int y = 0; y < kHeight; ++y)
-    for (int x = 0; x < kWidth; ++x)
+  for (int y = 0; y < kImageRows; ++y)
+    for (int x = 0; x < kImageColumns; ++x)
       pixels.insert(pixels.end(), {static_cast<std::uint8_t>(2 * x), static_cast<std::uint8_t>(2 * y), 255});
   return pixels;
 }
 
 std::vector<double> view_of(const data::OriginalViewOptions& options, std::uint32_t epoch, std::uint64_t id) {
   const std::vector<std::uint8_t> pixels = ramps();
-  std::vector<std::uint8_t> out(kSide * kSide * 3);
-  data::OriginalView view(options, kSide, kSide);
-  view.write({pixels.data(), kHeight, kWidth, 3}, random_of(epoch), id, out.data());
+  std::vector<std::uint8_t> out(kViewSide * kViewSide * 3);
+  data::OriginalView view(options, kViewSide, kViewSide);
+  view.write({pixels.data(), kImageRows, kImageColumns, 3}, random_of(epoch), id, out.data());
   return {out.begin(), out.end()};
 }
 
 /// Returns the values of channel `c` at row y and column x.
 double at(const std::vector<double>& view, std::int64_t y, std::int64_t x, int c) {
-  return view[static_cast<std::size_t>((y * kSide + x) * 3 + c)];
+  return view[static_cast<std::size_t>((y * kViewSide + x) * 3 + c)];
 }
 
 TEST(OriginalView, ResizesTheBoxOfTheOriginalImage) {
   std::set<int> areas;
   for (std::uint64_t id = 0; id < 20; ++id) {
-    const kernels::ImageBox box = kernels::choose_box(8, random_of(3), id, kHeight, kWidth);
-    areas.insert(box.height * box.width * 10 / int{kHeight * kWidth});
+    const kernels::ImageBox box = kernels::choose_box(8, random_of(3), id, kImageRows, kImageColumns);
+    areas.insert(box.height * box.width * 10 / int{kImageRows * kImageColumns});
     const std::vector<double> view = view_of({.min_area = 8}, 3, id);
-    for (std::int64_t i = 3; i < kSide - 3; ++i) {  // at the edges the filter is cut
+    for (std::int64_t i = 3; i < kViewSide - 3; ++i) {  // at the edges the filter is cut
       const double step = static_cast<double>(i) + 0.5;
-      EXPECT_NEAR(at(view, i, i, 0), 2 * (box.left + step * box.width / kSide - 0.5), 1.01) << id;
-      EXPECT_NEAR(at(view, i, i, 1), 2 * (box.top + step * box.height / kSide - 0.5), 1.01) << id;
+      EXPECT_NEAR(at(view, i, i, 0), 2 * (box.left + step * box.width / kViewSide - 0.5), 1.01) << id;
+      EXPECT_NEAR(at(view, i, i, 1), 2 * (box.top + step * box.height / kViewSide - 0.5), 1.01) << id;
       EXPECT_EQ(at(view, i, i, 2), 255);
     }
   }
@@ -64,11 +64,12 @@ TEST(OriginalView, ResizesTheBoxOfTheOriginalImage) {
 }
 
 TEST(OriginalView, RotatesAboutTheCenter) {
-  constexpr double kScale = 96.0 / kSide;  // pixels of the original image per pixel of the centered square
+  constexpr double kScale =
+      96.0 / kViewSide;  // pixels of the original image per pixel of the centered square
   double smallest = 0, largest = 0;
   for (std::uint64_t id = 0; id < 40; ++id) {
     const std::vector<double> view = view_of({.rotation = 30}, 0, id);
-    constexpr std::int64_t kFrom = kSide / 2 - 4, kTo = kSide / 2 + 3;
+    constexpr std::int64_t kFrom = kViewSide / 2 - 4, kTo = kViewSide / 2 + 3;
     const auto slope = [&](int c, bool down) {
       return (at(view, down ? kTo : kFrom, down ? kFrom : kTo, c) - at(view, kFrom, kFrom, c)) /
              (2 * kScale * static_cast<double>(kTo - kFrom));
@@ -78,12 +79,12 @@ TEST(OriginalView, RotatesAboutTheCenter) {
     EXPECT_NEAR(std::atan2(-slope(0, true), slope(1, true)), angle, 0.04) << "and angles";
     const auto middle = [&](int c) {
       double sum = 0;
-      for (const std::int64_t y : {kSide / 2 - 1, kSide / 2})
-        for (const std::int64_t x : {kSide / 2 - 1, kSide / 2}) sum += at(view, y, x, c) / 4;
+      for (const std::int64_t y : {kViewSide / 2 - 1, kViewSide / 2})
+        for (const std::int64_t x : {kViewSide / 2 - 1, kViewSide / 2}) sum += at(view, y, x, c) / 4;
       return sum;
     };
-    EXPECT_NEAR(middle(0), kWidth - 1, 1.5);
-    EXPECT_NEAR(middle(1), kHeight - 1, 1.5);
+    EXPECT_NEAR(middle(0), kImageColumns - 1, 1.5);
+    EXPECT_NEAR(middle(1), kImageRows - 1, 1.5);
     smallest = std::min(smallest, angle);
     largest = std::max(largest, angle);
   }
