@@ -285,7 +285,9 @@ bool CommandLine::parse(int argc, const char* const* argv) {
       if (value.empty() && (kind.starts_with("FILE") || kind.ends_with("DIR")) && !has_config &&
           arguments.values[i].size() == 1)
         fail<UsageError>("--{}: found '', expected {}", flags_[i].name, kind);
-      give(flags_[i], value, "--" + flags_[i].name);
+      give(flags_[i],
+           flags_[i].details.joins ? fmt::format("{}", fmt::join(arguments.values[i], " ")) : value,
+           "--" + flags_[i].name);
     } else if (flags_[i].details.required)
       fail<UsageError>("--{}: missing, expected --{} {}", flags_[i].name, flags_[i].name,
                        flags_[i].details.value);

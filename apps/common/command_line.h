@@ -144,6 +144,8 @@ struct FlagDetails {
   bool in_config = true;
   /// Value of the flag without one: "auto". Empty: the flag needs a value.
   std::string without_value = "";
+  /// Whether several values of the flag count, joined by spaces, and not the last one alone.
+  bool joins = false;
 };
 
 /// The table of a program's flags. It parses the command line and a config file, formats --help, and writes

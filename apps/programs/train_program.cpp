@@ -5,6 +5,7 @@
 
 #include "convoy/apps/common/compute.h"
 #include "convoy/apps/common/config_file.h"
+#include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/run_main.h"
@@ -13,6 +14,7 @@
 #include "convoy/apps/programs/library_loading.h"
 #include "convoy/apps/programs/programs.h"
 #include "convoy/apps/programs/repetitions.h"
+#include "convoy/apps/programs/sweep.h"
 #include "convoy/apps/ranks/cluster.h"
 #include "convoy/apps/ranks/job.h"
 #include "convoy/apps/ranks/local_ranks.h"
@@ -53,6 +55,7 @@ std::vector<dist::ConsistencyEntry> consistency_entries_of(const TrainOptions& o
       entries.push_back({"--" + name, value});
   entries.push_back({"--dry-run", options.dry_run ? "true" : "false"});
   entries.push_back({"--repeat", std::to_string(options.repeat)});
+  entries.push_back({"--sweep", options.sweep.value_or("")});
   return entries;
 }
 
@@ -367,10 +370,54 @@ int run_training(const std::string& program, TrainOptions& options, const Comman
   }
 }
 
-/// Runs one rank of the program, after the rendezvous: the training, or those of --repeat one after the other. Returns 0,
-/// or the code of the training that a signal stopped.
-int run_rank(const std::string& program, TrainOptions& options, const CommandLine& line, Job& job,
-             const std::vector<training::Callback*>& callbacks) {
+/// Runs the trainings of `sweep`, each with its --repeat, one after the other, and reports their results. One that diverges
+/// is part of the results of a sweep; on several ranks it ends the job. Returns 0, or the code of the training that a
+/// signal stopped. `options` must be resolved.
+int run_several(const std::string& program, const TrainOptions& options, std::vector<SweptTraining> sweep,
+                const DeviceContext& device, const DataLocation& location, Job& job,
+                const std::vector<training::Callback*>& callbacks) {
+  const std::size_t count = sweep.size() * static_cast<std::size_t>(options.repeat);
+  std::size_t number = 0;
+  for (auto& [values, own, diverged] : sweep) {
+    own.compute = options.compute;
+    own.data.dataset = options.data.dataset;
+    own.data.quiet = options.data.quiet;
+    own.resume = options.resume;
+    own.out = values.empty() ? *options.out : *options.out + "/" + directory_of(values);
+    resolve_recipe(own);
+    if (job.is_first()) check_repetitions(own, repetitions_of(own));
+  }
+  if (options.sweep && job.is_first()) write_sweep(*options.out, sweep);
+  std::vector<nlohmann::ordered_json> results;
+  for (auto& [values, point, diverged] : sweep) {
+    const std::vector<TrainOptions> repetitions = repetitions_of(point);
+    for (TrainOptions own : repetitions) {
+      if (job.is_first() && !own.quiet)
+        fmt::print("{}training {} of {}, {}{}--seed {}\n", number == 0 ? "" : "\n", number + 1, count,
+                   flags_of(values), values.empty() ? "" : " ", own.seed);
+      ++number;
+      const CommandLine flags = train_command_line(own, program);
+      try {
+        if (const int code = run_training(program, own, flags, device, location, job, callbacks)) return code;
+      } catch (const NumericError& error) {
+        if (!options.sweep || !job.is_alone()) throw;
+        fmt::print(stderr, "{}: warning: {}\n", program,
+                   without_control_characters(fmt::format("{}: {}", *own.out, error.what())));
+        ++diverged;
+      }
+    }
+    if (!job.is_first()) continue;
+    results.emplace_back();
+    if (diverged == 0) results.back() = report_repetitions(point, repetitions);
+  }
+  if (options.sweep && job.is_first()) write_sweep(*options.out, sweep, &results);
+  return 0;
+}
+
+/// Runs one rank of the program, after the rendezvous: the training, or those of --sweep and --repeat. Returns 0, or the
+/// code of the training that a signal stopped.
+int run_rank(const std::string& program, TrainOptions& options, const CommandLine& line,
+             std::vector<SweptTraining> sweep, Job& job, const std::vector<training::Callback*>& callbacks) {
   // Rank 0 reads the checkpoint, so its --resume counts for ranks without the flag.
   if (dist::Communicator* comm = job.control()) {
     const std::string resume = dist::broadcast_text(*comm, options.resume);
@@ -396,18 +443,35 @@ int run_rank(const std::string& program, TrainOptions& options, const CommandLin
   job.run_on_rank_zero_first([&] { location = locate_data(options.data); });
   options.data.dataset = location.dataset;
   resolve_recipe(options);
-  if (options.repeat == 1) return run_training(program, options, line, device, location, job, callbacks);
-  const std::vector<TrainOptions> repetitions = repetitions_of(options);
-  if (job.is_first()) check_repetitions(options, repetitions);
-  for (std::size_t i = 0; i < repetitions.size(); ++i) {
-    TrainOptions own = repetitions[i];
-    if (job.is_first() && !own.quiet)
-      fmt::print("{}training {} of {}, --seed {}\n", i == 0 ? "" : "\n", i + 1, repetitions.size(), own.seed);
-    const CommandLine flags = train_command_line(own, program);
-    if (const int code = run_training(program, own, flags, device, location, job, callbacks)) return code;
-  }
-  if (job.is_first()) report_repetitions(options, repetitions);
-  return 0;
+  if (options.repeat == 1 && !options.sweep)
+    return run_training(program, options, line, device, location, job, callbacks);
+  if (!options.sweep) sweep = {{.values = {}, .options = options}};
+  return run_several(program, options, std::move(sweep), device, location, job, callbacks);
+}
+
+/// Reads the flags of a training from the arguments, followed by those of `values`, and checks what needs no data. With
+/// --sweep and no values, only reads them. Returns false if --help or the like has been printed. Sets the flags of `line`,
+/// which must be that of `options`.
+bool read_flags(const std::string& name, std::vector<const char*> arguments, const SweptValues& values,
+                TrainOptions& options, CommandLine& line) {
+  std::vector<std::string> more;
+  for (const auto& [flag, value] : values) more.push_back(fmt::format("--{}={}", flag, value));
+  for (const std::string& argument : more) arguments.push_back(argument.c_str());
+  if (!line.parse(static_cast<int>(arguments.size()), arguments.data())) return false;
+  if (!options.config.empty()) line.apply_config(options.config);
+  set_default_model(options, line);
+  if (options.compute.cpu_level) use_cpu_level(*options.compute.cpu_level);
+  line.settle();
+  if (options.resume.empty() && cluster().restarts_of_job() > 0) options.resume = "auto";
+  parse_precision(options.precision);
+  check_repeat(options);
+  if (options.sweep && values.empty()) return true;
+  // Checks a copy, because --fallback-shapes may change the data set and its recipe later.
+  TrainOptions requested = options;
+  resolve_recipe(requested);
+  check_consistency(requested, line);
+  check_before_data(requested, line);
+  return true;
 }
 
 }  // namespace
@@ -417,24 +481,24 @@ int run_train_program(const std::string& name, int argc, char** argv,
   prepare_program();
   TrainOptions options;
   CommandLine line = train_command_line(options, name);
-  if (!line.parse(argc, argv)) return 0;
-  if (!options.config.empty()) line.apply_config(options.config);
-  set_default_model(options, line);
-  if (options.compute.cpu_level) use_cpu_level(*options.compute.cpu_level);
-  line.settle();
-  if (options.resume.empty() && cluster().restarts_of_job() > 0) options.resume = "auto";
-  // Checks a copy, because --fallback-shapes may change the data set and its recipe later.
-  TrainOptions requested = options;
-  resolve_recipe(requested);
-  check_consistency(requested, line);
-  check_repeat(requested);
-  check_before_data(requested, line);
-  parse_precision(options.precision);
+  const std::vector<const char*> arguments(argv, argv + argc);
+  if (!read_flags(name, arguments, {}, options, line)) return 0;
+  std::vector<SweptTraining> sweep;
+  for (SweptValues& values : options.sweep ? combinations_of(*options.sweep) : std::vector<SweptValues>()) {
+    TrainOptions own;
+    CommandLine flags = train_command_line(own, name);
+    try {
+      read_flags(name, arguments, values, own, flags);
+    } catch (const UsageError& error) {
+      fail<UsageError>("--sweep with {}: {}", flags_of(values), message_with_flag(error));
+    }
+    sweep.push_back({std::move(values), std::move(own)});
+  }
   LocalRanks ranks(options.job, options.compute);
   return ranks.run(name.c_str(), [&](Job& job) {
     TrainOptions own = options;  // each rank resolves its device and data set in its own copy
     const CommandLine flags = train_command_line(own, name);
-    return run_rank(name, own, flags, job, callbacks);
+    return run_rank(name, own, flags, sweep, job, callbacks);
   });
 } catch (const std::exception&) {
   return report_failure(name.c_str());

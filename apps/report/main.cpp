@@ -29,7 +29,8 @@ struct Options {
 CommandLine command_line(Options& o) {
   CommandLine line("convoy-report",
                    "Turns the directories of one or more runs into a page that a browser opens.");
-  line.add_positionals("RUN", o.runs, "Directories of runs of convoy-train (--out), also with --repeat");
+  line.add_positionals("RUN", o.runs,
+                       "Directories of runs of convoy-train (--out), also with --repeat or --sweep");
   line.group("Output");
   line.add(
       "out", &o.out, "HTML page, which needs no other file",

@@ -165,6 +165,18 @@ std::optional<std::int64_t> seed_of(const fs::path& run) {
   return problem == std::errc() && end == name.data() + name.size() ? std::optional(seed) : std::nullopt;
 }
 
+/// Returns the directories of the trainings of --sweep, by OUT/sweep.json; none if there is no such file.
+std::vector<std::string> swept_trainings_of(const fs::path& out) {
+  std::vector<std::string> found;
+  const Json sweep = Json::parse(read_bytes(out / "sweep.json"), nullptr, /*allow_exceptions=*/false);
+  for (const Json& each : sweep.is_object() ? sweep.value("trainings", Json()) : Json())
+    if (const Json name = each.is_object() ? each.value("directory", Json()) : Json(); name.is_string())
+      if (const fs::path last = fs::path(name.get<std::string>()).filename();
+          !last.empty() && last.string()[0] != '.')
+        found.push_back((out / last).string());
+  return found;
+}
+
 }  // namespace
 
 const Json* RunRecord::last(const std::string& event) const {
@@ -187,10 +199,15 @@ std::vector<RunDirectories> directories_of_runs(const std::vector<std::string>& 
   for (const fs::path directory : directories) {
     std::map<std::int64_t, fs::path> seeds;
     std::error_code ignored;
-    if (!fs::exists(directory / "log.jsonl", ignored))
+    if (!fs::exists(directory / "log.jsonl", ignored)) {
+      const std::size_t before = all.size();
+      for (const RunDirectories& each : directories_of_runs(swept_trainings_of(directory)))
+        if (fs::exists(each.run / "log.jsonl", ignored)) all.push_back(each);
+      if (all.size() > before) continue;
       for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored))
         if (const auto seed = seed_of(entry.path()); seed && fs::exists(entry.path() / "log.jsonl", ignored))
           seeds[*seed] = entry.path();
+    }
     for (const auto& [seed, run] : seeds) all.push_back({.run = run, .group = directory});
     if (seeds.empty()) all.push_back({.run = directory, .group = {}});
   }

@@ -37,7 +37,8 @@ struct RunDirectories {
   std::filesystem::path run, group;
 };
 /// Returns the directories of runs. A directory of --repeat, without a log of its own, becomes those of its
-/// runs, OUT/seed-K, in the order of K.
+/// runs, OUT/seed-K, in the order of K; one of --sweep, those of its trainings that have begun, in the order of
+/// OUT/sweep.json.
 std::vector<RunDirectories> directories_of_runs(const std::vector<std::string>& directories);
 
 /// Reads several runs, and names them by as many parts of their directories as they need to differ.

@@ -363,6 +363,11 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       "Trainings with the seeds --seed, --seed + 1, ..., in OUT/seed-K; the mean accuracy and its error are in "
       "OUT/repeat.json",
       {.value = "N", .minimum = 1, .maximum = 1000, .advanced = true, .in_config = false});
+  line.add(
+      "sweep", &o.sweep,
+      "Trainings with each of these values of a flag, such as lr=0.05,0.1,0.2, in OUT/NAME-VALUE; several flags: "
+      "each combination; ends in a table, OUT/sweep.json and OUT/report.html",
+      {.value = "NAME=VALUES", .advanced = true, .in_config = false, .joins = true});
 
   add_compute_flags(line, o.compute);
   add_data_on_device_flag(line, o.compute);

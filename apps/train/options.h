@@ -165,7 +165,8 @@ struct TrainOptions {
   std::int64_t lookahead = 0;             // steps; 0: none
   std::optional<double> lookahead_alpha;  // only with lookahead
   std::int64_t seed = 1;
-  std::int64_t repeat = 1;  // trainings, with seeds from `seed` on
+  std::int64_t repeat = 1;           // trainings, with seeds from `seed` on
+  std::optional<std::string> sweep;  // NAME=VALUE,... of several flags, with spaces between them
 
   ComputeOptions compute;
   std::string precision = "fp32";

@@ -77,7 +77,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"apps/train", {"apps/ranks", "comm/parallel/zero", "engine/training", "apps/train/tuning"}},
     {"apps/train/continuation", {"apps/train"}},
     {"apps/train/report", {"apps/train"}},
-    {"apps/programs", {"apps/train/continuation", "apps/train/report"}},
+    {"apps/programs", {"apps/train/continuation", "apps/train/report", "apps/report"}},
     {"apps/cluster",
      {"apps/ranks", "apps/cluster/launcher", "comm/cluster/control", "comm/cluster/hierarchical",
       "comm/cluster/store"}},

@@ -150,6 +150,32 @@ TEST(Report, ShowsTheRunsOfARepetition) {
   EXPECT_EQ(data["runs"][0]["group"], (directory.path() / "all").string());
 }
 
+TEST(Report, ShowsTheTrainingsOfASweep) {
+  const TempDirectory directory;
+  write_run(directory, "all/lr-1", kStart);
+  write_run(directory, "all/lr-0.5/seed-1", kStart);
+  write_run(directory, "all/lr-0.5/seed-2", kStart);
+  write_run(directory, "other", kStart);
+  fs::create_directories(directory.path() / "all/lr-2");  // not begun
+  const auto found = [&](const std::string& sweep) {
+    std::ofstream(directory.path() / "all/sweep.json") << sweep;
+    std::vector<std::string> names;
+    for (const auto& [run, group] : report::directories_of_runs({directory.path() / "all"}))
+      names.push_back(fs::relative(run, directory.path()).string() + " in " + group.filename().string());
+    return names;
+  };
+  using ::testing::ElementsAre;
+  const std::string one = R"({"trainings":[{"directory":"lr-1"},)";
+  EXPECT_THAT(found(one + R"({"directory":"lr-2"},{"directory":"lr-0.5"}]})"),
+              ElementsAre("all/lr-1 in ", "all/lr-0.5/seed-1 in lr-0.5", "all/lr-0.5/seed-2 in lr-0.5"));
+  EXPECT_THAT(
+      found(one + R"({"directory":"../other"},{"directory":".."},{"directory":""},{"directory":3},7]})"),
+      ElementsAre("all/lr-1 in "))
+      << "only trainings below the directory";
+  for (const char* damaged : {R"({"trainings":7})", R"({"trainings":[]})", "[]", "{", ""})
+    EXPECT_THAT(found(damaged), ElementsAre("all in ")) << damaged;
+}
+
 TEST(Report, TextOfFilesIsNoMarkup) {
   const TempDirectory directory;
   const std::string hostile = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>";
