@@ -3,7 +3,7 @@
 
     python3 scripts/record_terminal.py docs/images/terminal.svg -- convoy-train --model lenet --dataset mnist
 
-The picture has the text and the times of the real run; pauses are shortened to --pause seconds. A viewer without
+The picture has the text and the times of the real run, divided by --speed; pauses are shortened to --pause seconds. A viewer without
 animation, and a reader who prefers none, see the last screen. Needs Python only, and a system with pseudo-terminals.
 """
 
@@ -153,7 +153,7 @@ def to_svg(found, columns=COLUMNS, rows=ROWS):
         f"text[id]{{animation-duration:{end:.2f}s;animation-timing-function:step-end;animation-iteration-count:infinite}}",
         *style, "}", "</style>",
         f'<rect width="{width}" height="{depth}" rx="8" fill="{BACKGROUND}"/>',
-        f'<g fill="{INK}">', *texts, "</g>", "</svg>", ""])
+        f'<g fill="{INK}" xml:space="preserve">', *texts, "</g>", "</svg>", ""])
 
 
 def main():
@@ -162,10 +162,11 @@ def main():
     parser.add_argument("--columns", type=int, default=COLUMNS, help=f"width of the terminal (characters); {COLUMNS}")
     parser.add_argument("--rows", type=int, default=ROWS, help=f"height of the terminal (lines); {ROWS}")
     parser.add_argument("--pause", type=float, default=1.0, help="the longest time without a change (seconds); 1")
+    parser.add_argument("--speed", type=float, default=1.0, help="how many times as fast as the run the picture is; 1")
     parser.add_argument("command", nargs="+", help="the command and its arguments, after --")
     options = parser.parse_args()
-    if options.columns < 20 or options.rows < 2 or not options.pause > 0:
-        raise SystemExit("record_terminal.py: expected at least 20 columns, 2 rows and a pause above 0")
+    if options.columns < 20 or options.rows < 2 or not options.pause > 0 or not options.speed > 0:
+        raise SystemExit("record_terminal.py: expected at least 20 columns, 2 rows, and a pause and a speed above 0")
     try:
         code, events = record(options.command, options.columns, options.rows)
     except OSError as error:
@@ -173,6 +174,7 @@ def main():
     if code != 0:
         raise SystemExit(f"record_terminal.py: {options.command[0]} ended with code {code}: "
                          f"{''.join(text for _, text in events)[-300:].strip()}")
+    events = [(seconds / options.speed, text) for seconds, text in events]
     found = screens(" ".join(options.command), events, options.pause, options.columns, options.rows)
     try:
         with open(options.picture, "w", encoding="utf-8") as file:
