@@ -11,7 +11,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr Page kPages[] = {
-    {"README.md", "scripts/train.sh"},
+    {"README.md", "convoy-train --model lenet --dataset mnist --max-steps 1 --out runs/lenet-mnist"},
     {"SECURITY.md"},
     {"apps/examples/README.md"},
     {"apps/recipes/README.md"},
