@@ -64,6 +64,7 @@ namespace convoy::kernels {}
 #include "convoy/datasets/formats/readers.h"
 #include "convoy/datasets/loader/loader.h"
 #include "convoy/datasets/transforms/transforms.h"
+#include "convoy/models/grad_cam.h"
 #include "convoy/models/models.h"
 
 // The programs, with models and data sets of one's own

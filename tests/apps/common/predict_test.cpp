@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -9,8 +10,10 @@
 
 #include "convoy/datasets/formats/readers.h"
 #include "convoy/kernels/base/json_text.h"
+#include "convoy/kernels/base/random.h"
 #include "tests/apps/find_python.h"
 #include "tests/apps/programs.h"
+#include "tests/testing/support/image_files.h"
 
 namespace convoy::testing {
 namespace {
@@ -386,6 +389,108 @@ TEST(NamesThatAreNotUtf8, AreReplacedInJsonAndCanBeOpened) {
   const Json prediction = result("convoy-predict", {image.string()}).front();
   EXPECT_EQ(path_at(prediction, "path"), image.string());
   EXPECT_THAT(prediction["path_encoded"].get<std::string>(), HasSubstr("/M%FCller/data/test/r%F6t/"));
+}
+
+/// Returns an image of 32x32 gray pixels with noise, and a square of 10 pixels in one color at (top, left).
+Picture with_square(int channel, int top, int left, std::uint64_t index) {
+  const Random random{.seed = 5, .purpose = RandomPurpose::test};
+  Picture picture = Picture::plain(32, 32, 3, 0);
+  for (int y = 0; y < 32; ++y)
+    for (int x = 0; x < 32; ++x)
+      for (int c = 0; c < 3; ++c) {
+        const bool inside = y >= top && y < top + 10 && x >= left && x < left + 10;
+        const std::uint32_t noise = random.words(index, static_cast<std::uint32_t>(y * 32 + x))[0] % 60;
+        picture.pixels[static_cast<std::size_t>((y * 32 + x) * 3 + c)] =
+            static_cast<std::uint8_t>(!inside        ? 90 + noise
+                                      : c == channel ? 250
+                                                     : 20);
+      }
+  return picture;
+}
+
+/// Trains LeNet to name the color of a square that is anywhere in the image.
+class Squares : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    workshop = new Workshop;
+    const Random random{.seed = 6, .purpose = RandomPurpose::test};
+    for (std::uint64_t i = 0; i < 300; ++i) {
+      const int channel = static_cast<int>(i % 3);
+      const auto place = random.words(i, 0);
+      workshop->directory().write(
+          fmt::format("squares/{}/{}/{}.png", i < 240 ? "train" : "test", kNames[channel], i),
+          png(with_square(channel, static_cast<int>(place[0] % 23), static_cast<int>(place[1] % 23), i)));
+    }
+    ASSERT_THAT(workshop->run("convoy-train", {"--model",      "lenet",
+                                               "--dataset",    "folder",
+                                               "--data",       workshop->path("squares").string(),
+                                               "--batch-size", "24",
+                                               "--epochs",     "15",
+                                               "--augment",    "none",
+                                               "--eval-every", "0",
+                                               "--out",        workshop->path("run").string(),
+                                               "--threads",    "1",
+                                               "--lr",         "0.03"}),
+                Succeeds());
+  }
+  static void TearDownTestSuite() { delete workshop; }
+  static ProcessResult explain(const Arguments& more) {
+    return workshop->run("convoy-predict", with({"--checkpoint", workshop->path("run").string(), "--explain",
+                                                 workshop->path("why.png").string()},
+                                                more));
+  }
+  static constexpr const char* kNames[] = {"red", "green", "blue"};
+  static Workshop* workshop;
+};
+Workshop* Squares::workshop = nullptr;
+
+TEST_F(Squares, ExplainMarksTheCornerOfTheSquare) {
+  constexpr int kCell = 224, kStride = 226,
+                kRow = 240;  // as write_png_grid() draws images of 32 pixels and captions
+  Arguments files;
+  const std::pair<int, int> corners[] = {{1, 1}, {1, 21}, {21, 1}, {21, 21}};
+  for (const auto& [top, left] : corners)
+    files.push_back(
+        workshop->directory()
+            .write(fmt::format("corner-{}-{}.png", top, left), png(with_square(0, top, left, 1000)))
+            .string());
+  const ProcessResult run = explain(files);
+  ASSERT_THAT(run, Prints(HasSubstr("by its layer conv2: ")));
+  const Tensor picture = data::read_image(workshop->path("why.png"));
+  ASSERT_EQ(picture.shape(), (Shape{4 * kRow, 2 * kStride, 3}));
+  const auto pixels = picture.to_vector<std::uint8_t>();
+  const auto at = [&](int y, int x, int c) {
+    return static_cast<double>(pixels[static_cast<std::size_t>((y * 2 * kStride + x) * 3 + c)]) / 255;
+  };
+  for (int row = 0; row < 4; ++row) {
+    // The right image is the mean of the left one and a color, which goes from blue over green to red.
+    std::array<double, 4> heat{};
+    for (int y = 0; y < kCell; ++y)
+      for (int x = 0; x < kCell; ++x) {
+        const int top = row * kRow + y;
+        const double red = 2 * at(top, kStride + x, 0) - at(top, x, 0);
+        ASSERT_GT(red, -0.02);
+        heat[static_cast<std::size_t>(2 * (y / (kCell / 2)) + x / (kCell / 2))] += red;
+      }
+    const double total = heat[0] + heat[1] + heat[2] + heat[3];
+    EXPECT_GT(heat[static_cast<std::size_t>(row)], 0.6 * total) << "corner " << row << " of " << total;
+    int dark = 0;  // of the captions, which are black on white
+    for (int y = kCell; y < kRow - 2; ++y)
+      for (int x = 0; x < 2 * kStride; ++x) dark += at(row * kRow + y, x, 0) < 0.5;
+    EXPECT_GT(dark, 150) << "the name of the file, a class and its probability";
+  }
+}
+
+TEST_F(Squares, ExplainLeavesPredictionsAsTheyAre) {
+  const std::string test = workshop->path("squares/test/red").string();
+  const Arguments arguments = {"--checkpoint", workshop->path("run").string(), "--batch-size", "7", test};
+  const ProcessResult plain = workshop->run("convoy-predict", arguments),
+                      explained = explain({"--batch-size", "7", test});
+  ASSERT_THAT(plain, Succeeds());
+  EXPECT_EQ(explained.out.substr(0, plain.out.size()), plain.out);
+  EXPECT_EQ(data::read_image(workshop->path("why.png")).size(0), 20 * 240) << "a row for each image";
+  EXPECT_THAT(explain({workshop->path("squares/train").string()}),
+              FailsWith(2, "--explain: found 240 images, expected at most 100"));
 }
 
 TEST(Digits, OneChannelModelAcceptsColorFiles) {
