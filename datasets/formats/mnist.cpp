@@ -85,7 +85,6 @@ Tensor parse_idx_labels(std::string_view bytes, const std::string& name, int cla
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int kClasses = 10;
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{4} << 30;
 
 constexpr const char* kTrainImages = "train-images-idx3-ubyte";
@@ -98,6 +97,38 @@ struct SplitFiles {
   fs::path images, labels;
 };
 
+/// One of the data sets in these four files.
+struct Digits {
+  std::string name, title;
+  std::string torchvision;  // the directory in which torchvision has its raw/
+  std::vector<std::string> classes;
+  std::vector<std::string> mirrors;        // directories on web servers, with identical copies
+  std::array<const char*, 4> md5;          // of the files in the order of their names above, compressed
+  std::vector<std::int32_t> first_labels;  // of the training set; they tell the data sets apart
+};
+
+// The authors' site of MNIST (yann.lecun.com) does not serve the files any more.
+const Digits kMnist{.name = "mnist",
+                    .title = "MNIST",
+                    .torchvision = "MNIST",
+                    .classes = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"},
+                    .mirrors = {"https://ossci-datasets.s3.amazonaws.com/mnist/",
+                                "https://storage.googleapis.com/cvdf-datasets/mnist/"},
+                    .md5 = {"f68b3c2dcbeaaa9fbdd348bbdeb94873", "d53e105ee54ea40749a09fcbcd1e9432",
+                            "9fb629c4189551a2d022fa330f9573f3", "ec29112dd5afa0611ce80d1b7f02629c"},
+                    .first_labels = {5, 0, 4, 1, 9, 2, 1, 3, 1, 4, 3, 5}};
+// Xiao et al., "Fashion-MNIST: a novel image dataset for benchmarking machine learning algorithms", arXiv:1708.07747.
+const Digits kFashionMnist{
+    .name = "fashion-mnist",
+    .title = "Fashion-MNIST",
+    .torchvision = "FashionMNIST",
+    .classes = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag",
+                "Ankle boot"},
+    .mirrors = {"https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"},
+    .md5 = {"8d4fb7e6c68d591d4c3dfef9ec88bf0d", "25c81989df183df01b3e8a0aad5dffbe",
+            "bef4ecab320f06d8554ea6380940ec79", "bb300cfdad3c16e7a12a480ee83cd310"},
+    .first_labels = {9, 0, 0, 3, 0, 2, 7, 2, 5, 5, 0, 9}};
+
 /// Returns the file with this official name in any of the common spellings: "-idx" or ".idx", plain or gzip.
 /// Returns an empty path if there is none.
 fs::path find_idx(const fs::path& directory, const std::string& name) {
@@ -109,55 +140,58 @@ fs::path find_idx(const fs::path& directory, const std::string& name) {
   return {};
 }
 
-ImageSet read_split(const SplitFiles& files) {
+ImageSet read_split(const SplitFiles& files, int classes) {
   ImageSet set;
   set.images = parse_idx_images(read_file(files.images, kMaxFileBytes), files.images.string());
-  set.labels = parse_idx_labels(read_file(files.labels, kMaxFileBytes), files.labels.string(), kClasses);
+  set.labels = parse_idx_labels(read_file(files.labels, kMaxFileBytes), files.labels.string(), classes);
   if (set.images.size(0) != set.labels.size(0))
     fail<DataError>("{}: {} labels, expected one for each of the {} images of {}", files.labels.string(),
                     set.labels.size(0), set.images.size(0), files.images.string());
   return set;
 }
 
-/// Returns where the files are: in `directory`, in its subdirectory mnist, or in MNIST/raw, as torchvision
-/// stores them, also if `directory` is that MNIST. Returns an empty path if no file is found.
-fs::path find_files(const fs::path& directory) {
+/// Throws DataError if the training labels are those of the other data set, whose files have the same names.
+void expect_labels_of(const Digits& digits, const Tensor& labels, const fs::path& place) {
+  const Digits& other = &digits == &kMnist ? kFashionMnist : kMnist;
+  const auto count = std::ssize(other.first_labels);
+  if (labels.size(0) >= count && labels.rows(0, count).to_vector<std::int32_t>() == other.first_labels)
+    fail<DataError>("{}: found the labels of {}, expected those of {}", place.string(), other.title,
+                    digits.title);
+}
+
+/// Returns where the files are: in `directory`, in its subdirectory of the name of the data set, or in raw/ as
+/// torchvision stores them, also below MNIST/ or FashionMNIST/. Returns an empty path if no file is found.
+fs::path find_files(const Digits& digits, const fs::path& directory) {
   for (const fs::path& place :
-       {directory, directory / "mnist", directory / "MNIST" / "raw", directory / "raw"})
+       {directory, directory / digits.name, directory / digits.torchvision / "raw", directory / "raw"})
     for (const char* name : {kTrainImages, kTrainLabels, kTestImages, kTestLabels})
       if (!find_idx(place, name).empty()) return place;
   return {};
 }
 
-bool are_in(const fs::path& directory) { return !find_files(directory).empty(); }
-
-std::string expected_files() {
-  return fmt::format("{}, {}, {} and {}, plain or {}, also in MNIST/raw/", kTrainImages, kTrainLabels,
-                     kTestImages, kTestLabels, kGzip);
+std::string expected_files(const Digits& digits) {
+  return fmt::format("{}, {}, {} and {}, plain or {}, also in {}/raw/", kTrainImages, kTrainLabels,
+                     kTestImages, kTestLabels, kGzip, digits.torchvision);
 }
 
-// The authors' site (yann.lecun.com) does not serve the files any more; the mirrors are identical copies.
-std::vector<Mirrors> official_files() {
-  const auto mirrors = [](const char* stem, const std::string& md5) -> Mirrors {
+std::vector<Mirrors> official_files(const Digits& digits) {
+  std::vector<Mirrors> files;
+  for (const char* stem : {kTrainImages, kTrainLabels, kTestImages, kTestLabels}) {
     const std::string name = fmt::format("{}{}", stem, kGzip);
-    return {{.url = "https://ossci-datasets.s3.amazonaws.com/mnist/" + name, .name = name, .md5 = md5},
-            {.url = "https://storage.googleapis.com/cvdf-datasets/mnist/" + name, .name = name, .md5 = md5}};
-  };
-  return {mirrors(kTrainImages, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-          mirrors(kTrainLabels, "d53e105ee54ea40749a09fcbcd1e9432"),
-          mirrors(kTestImages, "9fb629c4189551a2d022fa330f9573f3"),
-          mirrors(kTestLabels, "ec29112dd5afa0611ce80d1b7f02629c")};
+    const char* const md5 = digits.md5[files.size()];
+    files.emplace_back();
+    for (const std::string& mirror : digits.mirrors)
+      files.back().push_back({.url = mirror + name, .name = name, .md5 = md5});
+  }
+  return files;
 }
 
-}  // namespace
-
-const DatasetFiles kMnistFiles{.are_in = are_in, .expected = expected_files, .official = official_files};
-
-DataSet read_mnist(const fs::path& directory, const ReadOptions& options) {
+DataSet read_digits(const Digits& digits, const fs::path& directory, const ReadOptions& options) {
   check_read_options(options);
   require_directory(directory);
-  const fs::path place = find_files(directory);
-  if (place.empty()) fail<DataError>("{}: no MNIST here, expected {}", directory.string(), expected_files());
+  const fs::path place = find_files(digits, directory);
+  if (place.empty())
+    fail<DataError>("{}: no {} here, expected {}", directory.string(), digits.title, expected_files(digits));
   const SplitFiles train{find_idx(place, kTrainImages), find_idx(place, kTrainLabels)};
   const SplitFiles test{find_idx(place, kTestImages), find_idx(place, kTestLabels)};
   for (const auto& [file, name] :
@@ -165,17 +199,38 @@ DataSet read_mnist(const fs::path& directory, const ReadOptions& options) {
         std::pair(test.images, kTestImages), std::pair(test.labels, kTestLabels)})
     if (file.empty()) fail<DataError>("{}: {} is missing, plain or .gz", place.string(), name);
   DataSet data;
-  data.name = "mnist";
-  for (int digit = 0; digit < kClasses; ++digit) data.classes.push_back(std::to_string(digit));
-  data.train = read_split(train);
-  data.test = read_split(test);
+  data.name = digits.name;
+  data.classes = digits.classes;
+  const int classes = static_cast<int>(digits.classes.size());
+  data.train = read_split(train, classes);
+  expect_labels_of(digits, data.train.labels, place);
+  data.test = read_split(test, classes);
   for (ImageSet* set : {&data.train, &data.test}) *set = resized(*set, options.image_size, options.workers);
   if (data.train.images.size(1) != data.test.images.size(1) ||
       data.train.images.size(2) != data.test.images.size(2))
     fail<DataError>("{}: images of {}, expected the shape of the training images, {}", test.images.string(),
                     data.test.images.shape().text(), data.train.images.shape().text());
-  data.note = "MNIST from " + place.string();
+  data.note = fmt::format("{} from {}", digits.title, place.string());
   return data;
+}
+
+}  // namespace
+
+const DatasetFiles kMnistFiles{
+    .are_in = [](const fs::path& directory) { return !find_files(kMnist, directory).empty(); },
+    .expected = [] { return expected_files(kMnist); },
+    .official = [] { return official_files(kMnist); }};
+const DatasetFiles kFashionMnistFiles{
+    .are_in = [](const fs::path& directory) { return !find_files(kFashionMnist, directory).empty(); },
+    .expected = [] { return expected_files(kFashionMnist); },
+    .official = [] { return official_files(kFashionMnist); }};
+
+DataSet read_mnist(const fs::path& directory, const ReadOptions& options) {
+  return read_digits(kMnist, directory, options);
+}
+
+DataSet read_fashion_mnist(const fs::path& directory, const ReadOptions& options) {
+  return read_digits(kFashionMnist, directory, options);
 }
 
 }  // namespace convoy::data

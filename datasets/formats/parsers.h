@@ -1,4 +1,4 @@
-// The file formats of data sets: gzip, tar.gz, IDX, pickles and batches of CIFAR-10. The parsers take untrusted
+// The file formats of data sets: gzip, tar.gz, IDX, pickles and batches of CIFAR. The parsers take untrusted
 // bytes.
 #pragma once
 
@@ -59,7 +59,7 @@ Tensor parse_idx_labels(std::string_view bytes, const std::string& name, int cla
 
 // ---- Pickles ----
 //
-// A reader of the pickles in which CIFAR-10 is distributed for Python: a dictionary of numbers, texts, lists
+// A reader of the pickles in which CIFAR is distributed for Python: a dictionary of numbers, texts, lists
 // of them and NumPy arrays of u8, in protocol 2 as Python 2 writes it. Executes nothing: any other opcode,
 // class or function is refused.
 
@@ -94,30 +94,40 @@ struct PickledValue {
 /// gives the position, if the pickle is truncated or has other contents.
 PickledValue parse_pickle(std::string_view bytes, const std::string& name);
 
-// ---- CIFAR-10 ----
+// ---- CIFAR-10 and CIFAR-100 ----
 //
-// The two formats in which CIFAR-10 is distributed (Krizhevsky, "Learning multiple layers of features from
+// The two formats in which they are distributed (Krizhevsky, "Learning multiple layers of features from
 // tiny images", 2009): binary records, and pickles for Python.
 
 inline constexpr std::int64_t kCifarSide = 32;
 inline constexpr std::int64_t kCifarPixels = kCifarSide * kCifarSide;
-// One label byte, then the red, green and blue planes.
-inline constexpr std::int64_t kCifarRecordBytes = 1 + 3 * kCifarPixels;
-inline constexpr int kCifarClasses = 10;
+inline constexpr std::int64_t kCifarImageBytes = 3 * kCifarPixels;  // the red, green and blue planes
+
+/// Where the files of one of the two data sets have the labels. CIFAR-100 also has coarse labels, which are not read.
+struct CifarLabels {
+  int classes = 10;
+  std::int64_t bytes = 1;            // before each image of a binary record; the last one is the label
+  std::string_view list = "labels";  // the key of a pickle with the labels
+  std::string_view names_list = "label_names";  // and of that with the class names
+};
+inline constexpr CifarLabels kCifar10Labels{};
+inline constexpr CifarLabels kCifar100Labels{100, 2, "fine_labels", "fine_label_names"};
 
 /// Fills samples [begin, begin + count) of `set` from the contents of a batch file with `count` records.
 /// Throws DataError, which starts with `name`, if the size or a label is wrong.
-void parse_cifar10_batch(std::string_view bytes, const std::string& name, std::int64_t begin,
-                         std::int64_t count, const ImageSet& set);
+void parse_cifar_batch(std::string_view bytes, const std::string& name, std::int64_t begin,
+                       std::int64_t count, const ImageSet& set, const CifarLabels& labels = kCifar10Labels);
 /// Does the same for a batch file of cifar-10-batches-py: a pickle with the array `data`, u8 [count, 3072],
-/// and the list `labels`.
-void parse_cifar10_pickle(std::string_view bytes, const std::string& name, std::int64_t begin,
-                          std::int64_t count, const ImageSet& set);
+/// and the list of the labels.
+void parse_cifar_pickle(std::string_view bytes, const std::string& name, std::int64_t begin,
+                        std::int64_t count, const ImageSet& set, const CifarLabels& labels = kCifar10Labels);
 
 /// Returns the class names of batches.meta.txt, one per line. Throws DataError, which starts with `name`,
-/// unless there are ten.
-std::vector<std::string> parse_cifar10_names(std::string_view bytes, const std::string& name);
-/// Does the same for batches.meta of cifar-10-batches-py: a pickle with the list `label_names`.
-std::vector<std::string> parse_cifar10_pickled_names(std::string_view bytes, const std::string& name);
+/// unless there is one per class.
+std::vector<std::string> parse_cifar_names(std::string_view bytes, const std::string& name,
+                                           const CifarLabels& labels = kCifar10Labels);
+/// Does the same for batches.meta of cifar-10-batches-py: a pickle with the list of the names.
+std::vector<std::string> parse_cifar_pickled_names(std::string_view bytes, const std::string& name,
+                                                   const CifarLabels& labels = kCifar10Labels);
 
 }  // namespace convoy::data

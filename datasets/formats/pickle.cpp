@@ -14,8 +14,8 @@ namespace {
 using Kind = PickledValue::Kind;
 using Values = std::vector<PickledValue>;
 
-// A batch of CIFAR-10 has about 30,000 opcodes. Each makes at most one value.
-constexpr int kMaxOpcodes = 200'000;
+// A batch of CIFAR-10 has about 30,000 opcodes, the training set of CIFAR-100 200,000. Each makes at most one value.
+constexpr int kMaxOpcodes = 1'000'000;
 // Of tuples: an array's state is a tuple with the tuple of its shape. Bounds recursion.
 constexpr int kMaxDepth = 4;
 constexpr std::size_t kMaxRank = 4;  // of arrays

@@ -54,8 +54,10 @@ struct DatasetFiles {
   /// Returns the official files with their mirrors.
   std::vector<Mirrors> (*official)();
 };
-extern const DatasetFiles kCifar10Files;  // of read_cifar10()
-extern const DatasetFiles kMnistFiles;    // of read_mnist()
+extern const DatasetFiles kCifar10Files;       // of read_cifar10()
+extern const DatasetFiles kCifar100Files;      // of read_cifar100()
+extern const DatasetFiles kMnistFiles;         // of read_mnist()
+extern const DatasetFiles kFashionMnistFiles;  // of read_fashion_mnist()
 
 /// Reads CIFAR-10 from `directory` or directory/cifar10. Each is searched for the extracted batches, binary
 /// or for Python (also in cifar-10-batches-bin/ or cifar-10-batches-py/), then the archives, then
@@ -64,10 +66,19 @@ extern const DatasetFiles kMnistFiles;    // of read_mnist()
 /// the files are incomplete or damaged.
 DataSet read_cifar10(const std::filesystem::path& directory, const ReadOptions& options = {});
 
+/// Reads CIFAR-100 with its 100 fine labels from `directory` or directory/cifar100, in the same way: the extracted
+/// batches, binary or for Python (also in cifar-100-binary/ or cifar-100-python/) with the file of their class names,
+/// then the archives.
+DataSet read_cifar100(const std::filesystem::path& directory, const ReadOptions& options = {});
+
 /// Reads the four IDX files of MNIST, plain or gzip, from `directory`, directory/mnist, or where torchvision
-/// stores them: directory/MNIST/raw or directory/raw. Throws DataError if there are none, or if they are
-/// incomplete or damaged.
+/// stores them: directory/MNIST/raw or directory/raw. Throws DataError if there are none, if they are
+/// incomplete or damaged, or if they are those of Fashion-MNIST.
 DataSet read_mnist(const std::filesystem::path& directory, const ReadOptions& options = {});
+
+/// Reads Fashion-MNIST from files of the same names and format, in `directory`, directory/fashion-mnist,
+/// directory/FashionMNIST/raw or directory/raw. Throws DataError also if they are those of MNIST.
+DataSet read_fashion_mnist(const std::filesystem::path& directory, const ReadOptions& options = {});
 
 /// Reads the images of the formats in image_formats_text() from train/CLASS/ and test/CLASS/ (also Train,
 /// Training, val, Test, …), or from CLASS/, which is then split. Next to train/ and test/, val/CLASS/ has the

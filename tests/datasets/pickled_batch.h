@@ -80,9 +80,13 @@ class PickleText {
 struct PickledBatch {
   std::string before, after;
 
-  explicit PickledBatch(const std::vector<int>& labels, bool stores = true) {
+  /// `list` is the key of the labels. With `other`, there is a second list of labels, all 0, before it.
+  explicit PickledBatch(const std::vector<int>& labels, bool stores = true,
+                        const std::string& list = "labels", const std::string& other = "") {
     PickleText text(stores);
-    text.raw("\x80\x02}").put().raw("(").text("batch_label").text("training batch 1 of 5").text("labels");
+    text.raw("\x80\x02}").put().raw("(").text("batch_label").text("training batch 1 of 5");
+    if (!other.empty()) text.text(other).list(labels.size(), [&](std::size_t) { text.number(0); });
+    text.text(list);
     text.list(labels.size(), [&](std::size_t i) { text.number(labels[i]); });
     text.text("data").array_begin(static_cast<std::int64_t>(labels.size()), 3072, 3072 * labels.size());
     before = text.get();
@@ -94,9 +98,10 @@ struct PickledBatch {
 };
 
 /// Returns the file batches.meta.
-inline std::string pickled_names(const std::vector<std::string>& names) {
+inline std::string pickled_names(const std::vector<std::string>& names,
+                                 const std::string& list = "label_names") {
   PickleText text;
-  text.raw("\x80\x02}").put().raw("(").text("num_cases_per_batch").number(10000).text("label_names");
+  text.raw("\x80\x02}").put().raw("(").text("num_cases_per_batch").number(10000).text(list);
   text.list(names.size(), [&](std::size_t i) { text.text(names[i]); });
   return text.text("num_vis").number(3072).raw("u.").get();
 }

@@ -102,6 +102,37 @@ TEST(Mnist, RefusesDifferentNumbersOfImagesAndLabels) {
               AllOf(HasSubstr("train-labels-idx1-ubyte: 2 labels"), HasSubstr("3 images")));
 }
 
+TEST(FashionMnist, ReadsItsOwnDirectories) {
+  for (const fs::path& under :
+       {fs::path(""), fs::path("fashion-mnist"), fs::path("FashionMNIST/raw"), fs::path("raw")}) {
+    const TempDirectory directory;
+    write_mnist(directory, under, "-", ".gz", [](const std::string& bytes) { return testing::gzip(bytes); });
+    EXPECT_TRUE(data::kFashionMnistFiles.are_in(directory.path()));
+    EXPECT_EQ(data::kMnistFiles.are_in(directory.path()), under == "" || under == "raw") << under;
+    const data::DataSet data = data::read_fashion_mnist(directory.path());
+    EXPECT_EQ(data.name, "fashion-mnist");
+    ASSERT_EQ(data.classes.size(), 10u);
+    EXPECT_EQ(data.classes[9], "Ankle boot");
+    EXPECT_THAT(data.note, ::testing::StartsWith("Fashion-MNIST from "));
+    EXPECT_EQ(data.train.labels.to_vector<std::int32_t>(), (std::vector<std::int32_t>{7, 0, 2}));
+  }
+}
+
+TEST(FashionMnist, TellsItsFilesFromThoseOfMnist) {
+  const TempDirectory directory;
+  write_mnist(directory, "", "-", "", as_it_is);
+  directory.write("train-images-idx3-ubyte", idx_images(12));
+  // The first labels of the two training sets.
+  directory.write("train-labels-idx1-ubyte", idx_labels(std::string("\5\0\4\1\11\2\1\3\1\4\3\5", 12)));
+  EXPECT_THAT(message_of<DataError>([&] { data::read_fashion_mnist(directory.path()); }),
+              HasSubstr("found the labels of MNIST, expected those of Fashion-MNIST"));
+  EXPECT_EQ(data::read_mnist(directory.path()).train.size(), 12);
+  directory.write("train-labels-idx1-ubyte", idx_labels(std::string("\11\0\0\3\0\2\7\2\5\5\0\11", 12)));
+  EXPECT_THAT(message_of<DataError>([&] { data::read_mnist(directory.path()); }),
+              HasSubstr("found the labels of Fashion-MNIST, expected those of MNIST"));
+  EXPECT_EQ(data::read_fashion_mnist(directory.path()).train.size(), 12);
+}
+
 std::string images_refusal(const std::string& bytes) {
   const std::string message = message_of<DataError>([&] { data::parse_idx_images(bytes, "bad.idx"); });
   EXPECT_THAT(message, HasSubstr("bad.idx"));
@@ -284,7 +315,7 @@ TEST(Cifar10, RefusesLabelsOutsideTheClasses) {
   const data::ImageSet set{Tensor::zeros({2, 32, 32, 3}, DType::u8, Device::cpu()),
                            Tensor::zeros({2}, DType::i32, Device::cpu())};
   const std::string message = message_of<DataError>(
-      [&] { data::parse_cifar10_batch(cifar_record(9) + cifar_record(10), "a.bin", 0, 2, set); });
+      [&] { data::parse_cifar_batch(cifar_record(9) + cifar_record(10), "a.bin", 0, 2, set); });
   EXPECT_THAT(message, HasSubstr("a.bin: label 10 of record 1, expected 0 to 9"));
 }
 
@@ -322,6 +353,76 @@ TEST(Cifar10, ReadsClassDirectories) {
               HasSubstr("9 class directories"));
 }
 
+/// Writes the two files of CIFAR-100 with their official sizes, whose first records have the fine labels 98 and 99, and
+/// coarse labels that no class has.
+void write_cifar100(const TempDirectory& directory, const fs::path& under) {
+  for (const bool is_test : {false, true})
+    fs::resize_file(
+        directory.write(under / (is_test ? "test.bin" : "train.bin"), '\x7b' + cifar_record(98 + is_test)),
+        3074 * (is_test ? 10000 : 50000));
+}
+
+std::string hundred_names() {
+  std::string names;
+  for (int i = 0; i < 100; ++i) names += "class" + std::to_string(i) + "\n";
+  return names;
+}
+
+void expect_cifar100(const data::DataSet& data) {
+  EXPECT_EQ(data.name, "cifar100");
+  ASSERT_EQ(data.classes.size(), 100u);
+  EXPECT_EQ(data.classes[99], "class99");
+  ASSERT_EQ(data.train.images.shape(), (Shape{50000, 32, 32, 3}));
+  ASSERT_EQ(data.test.images.shape(), (Shape{10000, 32, 32, 3}));
+  expect_first_record(data.train, 0, 98);
+  expect_first_record(data.test, 0, 99);
+}
+
+TEST(Cifar100, ReadsExtractedFiles) {
+  for (const fs::path& under :
+       {fs::path("cifar-100-binary"), fs::path("cifar100/cifar-100-binary"), fs::path("")}) {
+    const TempDirectory directory;
+    write_cifar100(directory, under);
+    EXPECT_FALSE(data::kCifar100Files.are_in(directory.path())) << "there are no names of classes";
+    directory.write(under / "fine_label_names.txt", hundred_names());
+    EXPECT_TRUE(data::kCifar100Files.are_in(directory.path()));
+    EXPECT_FALSE(data::kCifar10Files.are_in(directory.path()));
+    expect_cifar100(data::read_cifar100(directory.path()));
+  }
+}
+
+TEST(Cifar100, ReadsTheArchive) {
+  const TempDirectory directory, files;
+  write_cifar100(files, "");
+  const auto member = [&](const std::string& name) {
+    return std::pair("cifar-100-binary/" + name, testing::contents_of(files.path() / name));
+  };
+  const fs::path archive = directory.path() / "cifar-100-binary.tar.gz";
+  testing::write_tar_gz(archive,
+                        {{"cifar-100-binary/fine_label_names.txt", hundred_names()}, member("test.bin")});
+  EXPECT_THAT(message_of<DataError>([&] { data::read_cifar100(directory.path()); }),
+              HasSubstr("train.bin is missing"));
+  testing::write_tar_gz(archive, {{"cifar-100-binary/fine_label_names.txt", hundred_names()},
+                                  {"cifar-100-binary/coarse_label_names.txt", "fish\n"},
+                                  member("train.bin"),
+                                  member("test.bin")});
+  expect_cifar100(data::read_cifar100(directory.path()));
+}
+
+TEST(Cifar100, RefusesLabelsAndSizesOfOtherFiles) {
+  const data::ImageSet set{Tensor::zeros({1, 32, 32, 3}, DType::u8, Device::cpu()),
+                           Tensor::zeros({1}, DType::i32, Device::cpu())};
+  const auto refusal = [&](const std::string& bytes) {
+    return message_of<DataError>(
+        [&] { data::parse_cifar_batch(bytes, "a.bin", 0, 1, set, data::kCifar100Labels); });
+  };
+  EXPECT_THAT(refusal('\0' + cifar_record(100)), HasSubstr("a.bin: label 100 of record 0, expected 0 to 99"));
+  EXPECT_THAT(refusal(cifar_record(1)), HasSubstr("a.bin: 3073 bytes, expected 3074"));
+  const TempDirectory directory;
+  EXPECT_THAT(message_of<DataError>([&] { data::read_cifar100(directory.path()); }),
+              AllOf(HasSubstr("no CIFAR-100 here"), HasSubstr("cifar-100-binary.tar.gz")));
+}
+
 TEST(Cifar10, ReportsTheExpectedFiles) {
   const TempDirectory directory;
   EXPECT_THAT(message_of<DataError>([&] { data::read_cifar10(directory.path()); }),
@@ -349,9 +450,9 @@ TEST(DatasetRegistry, FindsEveryEntryByItsName) {
 }
 
 TEST(DatasetRegistry, RefusesAnUnknownNameWithASuggestion) {
-  const std::string message = message_of<UsageError>([] { data::find_dataset("cifar100"); });
-  EXPECT_THAT(message, AllOf(HasSubstr("unknown data set 'cifar100'"), HasSubstr("did you mean 'cifar10'?"),
-                             HasSubstr("cifar10, mnist, folder, shapes")));
+  const std::string message = message_of<UsageError>([] { data::find_dataset("cifar"); });
+  EXPECT_THAT(message, AllOf(HasSubstr("unknown data set 'cifar'"), HasSubstr("did you mean 'cifar10'?"),
+                             HasSubstr("cifar10, cifar100, mnist, fashion-mnist, folder, shapes")));
   EXPECT_THROW(data::find_dataset(""), UsageError);
 }
 
