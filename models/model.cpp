@@ -45,9 +45,9 @@ std::string table(const std::vector<Row>& rows) {
 
 }  // namespace
 
-Model::Model(std::string name, std::shared_ptr<nn::Module> root, std::vector<nn::InputType> inputs,
-             std::uint64_t seed, const DeviceContext& device)
-    : name_(std::move(name)), root_(std::move(root)), inputs_(std::move(inputs)) {
+Model::Model(std::string name, nn::Layer root, std::vector<nn::InputType> inputs, std::uint64_t seed,
+             const DeviceContext& device)
+    : name_(std::move(name)), root_(std::move(root.module)), inputs_(std::move(inputs)) {
   check(!inputs_.empty(), "{}: found no input, expected at least one", name_);
   for (const nn::InputType& input : inputs_)
     check(input.shape.numel() > 0, "{}: found an input of shape {}, expected sizes without zeros", name_,

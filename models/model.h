@@ -20,15 +20,15 @@ class Model {
   /// Creates a model from the network `root` for inputs of these shapes, without the batch axis. Infers the
   /// shapes of all layers and throws UsageError with the name of the layer if one does not fit. Initializes
   /// all parameters from `seed`, in f32 on the CPU, and then moves them to `device`.
-  Model(std::string name, std::shared_ptr<nn::Module> root, std::vector<nn::InputType> inputs,
-        std::uint64_t seed = 1, const DeviceContext& device = Device::cpu());
+  Model(std::string name, nn::Layer root, std::vector<nn::InputType> inputs, std::uint64_t seed = 1,
+        const DeviceContext& device = Device::cpu());
   /// Creates a model with one input, in the type of its parameters: Model("mine", net, {32, 32, 3}).
-  Model(std::string name, std::shared_ptr<nn::Module> root, const Shape& input, std::uint64_t seed = 1,
+  Model(std::string name, nn::Layer root, const Shape& input, std::uint64_t seed = 1,
         const DeviceContext& device = Device::cpu())
       : Model(std::move(name), std::move(root), std::vector{nn::InputType(input)}, seed, device) {}
   /// Does the same for a shape in braces.
-  Model(std::string name, std::shared_ptr<nn::Module> root, std::initializer_list<std::int64_t> input,
-        std::uint64_t seed = 1, const DeviceContext& device = Device::cpu())
+  Model(std::string name, nn::Layer root, std::initializer_list<std::int64_t> input, std::uint64_t seed = 1,
+        const DeviceContext& device = Device::cpu())
       : Model(std::move(name), std::move(root), Shape(input), seed, device) {}
 
   /// Returns the name that the constructor was given.
@@ -43,6 +43,8 @@ class Model {
   int classes() const { return static_cast<int>(outputs_.front()[outputs_.front().rank() - 1]); }
   /// Returns the network.
   nn::Module& root() const { return *root_; }
+  /// Converts to the network, for functions of one: save(model, "net.safetensors").
+  operator nn::Module&() const { return *root_; }
 
   /// Returns the output [N, …] for an input [N, …]: the logits [N, classes] of images [N, H, W, C]. Throws
   /// UsageError if the input does not have the shape that the model was built for.

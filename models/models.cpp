@@ -64,37 +64,32 @@ std::vector<std::string> names() {
   return all;
 }
 
-Model lenet(const Options& options) {
+void check_plain(std::string_view name, const Options& options) {
+  check(options.input.rank() == 3, "{}: found an input of shape {}, expected [H, W, C]", name,
+        options.input.text());
   check(options.stem == Stem::automatic,
-        "lenet: found a stem, but this model has none; leave the stem at automatic");
-  check(!options.activation, "lenet: found an activation, but this model has no choice; leave it unset");
-  const auto relu = [] { return std::make_shared<nn::Activation>(nn::ActivationKind::relu); };
-  const auto pool = [] { return std::make_shared<nn::MaxPool2d>(Pool2dOptions{.kernel = 2, .stride = 2}); };
-  const auto linear = [](std::int64_t in, int out) {
-    return std::make_shared<nn::Linear>(static_cast<int>(in), out);
-  };
-  const Shape& input = options.input;
-  check(input.rank() == 3, "lenet: found an input of shape {}, expected [H, W, C]", input.text());
+        "{}: found a stem, but this model has none; leave the stem at automatic", name);
+  check(!options.activation, "{}: found an activation, but this model has no choice; leave it unset", name);
+}
 
-  std::vector<nn::Sequential::Named> layers{
-      {"conv1",
-       std::make_shared<nn::Conv2d>(static_cast<int>(input[2]), 6, nn::Conv2dLayerOptions{.kernel = 5})},
-      {"relu1", relu()},
-      {"pool1", pool()},
-      {"conv2", std::make_shared<nn::Conv2d>(6, 16, nn::Conv2dLayerOptions{.kernel = 5})},
-      {"relu2", relu()},
-      {"pool2", pool()},
-      {"flatten", std::make_shared<nn::Flatten>()},
-  };
+Model lenet(const Options& options) {
+  check_plain("lenet", options);
+  const Shape& input = options.input;
+  std::vector<nn::Layer> layers{{"conv1", nn::Conv2d(static_cast<int>(input[2]), 6, {.kernel = 5})},
+                                {"relu1", nn::ReLU()},
+                                {"pool1", nn::MaxPool2d(2)},
+                                {"conv2", nn::Conv2d(6, 16, {.kernel = 5})},
+                                {"relu2", nn::ReLU()},
+                                {"pool2", nn::MaxPool2d(2)},
+                                {"flatten", nn::Flatten()}};
   const Shape features = nn::Sequential(layers).infer({1, input[0], input[1], input[2]}).shape();
-  layers.insert(layers.end(), {
-                                  {"fc1", linear(features[1], 120)},  // 16 x 5 x 5 features for [32, 32, 3]
-                                  {"relu3", relu()},
-                                  {"fc2", linear(120, 84)},
-                                  {"relu4", relu()},
-                                  {"fc3", linear(84, options.classes)},
-                              });
-  return {"lenet", std::make_shared<nn::Sequential>(layers), input, options.seed, options.device};
+  layers.insert(layers.end(),
+                {{"fc1", nn::Linear(static_cast<int>(features[1]), 120)},  // 16 x 5 x 5 for [32, 32, 3]
+                 {"relu3", nn::ReLU()},
+                 {"fc2", nn::Linear(120, 84)},
+                 {"relu4", nn::ReLU()},
+                 {"fc3", nn::Linear(84, options.classes)}});
+  return {"lenet", nn::Sequential(std::move(layers)), input, options.seed, options.device};
 }
 
 }  // namespace convoy::models

@@ -31,6 +31,10 @@ struct Options {
   DeviceContext device = Device::cpu();  // of the parameters
 };
 
+/// Throws UsageError unless the input has the shape [H, W, C], and if the options choose a stem or an activation: for a
+/// model that has no such choice. `name` begins the message.
+void check_plain(std::string_view name, const Options& options);
+
 /// Creates the CNN of the PyTorch tutorials, after LeNet-5 (LeCun et al., 1998): conv 6 5x5 - pool - conv 16
 /// 5x5 - pool - 120 - 84 - classes, with ReLU and max pooling. It has 62,006 parameters for [32, 32, 3]. The
 /// parameter names are those of PyTorch's CIFAR tutorial: conv1, conv2, fc1 … fc3. Throws UsageError for a

@@ -10,7 +10,7 @@
 namespace convoy::models {
 namespace {
 
-using Layers = std::vector<nn::Sequential::Named>;
+using Layers = std::vector<nn::Layer>;
 
 enum class BlockKind : std::uint8_t { basic, bottleneck };
 
@@ -25,22 +25,20 @@ struct ResNetPlan {
 constexpr int kBottleneckExpansion = 4;
 
 // Creates a convolution without bias, because the batch norm after every convolution would cancel it.
-std::shared_ptr<nn::Module> conv(int in, int out, int kernel, int stride) {
-  return std::make_shared<nn::Conv2d>(
-      in, out,
-      nn::Conv2dLayerOptions{
-          .kernel = kernel, .stride = stride, .padding = kernel / 2, .bias = false, .kaiming_fan_out = true});
+nn::Conv2d conv(int in, int out, int kernel, int stride) {
+  return {
+      in,
+      out,
+      {.kernel = kernel, .stride = stride, .padding = kernel / 2, .bias = false, .kaiming_fan_out = true}};
 }
 
-std::shared_ptr<nn::Module> norm(int channels) { return std::make_shared<nn::BatchNorm2d>(channels); }
-
-std::shared_ptr<nn::Module> relu() { return std::make_shared<nn::Activation>(nn::ActivationKind::relu); }
+nn::BatchNorm2d norm(int channels) { return nn::BatchNorm2d(channels); }
 
 // Returns the layers of a basic block: two 3x3 convolutions.
 Layers basic_body(int in, int width, int stride) {
   return {{"conv1", conv(in, width, 3, stride)},
           {"bn1", norm(width)},
-          {"relu1", relu()},
+          {"relu1", nn::ReLU()},
           {"conv2", conv(width, width, 3, 1)},
           {"bn2", norm(width)}};
 }
@@ -50,32 +48,28 @@ Layers basic_body(int in, int width, int stride) {
 // paper the first 1x1 convolution has it, which skips three quarters of the pixels.
 Layers bottleneck_body(int in, int width, int stride) {
   const int out = width * kBottleneckExpansion;
-  return {{"conv1", conv(in, width, 1, 1)},         {"bn1", norm(width)}, {"relu1", relu()},
-          {"conv2", conv(width, width, 3, stride)}, {"bn2", norm(width)}, {"relu2", relu()},
+  return {{"conv1", conv(in, width, 1, 1)},         {"bn1", norm(width)}, {"relu1", nn::ReLU()},
+          {"conv2", conv(width, width, 3, stride)}, {"bn2", norm(width)}, {"relu2", nn::ReLU()},
           {"conv3", conv(width, out, 1, 1)},        {"bn3", norm(out)}};
 }
 
 // Creates a residual block. The shortcut is the identity if the shapes match, else a 1x1 convolution and a
 // batch norm (option B of the paper).
-std::shared_ptr<nn::Module> block(BlockKind kind, int in, int width, int stride) {
+nn::ResidualBlock block(BlockKind kind, int in, int width, int stride) {
   const bool is_basic = kind == BlockKind::basic;
   const int out = is_basic ? width : width * kBottleneckExpansion;
-  std::shared_ptr<nn::Module> shortcut;
-  if (stride != 1 || in != out) {
-    shortcut = std::make_shared<nn::Sequential>(Layers{{"0", conv(in, out, 1, stride)}, {"1", norm(out)}});
-  }
-  return std::make_shared<nn::ResidualBlock>(
-      is_basic ? basic_body(in, width, stride) : bottleneck_body(in, width, stride), std::move(shortcut));
+  nn::Layer shortcut;
+  if (stride != 1 || in != out) shortcut = nn::sequential(conv(in, out, 1, stride), norm(out));
+  return {is_basic ? basic_body(in, width, stride) : bottleneck_body(in, width, stride), shortcut.module};
 }
 
 Layers stem(Stem kind, int channels, int width) {
   if (kind == Stem::cifar)
-    return {{"conv1", conv(channels, width, 3, 1)}, {"bn1", norm(width)}, {"relu", relu()}};
-  return {
-      {"conv1", conv(channels, width, 7, 2)},
-      {"bn1", norm(width)},
-      {"relu", relu()},
-      {"maxpool", std::make_shared<nn::MaxPool2d>(Pool2dOptions{.kernel = 3, .stride = 2, .padding = 1})}};
+    return {{"conv1", conv(channels, width, 3, 1)}, {"bn1", norm(width)}, {"relu", nn::ReLU()}};
+  return {{"conv1", conv(channels, width, 7, 2)},
+          {"bn1", norm(width)},
+          {"relu", nn::ReLU()},
+          {"maxpool", nn::MaxPool2d({.kernel = 3, .stride = 2, .padding = 1})}};
 }
 
 Model resnet(const ResNetPlan& plan, const Options& options) {
@@ -92,16 +86,14 @@ Model resnet(const ResNetPlan& plan, const Options& options) {
     Layers blocks;
     for (int i = 0; i < plan.groups[group]; ++i) {
       const int stride = group > 0 && i == 0 ? 2 : 1;
-      blocks.emplace_back(std::to_string(i), block(plan.block, channels, width, stride));
+      blocks.emplace_back(block(plan.block, channels, width, stride));
       channels = plan.block == BlockKind::basic ? width : width * kBottleneckExpansion;
     }
-    layers.emplace_back("layer" + std::to_string(group + 1),
-                        std::make_shared<nn::Sequential>(std::move(blocks)));
+    layers.emplace_back("layer" + std::to_string(group + 1), nn::Sequential(std::move(blocks)));
   }
-  layers.emplace_back("avgpool", std::make_shared<nn::GlobalAvgPool2d>());
-  layers.emplace_back("fc", std::make_shared<nn::Linear>(channels, options.classes));
-  return {plan.name, std::make_shared<nn::Sequential>(std::move(layers)), options.input, options.seed,
-          options.device};
+  layers.emplace_back("avgpool", nn::GlobalAvgPool2d());
+  layers.emplace_back("fc", nn::Linear(channels, options.classes));
+  return {plan.name, nn::Sequential(std::move(layers)), options.input, options.seed, options.device};
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 namespace convoy::models {
 namespace {
 
-using Layers = std::vector<nn::NamedModule>;
+using Layers = std::vector<nn::Layer>;
 
 constexpr int kGroups = 3;
 constexpr int kLastPool = 3;  // side of the window after the last group
@@ -32,24 +32,16 @@ struct SpeedrunPlan {
   double momentum = 0.4;  // of running statistics: they keep 1 - momentum
 };
 
-std::shared_ptr<nn::Module> conv(int in, int out) {
-  return std::make_shared<nn::Conv2d>(
-      in, out, nn::Conv2dLayerOptions{.kernel = 3, .padding = 1, .bias = false, .dirac = true});
-}
+nn::Conv2d conv(int in, int out) { return {in, out, {.padding = 1, .bias = false, .dirac = true}}; }
 
-std::shared_ptr<nn::Module> norm(int channels, double momentum) {
-  return std::make_shared<nn::BatchNorm2d>(channels, BatchNormOptions{.epsilon = 1e-12, .momentum = momentum},
-                                           /*train_scale=*/false);
+nn::BatchNorm2d norm(int channels, double momentum) {
+  return nn::BatchNorm2d(channels, {.epsilon = 1e-12, .momentum = momentum}, /*train_scale=*/false);
 }
 
 // Returns a layer of the activation with its name, such as "gelu1".
-nn::NamedModule activation(nn::ActivationKind kind, int number) {
+nn::Layer activation(nn::ActivationKind kind, int number) {
   return {fmt::format("{}{}", kind == nn::ActivationKind::silu ? "silu" : "gelu", number),
-          std::make_shared<nn::Activation>(kind)};
-}
-
-std::shared_ptr<nn::Module> pool(int side) {
-  return std::make_shared<nn::MaxPool2d>(Pool2dOptions{.kernel = side, .stride = side});
+          nn::Activation(kind)};
 }
 
 // A convolution, pooling, batch norm and activation, followed by a second convolution, batch norm and activation.
@@ -58,7 +50,7 @@ class ConvGroup final : public nn::Module {
  public:
   ConvGroup(int in, int width, const SpeedrunPlan& plan, nn::ActivationKind kind) : in_(in), width_(width) {
     const Layers first = {{"conv1", conv(in, width)},
-                          {"pool", pool(2)},
+                          {"pool", nn::MaxPool2d(2)},
                           {"norm1", norm(width, plan.momentum)},
                           activation(kind, 1)};
     Layers rest = {{"conv2", conv(width, width)}, {"norm2", norm(width, plan.momentum)}, activation(kind, 2)};
@@ -122,26 +114,25 @@ Model speedrun_net(const SpeedrunPlan& plan, const Options& options) {
   check(kind == nn::ActivationKind::gelu || kind == nn::ActivationKind::silu,
         "{}: found the activation {}, expected GELU or SiLU", plan.name, nn::Activation(kind).describe());
   const int channels = static_cast<int>(input[2]);
-  Layers layers = {{"0", std::make_shared<nn::Activation>(kind)}};
+  Layers layers = {nn::Activation(kind)};
   int in = 8 * channels;
   for (int i = 0; i < kGroups; ++i) {
     const int width = plan.widths[static_cast<std::size_t>(i)];
-    layers.emplace_back(std::to_string(i + 1), std::make_shared<ConvGroup>(in, width, plan, kind));
+    layers.emplace_back(ConvGroup(in, width, plan, kind));
     in = width;
   }
-  layers.emplace_back(std::to_string(kGroups + 1), pool(kLastPool));
+  layers.emplace_back(nn::MaxPool2d(kLastPool));
   const std::int64_t features =
       in * (last_side(input[0]) / kLastPool) * (last_side(input[1]) / kLastPool);  // 1x1 pixels of 32x32
   const auto count = static_cast<double>(features);
   // U(-sqrt(3), sqrt(3)) has the standard deviation 1.
   const double bound = std::sqrt(plan.has_shortcuts ? 1 / count : 3);
   const double scale = 1 / (plan.has_shortcuts ? 9 : count);
-  const auto net = std::make_shared<nn::Sequential>(
-      Layers{{"whiten", std::make_shared<WhiteningConv2d>(channels, /*zero_bias=*/plan.has_shortcuts)},
-             {"layers", std::make_shared<nn::Sequential>(layers)},
-             {"flatten", std::make_shared<nn::Flatten>()},
-             {"head", std::make_shared<Head>(features, options.classes, bound, scale)}});
-  return {plan.name, net, input, options.seed, options.device};
+  nn::Sequential net({{"whiten", WhiteningConv2d(channels, /*zero_bias=*/plan.has_shortcuts)},
+                      {"layers", nn::Sequential(layers)},
+                      {"flatten", nn::Flatten()},
+                      {"head", Head(features, options.classes, bound, scale)}});
+  return {plan.name, std::move(net), input, options.seed, options.device};
 }
 
 }  // namespace

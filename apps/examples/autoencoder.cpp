@@ -20,28 +20,24 @@ constexpr std::uint64_t kSeed = 1;
 constexpr std::int64_t kBatchSize = 128;
 
 /// The layers of the encoder, [N, 32, 32, 3] to [N, 4, 4, 8], and of the decoder, back to [N, 32, 32, 3].
-std::shared_ptr<nn::Sequential> make_autoencoder() {
+nn::Sequential make_autoencoder() {
   const auto down = [](int in, int out) {
-    return std::make_shared<nn::Conv2d>(in, out,
-                                        nn::Conv2dLayerOptions{.kernel = 4, .stride = 2, .padding = 1});
+    return nn::Conv2d(in, out, {.kernel = 4, .stride = 2, .padding = 1});
   };
   const auto up = [](int in, int out) {
-    return std::make_shared<nn::ConvTranspose2d>(
-        in, out, nn::ConvTranspose2dLayerOptions{.kernel = 4, .stride = 2, .padding = 1});
+    return nn::ConvTranspose2d(in, out, {.kernel = 4, .stride = 2, .padding = 1});
   };
-  const auto gelu = [] { return std::make_shared<nn::Activation>(nn::ActivationKind::gelu); };
-  return std::make_shared<nn::Sequential>(std::vector<nn::NamedModule>{
-      {"down1", down(3, 32)},
-      {"gelu1", gelu()},
-      {"down2", down(32, 64)},
-      {"gelu2", gelu()},
-      {"code", down(64, 8)},
-      {"up1", up(8, 64)},
-      {"gelu3", gelu()},
-      {"up2", up(64, 32)},
-      {"gelu4", gelu()},
-      {"up3", up(32, 3)},
-      {"sigmoid", std::make_shared<nn::Activation>(nn::ActivationKind::sigmoid)}});
+  return nn::Sequential({{"down1", down(3, 32)},
+                         {"gelu1", nn::GELU()},
+                         {"down2", down(32, 64)},
+                         {"gelu2", nn::GELU()},
+                         {"code", down(64, 8)},
+                         {"up1", up(8, 64)},
+                         {"gelu3", nn::GELU()},
+                         {"up2", up(64, 32)},
+                         {"gelu4", nn::GELU()},
+                         {"up3", up(32, 3)},
+                         {"sigmoid", nn::Sigmoid()}});
 }
 
 data::DataSet load_data(const std::filesystem::path& directory) {

@@ -27,29 +27,28 @@ constexpr std::int64_t kBatchSize = 32;
 class CharModel final : public nn::Module {
  public:
   CharModel()
-      : bytes_(add_child("bytes", std::make_shared<nn::Embedding>(kBytes, kWidth))),
-        norm_(add_child("norm", std::make_shared<nn::LayerNorm>(Shape{kWidth}))),
-        head_(add_child("head", std::make_shared<nn::Linear>(kWidth, kBytes))) {
+      : bytes_(add_child("bytes", nn::Embedding(kBytes, kWidth))),
+        norm_(add_child("norm", nn::LayerNorm({kWidth}))),
+        head_(add_child("head", nn::Linear(kWidth, kBytes))) {
     positions_ =
         add_parameter("positions", {kContext, kWidth}, nn::ParameterKind::weight, Init::normal(0.02));
     for (int i = 0; i < kDepth; ++i)
-      layers_.push_back(add_child(
-          "layers." + std::to_string(i),
-          std::make_shared<nn::TransformerEncoderLayer>(
-              kWidth, kHeads, nn::TransformerEncoderLayerOptions{.hidden = 4 * kWidth, .causal = true})));
+      layers_.push_back(
+          add_child("layers." + std::to_string(i),
+                    nn::TransformerEncoderLayer(kWidth, kHeads, {.hidden = 4 * kWidth, .causal = true})));
   }
   std::string describe() const override { return "CharModel"; }
 
  private:
   Variable forward(const Variable& text, const nn::ForwardContext& context) override {
-    Variable x = (*bytes_)(text, context) + slice(positions_, 0, 0, text.shape()[1]);
-    for (const auto& layer : layers_) x = (*layer)(x, context);
-    return (*head_)((*norm_)(x, context), context);
+    Variable x = bytes_(text, context) + slice(positions_, 0, 0, text.shape()[1]);
+    for (const nn::Layer& layer : layers_) x = layer(x, context);
+    return head_(norm_(x, context), context);
   }
 
-  std::shared_ptr<nn::Module> bytes_, norm_, head_;
+  nn::Layer bytes_, norm_, head_;
   Variable positions_;
-  std::vector<std::shared_ptr<nn::Module>> layers_;
+  std::vector<nn::Layer> layers_;
 };
 
 /// Returns the mean loss, in nats, of predicting the byte after each byte of these pieces of text.
@@ -63,7 +62,7 @@ Variable loss_of(nn::Module& model, const std::vector<std::int32_t>& text,
       next.push_back(text[i + 1]);
     }
   const auto count = static_cast<std::int64_t>(begins.size());
-  const Variable logits = model(Variable(Tensor::from(bytes, {count, kContext}, device)), context);
+  const Variable logits = model(Tensor::from(bytes, {count, kContext}, device), context);
   const Tensor labels = Tensor::from(next, {count * kContext}, device);
   return cross_entropy_sum(reshape(logits, {count * kContext, kBytes}), labels) /
          static_cast<double>(count * kContext);
@@ -88,7 +87,7 @@ std::string write_text(nn::Module& model, std::string text, int count, const Dev
     std::vector<std::int32_t> bytes;
     for (const char each : text.substr(begin)) bytes.push_back(static_cast<unsigned char>(each));
     const auto length = static_cast<std::int64_t>(bytes.size());
-    const Variable logits = model(Variable(Tensor::from(bytes, {1, length}, device)));
+    const Variable logits = model(Tensor::from(bytes, {1, length}, device));
     const auto chances = softmax(slice(logits, 1, length - 1, length)).value().to_vector<float>();
     text += static_cast<char>(std::discrete_distribution<int>(chances.begin(), chances.end())(random));
   }
@@ -104,7 +103,6 @@ void train(const std::string& file, int steps) {
   check(text.size() - trained > 2 * kContext, "{}: found {} bytes, expected at least {}", file, text.size(),
         20 * kContext + 20);
   CharModel model;
-  model.initialize(/*seed=*/1);
   model.to(device);
   optim::Adam optimizer(optim::decay_groups(model.parameters(), 0.1), {.decoupled = true});
   const optim::Schedule rate = optim::cosine({.peak = 3e-3, .steps = steps, .warmup = steps / 10});

@@ -17,29 +17,27 @@ namespace {
 class GatedConv final : public nn::Module {
  public:
   GatedConv(int in, int out)
-      : conv_(add_child("conv", std::make_shared<nn::Conv2d>(in, out, nn::Conv2dLayerOptions{.padding = 1}))),
-        pool_(add_child("pool", std::make_shared<nn::GlobalAvgPool2d>())),
-        gate_(add_child("gate", std::make_shared<nn::Linear>(out, out))) {}
+      : conv_(add_child("conv", nn::Conv2d(in, out, {.padding = 1}))),
+        pool_(add_child("pool", nn::GlobalAvgPool2d())),
+        gate_(add_child("gate", nn::Linear(out, out))) {}
 
  private:
   Variable forward(const Variable& x, const nn::ForwardContext& context) override {
-    const Variable y = (*conv_)(x, context, {.activation = FusedActivation::relu});
-    const Variable gate = sigmoid((*gate_)((*pool_)(y, context), context));  // [N, C]
-    return y * unsqueeze(unsqueeze(gate, 1), 1);                             // [N, H, W, C] * [N, 1, 1, C]
+    const Variable y = conv_(x, context, {.activation = FusedActivation::relu});
+    const Variable gate = sigmoid(gate_(pool_(y, context), context));  // [N, C]
+    return y * unsqueeze(unsqueeze(gate, 1), 1);                       // [N, H, W, C] * [N, 1, 1, C]
   }
-  std::shared_ptr<nn::Module> conv_, pool_, gate_;
+  nn::Layer conv_, pool_, gate_;
 };
 
 models::Model make_gated(const models::Options& options) {
   const auto channels = static_cast<int>(options.input[2]);
-  const auto halve = [] { return std::make_shared<nn::MaxPool2d>(Pool2dOptions{.kernel = 2, .stride = 2}); };
-  auto net = std::make_shared<nn::Sequential>(
-      std::vector<nn::NamedModule>{{"gated1", std::make_shared<GatedConv>(channels, 16)},
-                                   {"pool1", halve()},
-                                   {"gated2", std::make_shared<GatedConv>(16, 32)},
-                                   {"pool2", std::make_shared<nn::GlobalAvgPool2d>()},
-                                   {"fc", std::make_shared<nn::Linear>(32, options.classes)}});
-  return {"gated", net, options.input, options.seed, options.device};
+  nn::Sequential net({{"gated1", GatedConv(channels, 16)},
+                      {"pool1", nn::MaxPool2d(2)},
+                      {"gated2", GatedConv(16, 32)},
+                      {"pool2", nn::GlobalAvgPool2d()},
+                      {"fc", nn::Linear(32, options.classes)}});
+  return {"gated", std::move(net), options.input, options.seed, options.device};
 }
 
 /// Grey images of 16x16 pixels with horizontal, vertical or diagonal stripes, and noise.

@@ -14,25 +14,6 @@ using namespace convoy;
 
 namespace {
 
-/// A module is a constructor, which creates its layers, and forward(). Shapes, parameters and the summary follow.
-class Mlp final : public nn::Module {
- public:
-  explicit Mlp(int hidden)
-      : layers_(add_child("layers", std::make_shared<nn::Sequential>(std::vector<nn::NamedModule>{
-                                        {"fc1", std::make_shared<nn::Linear>(2, hidden)},
-                                        {"tanh1", std::make_shared<nn::Activation>(nn::ActivationKind::tanh)},
-                                        {"fc2", std::make_shared<nn::Linear>(hidden, hidden)},
-                                        {"tanh2", std::make_shared<nn::Activation>(nn::ActivationKind::tanh)},
-                                        {"fc3", std::make_shared<nn::Linear>(hidden, 2)}}))) {}
-  std::string describe() const override { return "Mlp"; }
-
- private:
-  Variable forward(const Variable& x, const nn::ForwardContext& context) override {
-    return (*layers_)(x, context);
-  }
-  std::shared_ptr<nn::Module> layers_;
-};
-
 /// Points [N, 2] with their labels, i32 [N].
 struct Moons {
   Tensor points, labels;
@@ -59,7 +40,7 @@ double accuracy(nn::Module& net, const Moons& moons) {
   const NoGrad no_grad;
   double correct = 0;
   for (const auto is_correct :
-       cross_entropy(net(Variable(moons.points)), moons.labels).correct.to_vector<std::int32_t>())
+       cross_entropy(net(moons.points), moons.labels).correct.to_vector<std::int32_t>())
     correct += is_correct;
   return correct / static_cast<double>(moons.labels.numel());
 }
@@ -74,14 +55,14 @@ int main(int argc, char** argv) {
   const int steps = argc > 1 ? std::atoi(argv[1]) : 400;
   const DeviceContext device = Device::best();
   const Moons train(512, 1, device), test(512, 2, device);
-  Mlp net(16);
-  net.initialize(/*seed=*/1);
+  nn::Sequential net =
+      nn::sequential(nn::Linear(2, 16), nn::Tanh(), nn::Linear(16, 16), nn::Tanh(), nn::Linear(16, 2));
   net.to(device);
   optim::Adam optimizer(net.parameters(), {});
 
   for (int step = 1; step <= steps; ++step) {
-    const Variable loss = cross_entropy_sum(net(Variable(train.points)), train.labels) /
-                          static_cast<double>(train.labels.numel());
+    const Variable loss =
+        cross_entropy_sum(net(train.points), train.labels) / static_cast<double>(train.labels.numel());
     backward(loss);
     optimizer.step(0.01);
     if (step == 1 || step % 100 == 0) fmt::print("step {}  loss {:.4f}\n", step, loss.value().item());

@@ -10,9 +10,8 @@ using namespace convoy;
 
 int main(int argc, char** argv) {
   models::add({.name = "vit", .make = [](const models::Options& options) {
-                 auto net = std::make_shared<examples::VisionTransformer>(
-                     examples::VisionTransformerOptions{.input = options.input, .classes = options.classes});
-                 return models::Model("vit", net, options.input, options.seed, options.device);
+                 examples::VisionTransformer net({.input = options.input, .classes = options.classes});
+                 return models::Model("vit", std::move(net), options.input, options.seed, options.device);
                }});
   return run_program(argc, argv);
 }

@@ -194,10 +194,14 @@ struct OpAttribute {
       : name(attribute), number(static_cast<double>(value)) {}
   /// Makes an attribute with a tensor.
   OpAttribute(std::string_view attribute, Tensor value) : name(attribute), tensor(std::move(value)) {}
+  /// Makes an attribute with a list of integers, such as axes.
+  OpAttribute(std::string_view attribute, std::vector<std::int64_t> values)
+      : name(attribute), list(std::move(values)) {}
 
   std::string_view name;  // "stride"
-  double number = 0;      // unless it is a tensor
-  Tensor tensor;          // undefined for a number
+  double number = 0;      // unless it is a tensor or a list
+  Tensor tensor;          // undefined unless it is one
+  std::vector<std::int64_t> list;
 };
 
 /// A recorded operation with one result. Does not change, except that backward() drops `backward`.

@@ -1,6 +1,7 @@
 // Export of networks to ONNX (https://onnx.ai), which other programs run: ONNX Runtime, TensorRT, OpenVINO.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,11 +30,19 @@ struct OnnxOptions {
 /// names and layouts of checkpoints, in f32.
 ///
 /// The file is made from the graph that autograd records of one call, so a network of one's own needs no code
-/// for it. The graph may have convolutions, linear layers on [N, in], batch norms, pooling, flatten,
-/// activations, elementwise arithmetic of operands with as many axes, and reshapes that do not change the
-/// order of the elements of a sample in either layout. Throws UsageError that names any other operation, like
+/// for it. The graph may have convolutions, linear layers, matrix multiplications, attention, softmax, batch and layer
+/// norms, pooling, activations, elementwise arithmetic, sums over axes, and rearrangements that leave the batch axis
+/// where it is; so transformers on images can be exported. Throws UsageError that names any other operation, like
 /// a call of the network if `image` does not fit, and if the file would exceed 2 GiB, the limit of its
 /// format.
 std::string encode_onnx(nn::Module& network, const Shape& image, const OnnxOptions& options = {});
 
 }  // namespace convoy::io
+
+namespace convoy {
+
+/// Writes the ONNX file of io::encode_onnx(). Throws UsageError as it does, and OutputError if the file cannot be written.
+void to_onnx(nn::Module& network, const std::filesystem::path& file, const Shape& image,
+             const io::OnnxOptions& options = {});
+
+}  // namespace convoy

@@ -216,3 +216,15 @@ void Snapshot::restore_model(nn::Module& to) const {
 }
 
 }  // namespace convoy::io
+
+namespace convoy {
+
+void save(const nn::Module& network, const std::filesystem::path& file) {
+  io::write_file_atomically(file, io::encode_safetensors(io::state_dict(network)));
+}
+
+void load(nn::Module& network, const std::filesystem::path& file) {
+  io::load_state_dict(network, io::read_safetensors(file, Device::cpu()).tensors, file.string());
+}
+
+}  // namespace convoy

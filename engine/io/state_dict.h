@@ -1,8 +1,10 @@
 // Export and import of the tensors of a model or an optimizer in checkpoint form: in host memory, with
 // torchvision's names, and with filters as [O, I, kH, kW] instead of [O, kH, kW, I]. Not thread-safe: the
-// thread of the compute stream calls these functions, and no other uses the model meanwhile.
+// thread of the compute stream calls these functions, and no other uses the model meanwhile. save() and load() do both with
+// a file.
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +12,17 @@
 #include "convoy/engine/io/safetensors.h"
 #include "convoy/engine/nn/module.h"
 #include "convoy/engine/optim/optimizer.h"
+
+namespace convoy {
+
+/// Writes the parameters and buffers of a network, in checkpoint form, to a safetensors file, which torchvision's networks
+/// load as they are. Blocks until the file is on disk, which it replaces atomically. Throws OutputError if that fails.
+void save(const nn::Module& network, const std::filesystem::path& file);
+/// Reads all parameters and buffers of a network from such a file. Throws CheckpointError if it cannot be read or is
+/// invalid, and like io::load_state_dict(); the network is then unchanged.
+void load(nn::Module& network, const std::filesystem::path& file);
+
+}  // namespace convoy
 
 namespace convoy::io {
 

@@ -6,7 +6,7 @@
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::nn {
-LayerChain::LayerChain(const std::vector<NamedModule>& layers) {
+LayerChain::LayerChain(const std::vector<Layer>& layers) {
   for (const auto& [name, layer] : layers) layers_.push_back(layer.get());
 }
 
@@ -39,8 +39,9 @@ bool LayerChain::fuses(const Epilogue& epilogue) const {
   return epilogue.is_empty() || (!layers_.empty() && layers_.back()->fuses(epilogue));
 }
 
-Sequential::Sequential(std::vector<Named> layers) : size_(layers.size()) {
-  for (const auto& [name, layer] : layers) add_child(name, layer);
+Sequential::Sequential(std::vector<Layer> layers) : size_(layers.size()) {
+  for (std::size_t i = 0; i < size_; ++i)
+    add_child(layers[i].name.empty() ? std::to_string(i) : layers[i].name, layers[i].module);
   chain_ = LayerChain(layers);
 }
 
@@ -51,7 +52,7 @@ Variable Sequential::forward_with(const Variable& x, const ForwardContext& conte
 
 std::string Sequential::describe() const { return fmt::format("Sequential of {}", size_); }
 
-ResidualBlock::ResidualBlock(std::vector<NamedModule> body, std::shared_ptr<Module> shortcut)
+ResidualBlock::ResidualBlock(std::vector<Layer> body, std::shared_ptr<Module> shortcut)
     : body_size_(body.size()), shortcut_(std::move(shortcut)) {
   for (const auto& [name, layer] : body) add_child(name, layer);
   if (shortcut_) add_child("downsample", shortcut_);

@@ -32,7 +32,7 @@ class Conv2d final : public Module {
  public:
   /// Throws UsageError unless channels, kernel and stride are positive, the padding is not negative,
   /// `groups` divides both numbers of channels, and is 1 with `dirac`.
-  Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options);
+  Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options = {});
   std::string describe() const override;
   bool fuses(const Epilogue& epilogue) const override { return epilogue.is_at_most(FusedActivation::relu); }
   /// Returns the options of the layer.
@@ -112,7 +112,7 @@ class Function : public Module {
 enum class ActivationKind : std::uint8_t { relu, gelu, silu, hardswish, tanh, sigmoid };
 
 /// An elementwise activation of any shape.
-class Activation final : public Function {
+class Activation : public Function {
  public:
   /// Makes the layer of an op.
   explicit Activation(ActivationKind kind);
@@ -121,6 +121,19 @@ class Activation final : public Function {
  private:
   FusedActivation fusible_;
 };
+
+/// The layer of one activation, without an argument.
+template <ActivationKind kind>
+struct ActivationOf final : Activation {
+  /// Makes the layer.
+  ActivationOf() : Activation(kind) {}
+};
+using ReLU = ActivationOf<ActivationKind::relu>;            ///< Activation with relu().
+using GELU = ActivationOf<ActivationKind::gelu>;            ///< Activation with gelu().
+using SiLU = ActivationOf<ActivationKind::silu>;            ///< Activation with silu().
+using Hardswish = ActivationOf<ActivationKind::hardswish>;  ///< Activation with hardswish().
+using Tanh = ActivationOf<ActivationKind::tanh>;            ///< Activation with tanh().
+using Sigmoid = ActivationOf<ActivationKind::sigmoid>;      ///< Activation with sigmoid().
 
 /// Inverted dropout with probability `p`. The draws are keyed by the path of the layer, so the dropouts of a
 /// model differ, and two models that are built alike drop the same elements.
@@ -140,6 +153,8 @@ class MaxPool2d final : public Function {
  public:
   /// Throws UsageError unless kernel and stride are positive and the padding is 0 to kernel / 2.
   explicit MaxPool2d(Pool2dOptions options);
+  /// Makes windows of `kernel` pixels per side next to each other: the stride is `kernel` too.
+  explicit MaxPool2d(int kernel) : MaxPool2d({.kernel = kernel, .stride = kernel}) {}
 };
 
 /// Average pooling of [N, H, W, C], as avg_pool2d() does.
@@ -147,6 +162,8 @@ class AvgPool2d final : public Function {
  public:
   /// Throws UsageError unless kernel and stride are positive and the padding is 0 to kernel / 2.
   explicit AvgPool2d(Pool2dOptions options);
+  /// Makes windows as MaxPool2d does.
+  explicit AvgPool2d(int kernel) : AvgPool2d({.kernel = kernel, .stride = kernel}) {}
 };
 
 /// Average pooling over all pixels: [N, H, W, C] to [N, C].
@@ -163,9 +180,6 @@ class Flatten final : public Function {
   Flatten() : Function("Flatten", flatten) {}
 };
 
-/// A layer of a container and its name.
-using NamedModule = std::pair<std::string, std::shared_ptr<Module>>;
-
 /// The layers of a container, which run in order. A layer computes the activation after it as well if it can
 /// (Module::fuses() and fusible_activation()).
 class LayerChain {
@@ -173,7 +187,7 @@ class LayerChain {
   /// Makes an empty chain.
   LayerChain() = default;
   /// Makes a chain that refers to the layers: the container must own them.
-  explicit LayerChain(const std::vector<NamedModule>& layers);
+  explicit LayerChain(const std::vector<Layer>& layers);
 
   /// Runs the layers. The last one computes the epilogue, for which fuses() must be true.
   Variable operator()(const Variable& x, const ForwardContext& context, const Epilogue& epilogue = {}) const;
@@ -184,12 +198,11 @@ class LayerChain {
   std::vector<Module*> layers_;
 };
 
-/// A chain of named layers. A ReLU or GELU is fused into the layer before it if that layer can.
+/// A chain of layers. A ReLU or GELU is fused into the layer before it if that layer can.
 class Sequential final : public Module {
  public:
-  using Named = NamedModule;  // a layer and its name
-  /// Throws UsageError like add_child().
-  explicit Sequential(std::vector<Named> layers);
+  /// Calls a layer without a name by its position, as PyTorch: "0", "1" and so on. Throws UsageError like add_child().
+  explicit Sequential(std::vector<Layer> layers);
   std::string describe() const override;
   bool fuses(const Epilogue& epilogue) const override { return chain_.fuses(epilogue); }
 
@@ -199,13 +212,20 @@ class Sequential final : public Module {
   LayerChain chain_;
 };
 
+/// Returns a chain of layers by value: sequential(nn::Flatten(), nn::Linear(784, 10)). With names, construct a
+/// Sequential: nn::Sequential({{"flatten", nn::Flatten()}, {"fc", nn::Linear(784, 10)}}).
+template <class... Layers>
+Sequential sequential(Layers&&... layers) {
+  return Sequential(std::vector<Layer>{Layer(std::forward<Layers>(layers))...});
+}
+
 /// A residual block, relu(body(x) + shortcut(x)) (He et al., arXiv:1512.03385). A null shortcut is the
 /// identity. The layers of `body` become children of the block itself, so their names are torchvision's:
 /// "conv1", "bn1", …, "downsample.0". The last layer of the body fuses the addition and the ReLU if it can.
 class ResidualBlock final : public Module {
  public:
   /// Throws UsageError like add_child().
-  ResidualBlock(std::vector<NamedModule> body, std::shared_ptr<Module> shortcut);
+  ResidualBlock(std::vector<Layer> body, std::shared_ptr<Module> shortcut);
   std::string describe() const override;
   /// Sets whether training keeps only the input of the block for backward, which computes the block again
   /// (checkpoint_activations()). Forward hooks of the layers are then called twice.
@@ -297,7 +317,7 @@ class ConvTranspose2d final : public Module {
  public:
   /// Throws UsageError unless channels, kernel and stride are positive, the padding is not negative,
   /// output_padding is from 0 to stride - 1, and `groups` divides both numbers of channels.
-  ConvTranspose2d(int in_channels, int out_channels, ConvTranspose2dLayerOptions options);
+  ConvTranspose2d(int in_channels, int out_channels, ConvTranspose2dLayerOptions options = {});
   std::string describe() const override;
 
  private:

@@ -80,6 +80,7 @@ std::vector<Module*> Module::modules() {
 }
 
 std::vector<NamedParameter> Module::parameters() const {
+  initialize_missing();
   std::vector<NamedParameter> all;
   visit("", [&](const Module& module, const std::string& path) {
     for (const OwnParameter& own : module.parameters_)
@@ -89,6 +90,7 @@ std::vector<NamedParameter> Module::parameters() const {
 }
 
 std::vector<NamedBuffer> Module::buffers() const {
+  initialize_missing();
   std::vector<NamedBuffer> all;
   visit("", [&](const Module& module, const std::string& path) {
     for (const OwnBuffer& own : module.buffers_)
@@ -141,8 +143,10 @@ auto Module::call(std::span<const Variable> inputs, const ForwardContext& contex
   const ModuleScope scope(path_);
   try {
     const std::size_t row_count = context.rows == nullptr ? 0 : context.rows->size();
+    const bool has_data =
+        !inputs.empty() && inputs.front().defined() && inputs.front().device().kind != DeviceKind::meta;
+    if (!is_initialized_ && has_data) initialize_missing();
     const auto outputs = compute();
-    check_initialized(inputs);  // after an error of the input, which is the more exact one
     if (context.rows != nullptr && (children_.empty() || !parameters_.empty())) {
       LayerSummary row = row_of(inputs, as_span(outputs), fused);
       for (const LayerSummary& below : std::span(*context.rows).subspan(row_count)) row.flops -= below.flops;
@@ -155,26 +159,6 @@ auto Module::call(std::span<const Variable> inputs, const ForwardContext& contex
     fail<ModuleError>("{}: {}", path_.empty() ? describe() : fmt::format("{} ({})", path_, describe()),
                       error.what());
   }
-}
-
-void Module::check_initialized(std::span<const Variable> inputs) {
-  if (is_checked_ || !path_.empty() || inputs.empty() || !inputs.front().defined() ||
-      inputs.front().device().kind == DeviceKind::meta)
-    return;
-  std::string first;  // of the parameters that initialize() would draw
-  bool has_value = false;
-  visit("", [&](const Module& module, const std::string& path) {
-    if (module.is_initialized_) return;
-    for (const OwnParameter& own : module.parameters_) {
-      if (has_value || own.init.kind == Init::Kind::constant) continue;
-      own.named.variable.wait_ready();
-      has_value = !is_zero(own.named.variable.value());
-      if (first.empty()) first = join_path(path, own.named.name);
-    }
-  });
-  check(has_value || first.empty(),
-        "{} has no values: all parameters are zeros; call initialize(seed) once, or load values", first);
-  is_checked_ = true;
 }
 
 Variable Module::operator()(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) {
@@ -210,12 +194,15 @@ LayerSummary Module::row_of(std::span<const Variable> inputs, std::span<const Va
 }
 
 Variables Module::infer(const std::vector<InputType>& inputs, std::vector<LayerSummary>* rows) {
-  const RecordingScope recording;  // also inside NoGrad: the outputs have a cost
-  const std::vector<NamedParameter> all = parameters();
-  const DType of_parameters = all.empty() ? DType::f32 : all.front().variable.dtype();
+  const RecordingScope recording;      // also inside NoGrad: the outputs have a cost
+  std::optional<DType> of_parameters;  // without parameters(), which would draw values
+  visit("", [&](const Module& module, const std::string&) {
+    if (!of_parameters && !module.parameters_.empty())
+      of_parameters = module.parameters_.front().named.variable.dtype();
+  });
   Variables on_meta;
   for (const InputType& input : inputs) {
-    const DType dtype = input.dtype.value_or(of_parameters);
+    const DType dtype = input.dtype.value_or(of_parameters.value_or(DType::f32));
     // It requires a gradient if it can, so that every op is recorded with its cost.
     on_meta.emplace_back(Tensor::empty(input.shape, dtype, Device::meta()), is_floating(dtype));
   }
@@ -236,6 +223,7 @@ Variable Module::forward_with(const Variable& x, const ForwardContext& context, 
 }
 
 void Module::to(const DeviceContext& device) {
+  initialize_missing();
   const auto moved = [&](const Tensor& tensor) {
     if (tensor.context() == device) return tensor;
     Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype(), device);
@@ -253,6 +241,7 @@ void Module::to(const DeviceContext& device) {
 
 void Module::to(DType dtype) {
   check(is_floating(dtype), "cannot convert a model to {}: expected a floating-point type", to_string(dtype));
+  initialize_missing();
   visit("", [&](const Module& module, const std::string&) {
     for (const OwnParameter& own : module.parameters_) {
       own.named.variable.wait_ready();
@@ -264,6 +253,7 @@ void Module::to(DType dtype) {
 
 void Module::keep_low_precision_copies(DType dtype) {
   check(is_half(dtype), "cannot keep low-precision copies in {}: expected f16 or bf16", to_string(dtype));
+  initialize_missing();
   visit("", [&](const Module& module, const std::string&) {
     for (const OwnParameter& own : module.parameters_) {
       own.named.variable.wait_ready();
@@ -291,9 +281,24 @@ void Module::initialize(std::uint64_t seed) {
       fill(own.named.variable.value(), own.init, seed, join_path(path, own.named.name));
     }
     for (const OwnBuffer& own : module.buffers_) fill(*own.tensor, own.init, seed, join_path(path, own.name));
+    module.is_initialized_ = true;
   });
-  for (Module* const module : modules()) module->is_initialized_ = true;
   refresh_low_precision_copies();
+}
+
+void Module::initialize_missing() const {
+  const auto draw = [](const Tensor& value, const Init& init, const std::string& name) {
+    if (init.kind != Init::Kind::constant && is_zero(value)) fill(value, init, kInitialSeed, name);
+  };
+  visit(path_, [&](const Module& module, const std::string& path) {
+    if (module.is_initialized_) return;
+    for (const OwnParameter& own : module.parameters_) {
+      own.named.variable.wait_ready();
+      draw(own.named.variable.value(), own.init, join_path(path, own.named.name));
+    }
+    for (const OwnBuffer& own : module.buffers_) draw(*own.tensor, own.init, join_path(path, own.name));
+    module.is_initialized_ = true;
+  });
 }
 
 void Module::fill(const Tensor& value, const Init& init, std::uint64_t seed, const std::string& name) {
@@ -313,15 +318,14 @@ void Module::fill(const Tensor& value, const Init& init, std::uint64_t seed, con
 }
 
 Variable Module::add_parameter(std::string name, const Shape& shape, ParameterKind kind, Init init) {
-  Variable variable(Tensor::zeros(shape, DType::f32, Device::cpu()), true);
+  Variable variable(Tensor::full(shape, init.first(), DType::f32, Device::cpu()), true);
   parameters_.push_back({{std::move(name), variable, kind}, init});
   return variable;
 }
 
 std::shared_ptr<Tensor> Module::add_buffer(std::string name, const Shape& shape, Init init,
                                            ParameterKind kind) {
-  const double value = init.kind == Init::Kind::constant ? init.value : 0;
-  auto tensor = std::make_shared<Tensor>(Tensor::full(shape, value, DType::f32, Device::cpu()));
+  auto tensor = std::make_shared<Tensor>(Tensor::full(shape, init.first(), DType::f32, Device::cpu()));
   buffers_.push_back({std::move(name), tensor, kind, init});
   return tensor;
 }

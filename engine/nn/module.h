@@ -1,6 +1,7 @@
 // Module: named parameters, named buffers, children, and a forward function.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -138,6 +139,9 @@ Variable for_input(const Variable& parameter, const Variable& x);
 /// thread-safe: one thread at a time uses a module and its descendants.
 class Module {
  public:
+  /// The seed of a network for which initialize() was not called.
+  static constexpr std::uint64_t kInitialSeed = 1;
+
   virtual ~Module() = default;
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
@@ -146,9 +150,11 @@ class Module {
   /// fuses() it. Appends a row to context.rows if that is not null and this module has no children or has
   /// parameters of its own. A UsageError gets the path and the description of the module that threw it in
   /// front: "layer2.0.conv1 (Conv2d 64 -> 128, 3x3): input [1, 8, 8, 32] has 32 channels, expected 64".
-  /// Throws UsageError at the first call of a network whose parameters have no initial values: initialize()
-  /// was not called, and all that it would draw are still zeros.
   Variable operator()(const Variable& x, const ForwardContext& context = {}, const Epilogue& epilogue = {});
+  /// Does the same for a tensor, such as the images of a batch.
+  Variable operator()(const Tensor& x, const ForwardContext& context = {}) {
+    return (*this)(Variable(x), context);
+  }
   /// Computes forward_all() for a list of inputs, with the same row and the same errors. Every module can be
   /// called so; one that overrides forward() takes one input and has one output.
   Variables operator()(const Variables& inputs, const ForwardContext& context = {});
@@ -201,14 +207,17 @@ class Module {
   void keep_low_precision_copies(DType dtype);
   /// Rounds all parameters into their low-precision copies. Does nothing for parameters without one.
   void refresh_low_precision_copies();
-  /// Initializes all parameters and buffers, as every network needs unless a file has its values. Each
-  /// parameter's draws are keyed by (seed, its name), so adding a layer does not change the others.
-  /// Distributions are PyTorch's defaults unless a layer was given another.
+  /// Draws the initial values of all parameters and buffers again. Each parameter's draws are keyed by (seed, its name),
+  /// so adding a layer does not change the others. Distributions are PyTorch's defaults unless a layer was given another.
+  /// A network that was never initialized has the values of initialize(kInitialSeed): they are drawn when it is first
+  /// called, moved, converted or asked for its parameters or buffers. Values that were set before are kept.
   void initialize(std::uint64_t seed);
 
  protected:
   /// Makes a module without parameters, buffers and children.
   Module() = default;
+  /// Moves all that a module owns. The other one may then only be destroyed.
+  Module(Module&&) = default;
   /// Computes the output for the input x. Checks the shape of x if the ops that it calls do not. A module
   /// overrides this function, forward_with() or forward_all(). Unless overridden, throws UsageError.
   virtual Variable forward(const Variable& x, const ForwardContext& context);
@@ -229,6 +238,8 @@ class Module {
     /// instead: a 1 in the center of this channel, and zeros elsewhere.
     bool dirac = false;
 
+    /// Returns the value of all elements until the network is initialized.
+    double first() const { return kind == Kind::constant ? value : 0; }
     /// Returns the distribution of a constant.
     static Init constant(double value) { return {Kind::constant, value}; }
     /// Returns U(-bound, bound).
@@ -236,9 +247,9 @@ class Module {
     /// Returns N(0, deviation^2).
     static Init normal(double deviation) { return {Kind::normal, deviation}; }
   };
-  /// Registers a parameter, which holds zeros until initialize() is called.
+  /// Registers a parameter, which holds the constant of `init`, or zeros until the network is initialized.
   Variable add_parameter(std::string name, const Shape& shape, ParameterKind kind, Init init);
-  /// Registers a buffer. It holds the constant of `init`, or zeros until initialize() is called. The returned
+  /// Registers a buffer. It holds the constant of `init`, or zeros until the network is initialized. The returned
   /// pointer stays valid when the module moves to another device or type, and then points to the new tensor.
   std::shared_ptr<Tensor> add_buffer(std::string name, const Shape& shape, Init init,
                                      ParameterKind kind = ParameterKind::norm_shift);
@@ -250,6 +261,11 @@ class Module {
   std::shared_ptr<M> add_child(std::string name, std::shared_ptr<M> child) {
     attach(std::move(name), child);
     return child;
+  }
+  /// Does the same for a child by value, which is moved.
+  template <std::derived_from<Module> M>
+  std::shared_ptr<M> add_child(std::string name, M&& child) {
+    return add_child(std::move(name), std::make_shared<M>(std::move(child)));
   }
 
  private:
@@ -281,9 +297,8 @@ class Module {
   /// Returns the row of a call with this fused epilogue, including the FLOPs of descendants.
   LayerSummary row_of(std::span<const Variable> inputs, std::span<const Variable> outputs,
                       const Epilogue& fused) const;
-  /// Throws UsageError unless a module that is not initialized has a value. Does nothing below a root, after the first
-  /// call, and for inputs without data.
-  void check_initialized(std::span<const Variable> inputs);
+  /// Draws the values of this module and its descendants that nothing has set, as initialize(kInitialSeed).
+  void initialize_missing() const;
   void call_hooks(std::span<const Variable> inputs, std::span<Variable> outputs) const;
   /// Calls f(module, path) for this module and all its descendants, depth first, in order of registration.
   template <class F>
@@ -294,8 +309,36 @@ class Module {
   std::vector<OwnParameter> parameters_;
   std::vector<OwnBuffer> buffers_;
   std::vector<Child> children_;
-  bool is_initialized_ = false;  // by initialize()
-  bool is_checked_ = false;      // by check_initialized()
+  mutable bool is_initialized_ = false;
+};
+
+/// A layer of a container, and its name. Calls the layer that it holds; copies hold the same one.
+struct Layer {
+  std::string name;  // empty: the container numbers its layers
+  std::shared_ptr<Module>
+      module;  // null only in one that was default-constructed, or made from a null pointer
+
+  /// Makes one without a layer.
+  Layer() = default;
+  /// Makes one from a layer by value, which is moved: Layer(nn::Linear(2, 3)).
+  template <std::derived_from<Module> M>
+  Layer(M&& layer) : Layer({}, std::make_shared<M>(std::move(layer))) {}
+  /// Makes one with a name: {"fc1", nn::Linear(2, 3)}.
+  template <std::derived_from<Module> M>
+  Layer(std::string layer_name, M&& layer)
+      : Layer(std::move(layer_name), std::make_shared<M>(std::move(layer))) {}
+  /// Makes one that shares a layer.
+  template <std::derived_from<Module> M>
+  Layer(std::shared_ptr<M> layer) : module(std::move(layer)) {}
+  /// Makes one that shares a layer, with a name.
+  Layer(std::string layer_name, std::shared_ptr<Module> layer)
+      : name(std::move(layer_name)), module(std::move(layer)) {}
+
+  /// Calls the layer.
+  Variable operator()(const Variable& x, const ForwardContext& context = {},
+                      const Epilogue& fused = {}) const {
+    return (*module)(x, context, fused);
+  }
 };
 
 }  // namespace convoy::nn

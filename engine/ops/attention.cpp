@@ -99,7 +99,7 @@ Variable scaled_dot_product_attention(const Variable& q, const Variable& k, cons
                                       as_batch(y.view(), batch), log_sum_exp.view(), rule, dq, dk, dv);
         });
       },
-      cost_of_attention(q, k, v, batch, options.causal));
+      cost_of_attention(q, k, v, batch, options.causal), {{"scale", rule.scale}, {"causal", rule.causal}});
 }
 
 }  // namespace convoy

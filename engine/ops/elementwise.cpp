@@ -39,7 +39,8 @@ Variable unary(UnaryOp op, const Variable& x, double p = 0) {
                   });
                 },
                 {.forward = cost_of(x, {.flops = row.forward_flops, .reads = 1, .writes = 1}),
-                 .backward = cost_of(x, {.flops = row.backward_flops, .reads = 2, .writes = 1})});
+                 .backward = cost_of(x, {.flops = row.backward_flops, .reads = 2, .writes = 1})},
+                {{"exponent", p}});
 }
 
 }  // namespace

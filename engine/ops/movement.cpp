@@ -27,19 +27,18 @@ OpCost cost_of_copy(const Tensor& y) {
 
 /// Copies the elements of x at `strides` to a result of this shape. If `is_partial`, they are not all elements of x.
 Variable copied(const char* name, const Variable& x, const Shape& shape, const Strides& strides,
-                bool is_partial) {
+                bool is_partial, OpAttribute attribute) {
   const detail::OpScope scope(name, x);
   Tensor y = Tensor::empty(shape, x.dtype(), x.context());
   copy(shape, x.value(), strides, GradView(y.view()), Strides::row_major(shape));
-  return record(
-      name, y, {x},
-      [strides, is_partial](const Tensor& dy, std::span<GradSlot> dx) {
-        const GradView to = dx[0].claim();
-        if (is_partial && to.mode == GradMode::overwrite)
-          on(dy.stream(), [&](auto& s) { kernels::fill(s, 0, to); });
-        copy(dy.shape(), dy, Strides::row_major(dy.shape()), to, strides);
-      },
-      cost_of_copy(y));
+  return record(name, y, {x},
+                [strides, is_partial](const Tensor& dy, std::span<GradSlot> dx) {
+                  const GradView to = dx[0].claim();
+                  if (is_partial && to.mode == GradMode::overwrite)
+                    on(dy.stream(), [&](auto& s) { kernels::fill(s, 0, to); });
+                  copy(dy.shape(), dy, Strides::row_major(dy.shape()), to, strides);
+                },
+                cost_of_copy(y), {std::move(attribute)});
 }
 
 }  // namespace
@@ -57,15 +56,17 @@ Variable permute(const Variable& x, std::span<const int> axes) {
   const Strides whole = Strides::row_major(from);
   Strides strides;
   std::array<bool, Shape::kMaxRank> seen{};
+  std::vector<std::int64_t> positions;
   for (int i = 0; i < from.rank(); ++i) {
     const int axis = detail::axis_of("permute", axes[index(i)], from);
     check(!seen[index(axis)], "permute: found axis {} twice, expected each axis of {} once", axis,
           from.text());
     seen[index(axis)] = true;
+    positions.push_back(axis);
     sizes[i] = from[axis];
     strides.of_axis[index(i)] = whole.of_axis[index(axis)];
   }
-  return copied("permute", x, sizes.shape(), strides, false);
+  return copied("permute", x, sizes.shape(), strides, false, {"axes", std::move(positions)});
 }
 
 Variable transpose(const Variable& x, int axis_a, int axis_b) {
@@ -137,7 +138,8 @@ Variable slice(const Variable& x, int axis, std::int64_t begin, std::int64_t end
   Strides strides = Strides::row_major(x.shape());
   strides.offset = first * strides.of_axis[index(axis)];
   strides.of_axis[index(axis)] *= step;
-  return copied("slice", x, sizes.shape(), strides, true);
+  return copied("slice", x, sizes.shape(), strides, true,
+                {"range", std::vector{first, last, std::int64_t{axis}, step}});
 }
 
 std::vector<Variable> chunk(const Variable& x, int parts, int axis) {
@@ -181,14 +183,13 @@ Variable concat(const std::vector<Variable>& inputs, int axis) {
     shapes.push_back(x.shape());
     part.offset += x.shape()[axis] * part.of_axis[index(axis)];
   }
-  return record(
-      "concat", y, inputs,
-      [parts, shapes](const Tensor& dy, std::span<GradSlot> slots) {
-        for (std::size_t i = 0; i < parts.size(); ++i)
-          if (slots[i].wanted())
-            copy(shapes[i], dy, parts[i], slots[i].claim(), Strides::row_major(shapes[i]));
-      },
-      cost_of_copy(y));
+  return record("concat", y, inputs,
+                [parts, shapes](const Tensor& dy, std::span<GradSlot> slots) {
+                  for (std::size_t i = 0; i < parts.size(); ++i)
+                    if (slots[i].wanted())
+                      copy(shapes[i], dy, parts[i], slots[i].claim(), Strides::row_major(shapes[i]));
+                },
+                cost_of_copy(y), {{"axis", axis}});
 }
 
 Variable stack(const std::vector<Variable>& inputs, int axis) {

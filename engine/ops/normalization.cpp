@@ -47,21 +47,24 @@ Variable normalize(std::string_view name, const Variable& x, const Shape& sizes,
   const bool parameters =
       (weight.defined() && weight.requires_grad()) || (bias.defined() && bias.requires_grad());
   if (parameters) cost.backward += detail::cost_of(x, {.flops = 5, .reads = 2});
-  return record(
-      name, y, std::move(inputs),
-      [x = x.value(), weight = value_of(weight), has_bias = bias.defined(), means, inverse_std, sizes](
-          const Tensor& dy, std::span<GradSlot> slots) {
-        const bool has_weight = weight.defined();
-        const GradView dx = slots[0].claim();
-        const GradView dweight = has_weight ? slots[1].claim() : GradView();
-        const GradView dbias = has_bias ? slots[has_weight ? 2 : 1].claim() : GradView();
-        on(dy.stream(), [&](auto& s) {
-          kernels::group_norm_backward(s, dy.reshape(sizes).view(), x.reshape(sizes).view(),
-                                       view_if_any(weight), means.view(), inverse_std.view(), dx, dweight,
-                                       dbias);
-        });
-      },
-      cost);
+  return record(name, y, std::move(inputs),
+                [x = x.value(), weight = value_of(weight), has_bias = bias.defined(), means, inverse_std,
+                 sizes](const Tensor& dy, std::span<GradSlot> slots) {
+                  const bool has_weight = weight.defined();
+                  const GradView dx = slots[0].claim();
+                  const GradView dweight = has_weight ? slots[1].claim() : GradView();
+                  const GradView dbias = has_bias ? slots[has_weight ? 2 : 1].claim() : GradView();
+                  on(dy.stream(), [&](auto& s) {
+                    kernels::group_norm_backward(s, dy.reshape(sizes).view(), x.reshape(sizes).view(),
+                                                 view_if_any(weight), means.view(), inverse_std.view(), dx,
+                                                 dweight, dbias);
+                  });
+                },
+                cost,
+                {{"elements", sizes[2]},
+                 {"epsilon", epsilon},
+                 {"has_weight", weight.defined()},
+                 {"has_bias", bias.defined()}});
 }
 
 }  // namespace

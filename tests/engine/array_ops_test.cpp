@@ -86,9 +86,9 @@ Tensor indices_of(const std::vector<std::int32_t>& values, const Shape& shape) {
 
 std::shared_ptr<nn::Sequential> classifier() {
   auto net = std::make_shared<nn::Sequential>(
-      std::vector<nn::NamedModule>{{"embedding", std::make_shared<nn::Embedding>(5, 3)},
-                                   {"flatten", std::make_shared<nn::Flatten>()},
-                                   {"fc", std::make_shared<nn::Linear>(2 * 3, 4)}});
+      std::vector<nn::Layer>{{"embedding", std::make_shared<nn::Embedding>(5, 3)},
+                             {"flatten", std::make_shared<nn::Flatten>()},
+                             {"fc", std::make_shared<nn::Linear>(2 * 3, 4)}});
   net->initialize(1);
   return net;
 }

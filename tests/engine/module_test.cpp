@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using testing::message_of;
 
 std::shared_ptr<nn::Sequential> small_net() {
-  return std::make_shared<nn::Sequential>(std::vector<nn::Sequential::Named>{
+  return std::make_shared<nn::Sequential>(std::vector<nn::Layer>{
       {"conv",
        std::make_shared<nn::Conv2d>(3, 8, nn::Conv2dLayerOptions{.kernel = 3, .padding = 1, .bias = false})},
       {"bn", std::make_shared<nn::BatchNorm2d>(8)},
@@ -90,7 +90,7 @@ TEST(Module, ShapeErrorNamesTheLayer) {
 }
 
 TEST(Module, ShapeErrorNamesTheBlockOrTheLayerThatAdds) {
-  const auto message = [](std::vector<nn::NamedModule> body) {
+  const auto message = [](std::vector<nn::Layer> body) {
     nn::Sequential net({{"layer1", std::make_shared<nn::ResidualBlock>(std::move(body), nullptr)}});
     return message_of<UsageError>([&] { net.infer({1, 6, 6, 4}); });
   };
@@ -155,14 +155,13 @@ TEST(Module, PathsFollowTheTree) {
   const auto net = small_net();
   EXPECT_EQ(net->path(), "");
   EXPECT_EQ(net->modules()[1]->path(), "conv");
-  const nn::Sequential outer(
-      {{"a", std::make_shared<nn::Sequential>(std::vector<nn::NamedModule>{{"b", net}})}});
+  const nn::Sequential outer({{"a", std::make_shared<nn::Sequential>(std::vector<nn::Layer>{{"b", net}})}});
   EXPECT_EQ(net->path(), "a.b");
   EXPECT_EQ(net->modules()[1]->path(), "a.b.conv");
 }
 
 TEST(Module, RejectsChildrenThatAreNullOrThereAlready) {
-  const auto error = [](std::vector<nn::NamedModule> layers) {
+  const auto error = [](std::vector<nn::Layer> layers) {
     return message_of<UsageError>([&] { nn::Sequential net(std::move(layers)); });
   };
   const auto shared = std::make_shared<nn::Linear>(3, 3);
@@ -170,8 +169,7 @@ TEST(Module, RejectsChildrenThatAreNullOrThereAlready) {
   EXPECT_EQ(error({{"fc", shared}, {"fc", std::make_shared<nn::Linear>(3, 3)}}),
             "child 'fc': found another child with this name, expected a new one");
   EXPECT_EQ(
-      error({{"a", shared},
-             {"b", std::make_shared<nn::Sequential>(std::vector<nn::NamedModule>{{"0", shared}})}}),
+      error({{"a", shared}, {"b", std::make_shared<nn::Sequential>(std::vector<nn::Layer>{{"0", shared}})}}),
       "child 'b': found Linear 3 -> 3, which is already in this model as 'a'; expected a module of its own");
 }
 
@@ -210,7 +208,7 @@ TEST(Module, ForwardReturnsTheInferredShape) {
 
 // A fused epilogue gives the same bits as the layer followed by the epilogue.
 TEST(Module, FusedEpilogueEqualsSeparateOperations) {
-  const auto with = [](std::vector<nn::Sequential::Named> layers) {
+  const auto with = [](std::vector<nn::Layer> layers) {
     return std::make_shared<nn::Sequential>(std::move(layers));
   };
   const auto relu = [] { return std::make_shared<nn::Activation>(nn::ActivationKind::relu); };
@@ -231,7 +229,7 @@ TEST(Module, FusedEpilogueEqualsSeparateOperations) {
       with({{"0", norm(false)}, {"1", gelu()}}),
       with({{"0", norm(true)}, {"1", gelu()}}),
       with({{"0", relu()}, {"1", relu()}, {"2", norm(true)}}),
-      std::make_shared<nn::ResidualBlock>(std::vector<nn::Sequential::Named>{{"0", norm(false)}}, nullptr)};
+      std::make_shared<nn::ResidualBlock>(std::vector<nn::Layer>{{"0", norm(false)}}, nullptr)};
   const std::shared_ptr<nn::Module> rows[] = {std::make_shared<nn::Linear>(5, 5),
                                               std::make_shared<nn::Linear>(5, 5, false)};
   const auto compare = [](nn::Module& module, const Shape& shape) {
@@ -258,31 +256,84 @@ TEST(Module, FusedEpilogueEqualsSeparateOperations) {
   for (const auto& module : rows) compare(*module, {6, 5});
 }
 
-TEST(Module, TheFirstCallRefusesANetworkWithoutValues) {
-  const auto make = [] {
-    return std::make_shared<nn::Sequential>(std::vector<nn::Sequential::Named>{
-        {"norm", std::make_shared<nn::BatchNorm2d>(2)},
-        {"conv", std::make_shared<nn::Conv2d>(2, 3, nn::Conv2dLayerOptions{.bias = false})}});
-  };
+nn::Sequential net_of_two_layers() {
+  return nn::Sequential({{"norm", nn::BatchNorm2d(2)}, {"conv", nn::Conv2d(2, 3, {.bias = false})}});
+}
+
+std::vector<float> filter_of(nn::Module& net) {
+  return net.parameters().back().variable.value().to_vector<float>();
+}
+
+TEST(Module, HasTheInitialValuesOfTheDefaultSeedBeforeItsFirstUse) {
   const Variable x(Tensor::full({1, 4, 4, 2}, 1, DType::f32, Device::cpu()));
-  const auto net = make();
-  EXPECT_EQ(net->infer({1, 4, 4, 2}).shape(), (Shape{1, 2, 2, 3}));  // without data
-  EXPECT_THAT(
-      testing::message_of<UsageError>([&] { (*net)(x); }),
-      ::testing::HasSubstr("conv.weight has no values: all parameters are zeros; call initialize(seed)"));
-  net->initialize(1);
-  EXPECT_NE((*net)(x).value().to_vector<float>()[0], 0);
-  const auto loaded = make();  // or values of another kind, of which any may be zeros
-  for (std::size_t i = 0; i < net->parameters().size(); ++i)
-    loaded->parameters()[i].variable.value().copy_from(net->parameters()[i].variable.value());
-  for (std::size_t i = 0; i < net->buffers().size(); ++i)
-    loaded->buffers()[i].tensor.copy_from(net->buffers()[i].tensor);
-  EXPECT_EQ((*loaded)(x).value().to_vector<float>(), (*net)(x).value().to_vector<float>());
-  const auto zeros = make();
-  zeros->initialize(1);
-  const nn::NamedParameter last = zeros->parameters().back();
-  last.variable.set_value(Tensor::zeros(last.variable.shape(), DType::f32, Device::cpu()));
-  EXPECT_EQ((*zeros)(x).value().to_vector<float>()[0], 0);
+  nn::Sequential expected = net_of_two_layers(), called = net_of_two_layers(), moved = net_of_two_layers(),
+                 asked = net_of_two_layers(), half = net_of_two_layers();
+  expected.initialize(nn::Module::kInitialSeed);
+  const std::vector<float> y = expected(x).value().to_vector<float>();
+  EXPECT_EQ(called(x).value().to_vector<float>(), y);
+  moved.to(DeviceContext::create_cpu({.threads = 1}));
+  EXPECT_EQ(filter_of(moved), filter_of(expected));
+  EXPECT_EQ(filter_of(asked), filter_of(expected));
+  half.keep_low_precision_copies(DType::bf16);
+  EXPECT_EQ(half.parameters().back().variable.low_precision_copy().to(DType::f32).to_vector<float>(),
+            expected.parameters().back().variable.value().to(DType::bf16).to(DType::f32).to_vector<float>());
+  // A module that is called alone, by its path in the network; shapes need no values.
+  nn::Sequential parts = net_of_two_layers();
+  EXPECT_EQ(parts.infer({1, 4, 4, 2}).shape(), (Shape{1, 2, 2, 3}));
+  (*parts.modules().back())(x);
+  EXPECT_EQ(filter_of(parts), filter_of(expected));
+  expected.initialize(2);
+  EXPECT_NE(filter_of(expected), filter_of(called));
+}
+
+TEST(Module, KeepsTheValuesThatWereSetBeforeItsFirstUse) {
+  // As a user's constructor does, which holds the Variable that add_parameter() returned.
+  class Ramp final : public nn::Module {
+   public:
+    Ramp() : drawn_(add_parameter("drawn", {2}, nn::ParameterKind::weight, Init::uniform(1))) {
+      const Variable set = add_parameter("set", {2}, nn::ParameterKind::weight, Init::uniform(1));
+      set.value().copy_from(Tensor::from(std::vector<float>{0, 5}, {2}, Device::cpu()));
+      constant_ = add_parameter("constant", {2}, nn::ParameterKind::weight, Init::constant(3));
+      EXPECT_THAT(constant_.value().to_vector<float>(), ElementsAre(3, 3));
+    }
+
+   private:
+    Variable forward(const Variable& x, const nn::ForwardContext&) override { return x * drawn_ + constant_; }
+    Variable drawn_, constant_;
+  };
+  Ramp net;
+  const std::vector<nn::NamedParameter> parameters = net.parameters();
+  EXPECT_NE(parameters[0].variable.value().to_vector<float>()[0], 0);
+  EXPECT_THAT(parameters[1].variable.value().to_vector<float>(), ElementsAre(0, 5));
+  EXPECT_THAT(parameters[2].variable.value().to_vector<float>(), ElementsAre(3, 3));
+}
+
+TEST(Sequential, HasLayersByValueAndNumbersThem) {
+  nn::Sequential net = nn::sequential(nn::Conv2d(3, 8, {.padding = 1}), nn::ReLU(), nn::MaxPool2d(2),
+                                      nn::Flatten(), std::make_shared<nn::Linear>(32, 4));
+  EXPECT_THAT(names_of(net.parameters()), ElementsAre("0.weight", "0.bias", "4.weight", "4.bias"));
+  const Tensor images = Tensor::full({2, 4, 4, 3}, 1, DType::f32, Device::cpu());
+  const nn::Layer layer("net", std::move(net));
+  EXPECT_EQ((*layer.module)(images).shape(), (Shape{2, 4}));
+  EXPECT_EQ((*layer.module)(images, {.training = true}).shape(), (Shape{2, 4}));
+  EXPECT_EQ(layer(Variable(images)).value().to_vector<float>(),
+            (*layer.module)(images).value().to_vector<float>());
+  EXPECT_EQ(nn::AvgPool2d(3).describe(), "AvgPool2d 3x3 stride 3");
+  EXPECT_EQ(nn::GELU().describe(), "GELU");
+  EXPECT_EQ(message_of<UsageError>([] {
+              nn::Sequential({nn::ReLU(), {"0", nn::ReLU()}});
+            }),
+            "child '0': found another child with this name, expected a new one");
+}
+
+TEST(Sequential, MovesWithItsHooks) {
+  nn::Sequential net = nn::sequential(nn::Linear(2, 2));
+  int calls = 0;
+  const nn::HookHandle handle = net.add_forward_hook(
+      [&](const nn::Module&, std::span<const Variable>, std::span<Variable>) { ++calls; });
+  nn::Sequential moved = std::move(net);
+  moved(Tensor::full({1, 2}, 1, DType::f32, Device::cpu()));
+  EXPECT_EQ(calls, 1);
 }
 
 // The layers compute every size that their constructors accept: f32, which uses libraries, is compared with

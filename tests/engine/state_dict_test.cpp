@@ -55,6 +55,28 @@ TEST(StateDict, WritesTransposedFiltersAsPyTorchDoes) {
   EXPECT_EQ(io::state_dict(wide)[0].tensor.shape(), (Shape{3, 5, 4, 4}));
 }
 
+TEST(StateDict, SavesAndLoadsAFile) {
+  const testing::TempDirectory directory;
+  const std::filesystem::path file = directory.path() / "net.safetensors";
+  const auto make = [] { return nn::sequential(nn::Conv2d(2, 3), nn::BatchNorm2d(3)); };
+  nn::Sequential net = make(), other = make();
+  net.initialize(5);
+  save(net, file);
+  EXPECT_NE(io::parameters_hash(other), io::parameters_hash(net));
+  load(other, file);
+  EXPECT_EQ(io::parameters_hash(other), io::parameters_hash(net));
+
+  nn::Sequential narrow = nn::sequential(nn::Conv2d(2, 2), nn::BatchNorm2d(3));
+  const std::string before = io::parameters_hash(narrow);
+  EXPECT_THAT(testing::message_of<CheckpointError>([&] { load(narrow, file); }),
+              AllOf(HasSubstr(file.string()), HasSubstr("0.weight")));
+  EXPECT_EQ(io::parameters_hash(narrow), before);
+  EXPECT_THAT(testing::message_of<CheckpointError>([&] { load(net, directory.path() / "none"); }),
+              HasSubstr("none"));
+  EXPECT_THAT(testing::message_of<OutputError>([&] { save(net, directory.path() / "none" / "net"); }),
+              HasSubstr("none"));
+}
+
 TEST(StateDict, ListsParametersThenBuffers) {
   const TinyTraining training;
   std::vector<std::string> names;

@@ -65,7 +65,7 @@ class Biased : public nn::Module {
   std::shared_ptr<nn::Module> fc_;
 };
 
-models::Model model_of(std::vector<nn::NamedModule> layers) {
+models::Model model_of(std::vector<nn::Layer> layers) {
   return {"custom", std::make_shared<nn::Sequential>(std::move(layers)), {4, 4, 3}};
 }
 
@@ -235,7 +235,7 @@ TEST(Model, AcceptsAListForOneInput) {
 
 TEST(Model, HasInputsOfOtherTypes) {
   const auto net = std::make_shared<nn::Sequential>(
-      std::vector<nn::NamedModule>{{"tokens", std::make_shared<nn::Embedding>(10, 4)}});
+      std::vector<nn::Layer>{{"tokens", std::make_shared<nn::Embedding>(10, 4)}});
   const models::Model model("tokens", net, {nn::InputType({6}, DType::i32)});
   EXPECT_EQ(model.outputs().front(), (Shape{6, 4}));
   EXPECT_EQ(model(Tensor::zeros({2, 6}, DType::i32, Device::cpu())).shape(), (Shape{2, 6, 4}));

@@ -32,7 +32,7 @@ inline constexpr double kLearningRate = 0.01;
 /// Returns a network of all layers that no model uses.
 inline std::shared_ptr<nn::Sequential> other_layers() {
   const auto activation = [](nn::ActivationKind kind) { return std::make_shared<nn::Activation>(kind); };
-  return std::make_shared<nn::Sequential>(std::vector<nn::Sequential::Named>{
+  return std::make_shared<nn::Sequential>(std::vector<nn::Layer>{
       {"conv", std::make_shared<nn::Conv2d>(3, 8, nn::Conv2dLayerOptions{.kernel = 3, .padding = 1})},
       {"gelu", activation(nn::ActivationKind::gelu)},
       {"pool", std::make_shared<nn::AvgPool2d>(Pool2dOptions{})},

@@ -207,7 +207,7 @@ TEST(Model, MovesAllHandlesAndReturnsThisOne) {
 }
 
 models::Model norm_model(const models::Options& options) {
-  auto net = std::make_shared<nn::Sequential>(std::vector<nn::NamedModule>{
+  auto net = std::make_shared<nn::Sequential>(std::vector<nn::Layer>{
       {"bn", std::make_shared<nn::BatchNorm2d>(3)}, {"pool", std::make_shared<nn::GlobalAvgPool2d>()}});
   return {"norm", net, options.input, options.seed, options.device};
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <stdexcept>
 
 #include "tests/onnx/onnx_file.h"
@@ -176,9 +177,155 @@ OnnxTensor reshaped(OnnxTensor x, const OnnxTensor& shape) {
   Sizes sizes;
   for (const double size : shape.values)
     sizes.push_back(size == 0 ? x.shape.at(sizes.size()) : static_cast<std::int64_t>(size));
+  const std::int64_t rest =
+      std::accumulate(sizes.begin(), sizes.end(), std::int64_t{-1}, std::multiplies<>());
+  for (std::int64_t& size : sizes)
+    if (size == -1) size = static_cast<std::int64_t>(x.values.size()) / rest;
   require(count_of(sizes) == x.values.size(), "Reshape: another number of elements");
   x.shape = sizes;
   return x;
+}
+
+/// Returns a tensor of the given shape whose element at each position is that of x at from(position).
+OnnxTensor moved(const OnnxTensor& x, const Sizes& shape,
+                 const std::function<Sizes(const Sizes& position)>& from) {
+  OnnxTensor y = make(shape);
+  for (std::size_t i = 0; i < y.values.size(); ++i) {
+    Sizes position(shape.size());
+    auto rest = static_cast<std::int64_t>(i);
+    for (std::size_t axis = shape.size(); axis-- > 0; rest /= shape[axis])
+      position[axis] = rest % shape[axis];
+    const Sizes source = from(position);
+    std::int64_t at = 0;
+    for (std::size_t axis = 0; axis < x.shape.size(); ++axis) {
+      require(source[axis] >= 0 && source[axis] < x.shape[axis], "a position outside of a tensor");
+      at = at * x.shape[axis] + source[axis];
+    }
+    y.values[i] = x.values[static_cast<std::size_t>(at)];
+  }
+  return y;
+}
+
+OnnxTensor transposed(const OnnxTensor& x, const Sizes& axes) {
+  require(axes.size() == x.shape.size(), "Transpose: another number of axes");
+  Sizes shape;
+  for (const std::int64_t axis : axes) shape.push_back(x.shape.at(static_cast<std::size_t>(axis)));
+  return moved(x, shape, [&](const Sizes& position) {
+    Sizes source(axes.size());
+    for (std::size_t i = 0; i < axes.size(); ++i) source[static_cast<std::size_t>(axes[i])] = position[i];
+    return source;
+  });
+}
+
+/// Inputs: x, begins, ends, axes, steps.
+OnnxTensor sliced(const std::vector<const OnnxTensor*>& in) {
+  require(in.size() == 5 && in[3]->values.size() == 1, "Slice: another number of inputs or axes");
+  const auto number = [&](std::size_t i) { return static_cast<std::int64_t>(in[i]->values.at(0)); };
+  const auto axis = static_cast<std::size_t>(number(3));
+  Sizes shape = in[0]->shape;
+  shape.at(axis) = (std::min(number(2), shape.at(axis)) - number(1) + number(4) - 1) / number(4);
+  return moved(*in[0], shape, [&](Sizes position) {
+    position[axis] = number(1) + position[axis] * number(4);
+    return position;
+  });
+}
+
+OnnxTensor joined(const std::vector<const OnnxTensor*>& in, std::int64_t along) {
+  const auto axis = static_cast<std::size_t>(along);
+  Sizes shape = in[0]->shape;
+  shape.at(axis) = 0;
+  std::int64_t outer = 1;
+  for (std::size_t i = 0; i < axis; ++i) outer *= shape[i];
+  for (const OnnxTensor* one : in) {
+    require(one->shape.size() == shape.size(), "Concat: other numbers of axes");
+    shape[axis] += one->shape[axis];
+  }
+  OnnxTensor y{shape, {}};
+  for (std::int64_t i = 0; i < outer; ++i)
+    for (const OnnxTensor* one : in) {
+      const std::int64_t run = static_cast<std::int64_t>(one->values.size()) / outer;
+      y.values.insert(y.values.end(), one->values.begin() + i * run, one->values.begin() + (i + 1) * run);
+    }
+  require(count_of(shape) == y.values.size(), "Concat: shapes do not fit");
+  return y;
+}
+
+/// [..., M, K] times [..., K, N], where one of the factors may be a single matrix.
+OnnxTensor multiplied(const OnnxTensor& a, const OnnxTensor& b) {
+  const std::int64_t rows = a.shape.at(a.shape.size() - 2), inner = a.shape.back(), columns = b.shape.back();
+  require(b.shape.at(b.shape.size() - 2) == inner, "MatMul: shapes do not fit");
+  const OnnxTensor& larger = a.shape.size() >= b.shape.size() ? a : b;
+  Sizes shape = larger.shape;
+  shape[shape.size() - 2] = rows, shape.back() = columns;
+  OnnxTensor y = make(shape);
+  const std::int64_t matrices = static_cast<std::int64_t>(y.values.size()) / (rows * columns);
+  const auto apart = [&](const OnnxTensor& x, std::int64_t size) {
+    const auto count = static_cast<std::int64_t>(x.values.size()) / size;
+    require(count == matrices || count == 1, "MatMul: other numbers of matrices");
+    return count == 1 ? 0 : size;
+  };
+  const std::int64_t next_a = apart(a, rows * inner), next_b = apart(b, inner * columns);
+  double* next = y.values.data();
+  for (std::int64_t m = 0; m < matrices; ++m)
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < columns; ++j, ++next)
+        for (std::int64_t k = 0; k < inner; ++k)
+          *next += a.values[static_cast<std::size_t>(m * next_a + i * inner + k)] *
+                   b.values[static_cast<std::size_t>(m * next_b + k * columns + j)];
+  return y;
+}
+
+/// Calls f(begin of a row, its size) for the last axes of the result.
+OnnxTensor by_rows(OnnxTensor x, std::int64_t size,
+                   const std::function<void(double* row, std::int64_t size)>& f) {
+  for (std::size_t i = 0; i < x.values.size(); i += static_cast<std::size_t>(size))
+    f(x.values.data() + i, size);
+  return x;
+}
+
+void softmax_row(double* row, std::int64_t size) {
+  const double largest = *std::max_element(row, row + size);
+  double sum = 0;
+  for (std::int64_t i = 0; i < size; ++i) sum += row[i] = std::exp(row[i] - largest);
+  for (std::int64_t i = 0; i < size; ++i) row[i] /= sum;
+}
+
+OnnxTensor layer_norm(const std::vector<const OnnxTensor*>& in, const OnnxNode& node) {
+  std::int64_t size = 1;
+  for (std::size_t axis = static_cast<std::size_t>(node.integers.at("axis")); axis < in[0]->shape.size();
+       ++axis)
+    size *= in[0]->shape[axis];
+  require(in.size() > 1 && static_cast<std::int64_t>(in[1]->values.size()) == size,
+          "LayerNormalization: scale");
+  return by_rows(*in[0], size, [&](double* row, std::int64_t count) {
+    double mean = 0, variance = 0;
+    for (std::int64_t i = 0; i < count; ++i) mean += row[i] / static_cast<double>(count);
+    for (std::int64_t i = 0; i < count; ++i)
+      variance += (row[i] - mean) * (row[i] - mean) / static_cast<double>(count);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      row[i] = (row[i] - mean) / std::sqrt(variance + node.floats.at("epsilon")) * in[1]->values[at] +
+               (in.size() > 2 ? in[2]->values.at(at) : 0);
+    }
+  });
+}
+
+OnnxTensor summed(const OnnxTensor& x, const OnnxTensor& axes, const OnnxNode& node) {
+  require(node.integers.at("keepdims") == 1, "ReduceSum: removes axes");
+  Sizes shape = x.shape;
+  for (const double axis : axes.values) shape.at(static_cast<std::size_t>(axis)) = 1;
+  OnnxTensor y = make(shape);
+  moved(x, x.shape, [&](const Sizes& position) {
+    std::size_t from = 0, to = 0;
+    for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+      from = from * static_cast<std::size_t>(x.shape[axis]) + static_cast<std::size_t>(position[axis]);
+      to = to * static_cast<std::size_t>(shape[axis]) +
+           static_cast<std::size_t>(shape[axis] == 1 ? 0 : position[axis]);
+    }
+    y.values[to] += x.values[from];
+    return position;
+  });
+  return y;
 }
 
 const std::map<std::string, double (*)(double)> kUnary = {
@@ -197,6 +344,7 @@ const std::map<std::string, double (*)(double, double)> kBinary = {
     {"Sub", [](double a, double b) { return a - b; }},
     {"Mul", [](double a, double b) { return a * b; }},
     {"Div", [](double a, double b) { return a / b; }},
+    {"Pow", [](double a, double b) { return std::pow(a, b); }},
     {"Max", [](double a, double b) { return std::max(a, b); }},
     {"Min", [](double a, double b) { return std::min(a, b); }}};
 
@@ -210,6 +358,26 @@ OnnxTensor compute(const OnnxNode& node, const std::vector<const OnnxTensor*>& i
   if (node.type == "BatchNormalization") return batch_norm(in, node.floats.at("epsilon"));
   if (node.type == "GlobalAveragePool") return global_average(*in.at(0));
   if (node.type == "Reshape") return reshaped(*in.at(0), *in.at(1));
+  if (node.type == "Transpose") return transposed(*in.at(0), node.lists.at("perm"));
+  if (node.type == "Slice") return sliced(in);
+  if (node.type == "Concat") return joined(in, node.integers.at("axis"));
+  if (node.type == "MatMul") return multiplied(*in.at(0), *in.at(1));
+  if (node.type == "LayerNormalization") return layer_norm(in, node);
+  if (node.type == "ReduceSum") return summed(*in.at(0), *in.at(1), node);
+  if (node.type == "Softmax" || node.type == "LogSoftmax") {
+    require(node.integers.at("axis") == -1, node.type + ": another axis than the last");
+    const OnnxTensor y = by_rows(*in.at(0), in.at(0)->shape.back(), softmax_row);
+    return node.type == "Softmax" ? y : unary(y, [](double x) { return std::log(x); });
+  }
+  if (node.type == "Shape") {
+    require(node.integers.at("start") == 0 && node.integers.at("end") == 1, "Shape: more than the batch");
+    return {{1}, {static_cast<double>(in.at(0)->shape.at(0))}};
+  }
+  if (node.type == "Expand") {
+    Sizes sizes;
+    for (const double size : in.at(1)->values) sizes.push_back(static_cast<std::int64_t>(size));
+    return binary(*in.at(0), make(sizes), [](double a, double) { return a; });
+  }
   if (node.type == "Flatten") return flattened(*in.at(0), node);
   if (node.type == "MaxPool")
     return pool(*in.at(0), node, [](const std::vector<double>& inside, std::int64_t) {

@@ -66,11 +66,11 @@ models::Model make_faulty(const models::Options& options) {
   static std::weak_ptr<nn::Module> network;
   const auto pixels = static_cast<int>(options.input[0] * options.input[1] * options.input[2]);
   const auto net = std::make_shared<nn::Sequential>(
-      std::vector<nn::NamedModule>{{"flatten", std::make_shared<nn::Flatten>()},
-                                   {"first", std::make_shared<nn::Linear>(pixels, 64)},
-                                   {"relu", std::make_shared<nn::Activation>(nn::ActivationKind::relu)},
-                                   {"fault", std::make_shared<Fault>(network)},
-                                   {"last", std::make_shared<nn::Linear>(64, options.classes)}});
+      std::vector<nn::Layer>{{"flatten", std::make_shared<nn::Flatten>()},
+                             {"first", std::make_shared<nn::Linear>(pixels, 64)},
+                             {"relu", std::make_shared<nn::Activation>(nn::ActivationKind::relu)},
+                             {"fault", std::make_shared<Fault>(network)},
+                             {"last", std::make_shared<nn::Linear>(64, options.classes)}});
   network = net;
   return {"faulty", net, options.input, options.seed, options.device};
 }

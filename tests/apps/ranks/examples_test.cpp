@@ -84,6 +84,12 @@ TEST_F(Examples, TwoMoonsAreSeparated) {
   EXPECT_GE(number_in(run_example("two_moons").out, "test accuracy ([0-9.]+)%"), 98);
 }
 
+TEST_F(Examples, FirstNetworkLearnsAndWritesItsFiles) {
+  EXPECT_GE(number_in(run_example("first_network").out, "([0-9]+) of 1000 test images"), 500);
+  EXPECT_GT(std::filesystem::file_size(path("shapes.safetensors")), 4u * 25578);  // parameters in f32
+  EXPECT_GT(std::filesystem::file_size(path("shapes.onnx")), 4u * 25578);
+}
+
 TEST_F(Examples, CustomOpHasTheRightGradient) {
   EXPECT_EQ(run_example("custom_op").out,
             "the gradients of softplus are right\nsoftplus(-1) = 0.3133, slope 0.2689\n");

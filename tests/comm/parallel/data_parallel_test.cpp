@@ -104,19 +104,19 @@ class Net {
     const nn::Conv2dLayerOptions same{.padding = 1, .bias = false};
     const auto relu = [] { return std::make_shared<nn::Activation>(nn::ActivationKind::relu); };
     const auto block = std::make_shared<nn::ResidualBlock>(
-        std::vector<nn::Sequential::Named>{{"conv1", std::make_shared<nn::Conv2d>(4, 4, same)},
-                                           {"bn1", std::make_shared<nn::BatchNorm2d>(4)},
-                                           {"relu", relu()},
-                                           {"conv2", std::make_shared<nn::Conv2d>(4, 4, same)},
-                                           {"bn2", std::make_shared<nn::BatchNorm2d>(4)}},
+        std::vector<nn::Layer>{{"conv1", std::make_shared<nn::Conv2d>(4, 4, same)},
+                               {"bn1", std::make_shared<nn::BatchNorm2d>(4)},
+                               {"relu", relu()},
+                               {"conv2", std::make_shared<nn::Conv2d>(4, 4, same)},
+                               {"bn2", std::make_shared<nn::BatchNorm2d>(4)}},
         nullptr);
     return std::make_shared<nn::Sequential>(
-        std::vector<nn::Sequential::Named>{{"conv", std::make_shared<nn::Conv2d>(channels_, 4, same)},
-                                           {"bn", std::make_shared<nn::BatchNorm2d>(4)},
-                                           {"relu", relu()},
-                                           {"block", block},
-                                           {"pool", std::make_shared<nn::GlobalAvgPool2d>()},
-                                           {"fc", std::make_shared<nn::Linear>(4, classes_)}});
+        std::vector<nn::Layer>{{"conv", std::make_shared<nn::Conv2d>(channels_, 4, same)},
+                               {"bn", std::make_shared<nn::BatchNorm2d>(4)},
+                               {"relu", relu()},
+                               {"block", block},
+                               {"pool", std::make_shared<nn::GlobalAvgPool2d>()},
+                               {"fc", std::make_shared<nn::Linear>(4, classes_)}});
   }
 
   DeviceContext device_;

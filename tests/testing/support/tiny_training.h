@@ -53,7 +53,7 @@ class TinyTraining {
 
  private:
   static std::shared_ptr<nn::Sequential> make_net(int classes) {
-    return std::make_shared<nn::Sequential>(std::vector<nn::Sequential::Named>{
+    return std::make_shared<nn::Sequential>(std::vector<nn::Layer>{
         {"conv", std::make_shared<nn::Conv2d>(
                      3, 4, nn::Conv2dLayerOptions{.kernel = 3, .padding = 1, .bias = false})},
         {"bn", std::make_shared<nn::BatchNorm2d>(4)},
