@@ -18,6 +18,11 @@ std::deque<Entry>& entries() {
                                   {"resnet18", resnet18, true, true},
                                   {"resnet34", resnet34, true, true},
                                   {"resnet50", resnet50, true, true},
+                                  {"resnet101", resnet101, true, true},
+                                  {"vgg11", vgg11},
+                                  {"mobilenet_v3_small", mobilenet_v3_small, true},
+                                  {"convnext_tiny", convnext_tiny},
+                                  {"vit_tiny", vit_tiny},
                                   {"speedrun", speedrun, true, false, whiten, true, true},
                                   {"speedrun-small", speedrun_small, true, false, whiten, true, true},
                                   {"speedrun-96", speedrun_96, true, false, whiten, true, true}};

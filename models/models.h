@@ -51,6 +51,20 @@ Model resnet18(const Options& options = {});
 Model resnet34(const Options& options = {});
 /// Creates a ResNet-50 in the same way.
 Model resnet50(const Options& options = {});
+/// Creates a ResNet-101 in the same way.
+Model resnet101(const Options& options = {});
+/// Creates a VGG-11 without batch norms, as torchvision's: 132,863,336 parameters for 1000 classes. Throws UsageError for a
+/// stem, an activation, and images that are smaller than 32x32 pixels. Initial values of linear layers are PyTorch's defaults,
+/// here and in the next three.
+Model vgg11(const Options& options = {});
+/// Creates the small MobileNetV3 as torchvision's: 2,542,856 parameters for 1000 classes. Throws UsageError as vgg11().
+Model mobilenet_v3_small(const Options& options = {});
+/// Creates a ConvNeXt-T as torchvision's, without stochastic depth: 28,589,128 parameters for 1000 classes. Throws
+/// UsageError as vgg11().
+Model convnext_tiny(const Options& options = {});
+/// Creates a ViT-Ti/16, timm's vit_tiny_patch16_224 for images of any size: 5,717,416 parameters for [224, 224, 3] and
+/// 1000 classes. Throws UsageError as vgg11(), and unless both sides are multiples of 16.
+Model vit_tiny(const Options& options = {});
 
 /// Creates the network of the CIFAR-10 speed records (K. Jordan, arXiv:2404.00498, in the version for the
 /// Muon optimizer): a 2x2 convolution that whitens patches, three groups of two 3x3 convolutions of the

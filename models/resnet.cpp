@@ -125,4 +125,8 @@ Model resnet50(const Options& options) {
   return resnet({.name = "resnet50", .block = BlockKind::bottleneck, .groups = {3, 4, 6, 3}}, options);
 }
 
+Model resnet101(const Options& options) {
+  return resnet({.name = "resnet101", .block = BlockKind::bottleneck, .groups = {3, 4, 23, 3}}, options);
+}
+
 }  // namespace convoy::models

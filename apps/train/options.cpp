@@ -70,11 +70,10 @@ void check_augmentation(const TrainOptions& o) {
 
 void add_model_flags(CommandLine& line, TrainOptions& o) {
   line.add("model", &o.model, "Network", {.value = "NAME", .choices = models::names(), .fixed = true});
-  line.add(
-      "stem", &o.stem,
-      "First layers of resnet18, resnet34 and resnet50; auto selects cifar for images of up to 64 pixels per "
-      "side, else imagenet",
-      {.value = "NAME", .choices = {"auto", "cifar", "imagenet"}, .fixed = true, .advanced = true});
+  line.add("stem", &o.stem,
+           "First layers of resnet18 to resnet101; auto selects cifar for images of up to 64 pixels per "
+           "side, else imagenet",
+           {.value = "NAME", .choices = {"auto", "cifar", "imagenet"}, .fixed = true, .advanced = true});
 }
 
 void add_batch_flags(CommandLine& line, TrainOptions& o) {

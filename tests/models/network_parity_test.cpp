@@ -3,10 +3,12 @@
 // (tests/reference/speedrun.py): one training step, inference with the running statistics after it, and
 // whitening filters.
 #include <gtest/gtest.h>
+#include <algorithm>
 #include <cmath>
 
 #include "convoy/apps/examples/vision_transformer.h"
 #include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/io/state_dict.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/engine/optim/optimizer.h"
 #include "convoy/models/models.h"
@@ -118,6 +120,45 @@ TEST(TorchvisionParity, ResNet50WithTheImageNetStem) {
   expect_logits(models::resnet50({.input = {64, 64, 3}, .stem = models::Stem::imagenet}),
                 "resnet50_imagenet/logits");
 }
+
+/// Returns the hash of all names and PyTorch's shapes, as hash_of_names() of tests/reference/torchvision_models.py.
+std::vector<double> hash_of_names(const nn::Module& network) {
+  std::vector<std::string> lines;
+  for (const io::NamedTensor& each : io::state_dict(network)) {
+    lines.push_back(each.name + " ");
+    for (const std::int64_t size : each.tensor.shape().sizes()) lines.back() += std::to_string(size) + " ";
+    lines.back().back() = '\n';
+  }
+  std::sort(lines.begin(), lines.end());
+  std::uint64_t hash = 0xCBF29CE484222325u;
+  for (const std::string& line : lines)
+    for (const char c : line) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+  std::vector<double> bytes;
+  for (int i = 0; i < 8; ++i) bytes.push_back(static_cast<double>(hash >> (8 * i) & 0xFF));
+  return bytes;
+}
+
+class TorchvisionModels : public ::testing::TestWithParam<std::pair<const char*, std::int64_t>> {};
+
+TEST_P(TorchvisionModels, HaveTheNamesAndTheLogits) {
+  static const Reference stored("torchvision_models.safetensors");
+  const auto [name, side] = GetParam();
+  const models::Model model = models::make(
+      name, {.input = {side, side, 3},
+             .stem = name == std::string("resnet101") ? models::Stem::imagenet : models::Stem::automatic});
+  EXPECT_EQ(hash_of_names(model), stored.at(std::string(name) + "/names").to_vector<double>());
+  fill_by_formula(model.root());
+  const NoGrad no_grad;
+  // 100 layers amplify rounding errors of 6e-8 by less than 1e3.
+  EXPECT_TRUE(near(model(images_of(0, 2, model.input(), DType::f32)).value(),
+                   stored.at(std::string(name) + "/logits"), 1e-4));
+}
+
+INSTANTIATE_TEST_SUITE_P(, TorchvisionModels,
+                         ::testing::Values(std::pair("vgg11", 64), std::pair("resnet101", 64),
+                                           std::pair("mobilenet_v3_small", 64),
+                                           std::pair("convnext_tiny", 64), std::pair("vit_tiny", 48)),
+                         [](const auto& each) { return each.param.first; });
 
 const Reference& speedrun_reference() {
   static const Reference stored("speedrun.safetensors");

@@ -97,7 +97,8 @@ TEST(Speedrun, HasTheActivationOfItsOptions) {
   EXPECT_EQ(types(nn::ActivationKind::silu), (Counts{{"SiLU", 10}}));
   EXPECT_EQ(message_of<UsageError>([] { models::speedrun({.activation = nn::ActivationKind::relu}); }),
             "speedrun: found the activation ReLU, expected GELU or SiLU");
-  for (const char* name : {"lenet", "resnet20", "resnet50"})
+  for (const char* name :
+       {"lenet", "resnet20", "resnet50", "vgg11", "mobilenet_v3_small", "convnext_tiny", "vit_tiny"})
     EXPECT_EQ(message_of<UsageError>([&] { models::make(name, {.activation = nn::ActivationKind::gelu}); }),
               std::string(name) + ": found an activation, but this model has no choice; leave it unset");
 }

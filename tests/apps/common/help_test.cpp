@@ -130,7 +130,7 @@ TEST(Completion, OffersValuesOfFlags) {
   using ::testing::Contains;
   using ::testing::ElementsAre;
   EXPECT_THAT(completed_by_bash("convoy-train", "convoy-train --model resnet"),
-              ElementsAre("resnet20", "resnet18", "resnet34", "resnet50"));
+              ElementsAre("resnet20", "resnet18", "resnet34", "resnet50", "resnet101"));
   EXPECT_THAT(completed_by_bash("convoy-train", "convoy-train --model = resnet5"), ElementsAre("resnet50"));
   EXPECT_THAT(completed_by_bash("convoy-train", "convoy-train --schedule ="), Contains("cosine"));
   EXPECT_THAT(completed_by_bash("convoy-train", "convoy-train --resume a"), ElementsAre("auto"));
