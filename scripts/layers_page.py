@@ -39,7 +39,7 @@ EXPECTATION = r"EXPECT_EQ\(((?:(?!EXPECT_EQ).)*?),\s+(?:\(Shape\{([^}]*)\}\)|([^
 DOC = r"((?:^ *///[^\n]*\n)+)"
 
 
-def text_of(comment):
+def prose(comment):
     return " ".join(re.sub(r"^ *///<? ?", "", comment, flags=re.MULTILINE).split())
 
 
@@ -55,7 +55,7 @@ def options_of(headers):
             fields = re.findall(r"((?:^ *///.*\n)*)^ +([\w:<>,. ]+?) (\w+)(?: = ([^;]+)|(\{[^;]*\}))?;(?: *// (.*(?:\n {10,}// .*)*))?",
                                 body, re.MULTILINE)
             found[name] = [(f"{kind} {field}", default or braces or "",
-                            text_of(doc) or one_line(after.replace("//", "")))
+                            prose(doc) or one_line(after.replace("//", "")))
                            for doc, kind, field, default, braces, after in fields]
     return found
 
@@ -66,7 +66,7 @@ def layers_in(header):
             DOC + r"^class (\w+)(?: final)? : public (?:Module|Function) \{\n(.*?)^\};", header, re.MULTILINE | re.DOTALL):
         public = re.split(r"^ (?:private|protected):", body, flags=re.MULTILINE)[0]
         constructors = re.findall(DOC + rf"^ +(?:explicit )?{name}\((.*?)\)(?=;|\s+:|\s*\{{)", public, re.MULTILINE | re.DOTALL)
-        yield name, text_of(doc), [(one_line(arguments), text_of(what)) for what, arguments in constructors]
+        yield name, prose(doc), [(one_line(arguments), prose(what)) for what, arguments in constructors]
     for name, what in re.findall(r"^using (\w+) = ActivationOf<.*>; *///< (.*)", header, re.MULTILINE):
         yield name, what, [("", "")]
 
@@ -77,7 +77,7 @@ def functions_in(header, names):
     for doc, result, name, arguments in re.findall(
             DOC + r"(?:^template [^\n]*\n)?^([\w:<>]+(?: [\w:<>]+)*[&*]?) (\w+)\((.*?)\)(?:;| \{)", header, re.MULTILINE | re.DOTALL):
         if not result.startswith(("class", "struct", "using", "inline")) and (not names or name in names):
-            found.setdefault(name, []).append((result, one_line(arguments), text_of(doc)))
+            found.setdefault(name, []).append((result, one_line(arguments), prose(doc)))
     for name, overloads in found.items():
         yield name, "", [(f"{result} ", arguments, what) for result, arguments, what in overloads]
 
