@@ -65,11 +65,11 @@ ImageSet select(const ImageSet& set, const std::vector<std::int32_t>& rows) {
   const Shape& all = set.images.shape();
   ImageSet selected{Tensor::empty({count, all[1], all[2], all[3]}, set.images.dtype(), set.images.context()),
                     Tensor::empty({count}, set.labels.dtype(), set.labels.context())};
+  selected.decode = set.decode;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t from = rows[static_cast<std::size_t>(i)];
     selected.images.rows(i, i + 1).copy_from(set.images.rows(from, from + 1));
     selected.labels.rows(i, i + 1).copy_from(set.labels.rows(from, from + 1));
-    selected.decode = set.decode;
     if (!set.files.empty()) selected.files.push_back(set.files[static_cast<std::size_t>(from)]);
   }
   return selected;

@@ -127,7 +127,7 @@ void StepReporter::end_step(training::StepResult step, const std::vector<MicroBa
 std::int64_t StepReporter::next_after(std::int64_t step) {
   constexpr std::int64_t kFirst[] = {1, 2, 5, 10};
   constexpr std::int64_t kMinPoints = 50;  // of a training, unless it has fewer steps
-  constexpr double kMinSeconds = 0.5, kMaxSeconds = 30, kFraction = 0.01;  // of the time since the start
+  constexpr double kMinSeconds = 1, kMaxSeconds = 30, kFraction = 0.02;  // of the time since the start
   const auto now = Clock::now();
   if (next_measured_ == 0) measured_step_ = step - 1;  // the first one, perhaps after a resumption
   const std::chrono::duration<double> since_measured = now - measured_at_, since_start = now - began_;
@@ -135,6 +135,7 @@ std::int64_t StepReporter::next_after(std::int64_t step) {
       since_measured.count() / static_cast<double>(step - std::exchange(measured_step_, step));
   measured_at_ = now;
   double wanted = std::clamp(kFraction * since_start.count(), kMinSeconds, kMaxSeconds) / per_step;
+  wanted = std::min(wanted, static_cast<double>(kMaxUnreadLosses));  // also of no time at all
   // The clocks of the ranks differ, and all must measure the same steps.
   if (context_.is_distributed()) {
     if (context_.rank() > 0) wanted = 0;

@@ -41,7 +41,7 @@ void draw_text(const std::string& utf8, std::int64_t width, Set&& set) {
   std::vector<Vertex> vertices(4 * 24 * text.size() + 4);  // a glyph has at most 24 rectangles
   const int rectangles = stb_easy_font_print(0, 1, text.data(), nullptr, vertices.data(),
                                              static_cast<int>(vertices.size() * sizeof(Vertex)));
-  for (int i = 0; i < rectangles; ++i) {
+  for (int i = 0; i < rectangles; ++i) {  // of at most 12 rows, as a line of the font
     const Vertex &first = vertices[static_cast<std::size_t>(4 * i)],
                  &opposite = vertices[static_cast<std::size_t>(4 * i + 2)];
     for (auto y = static_cast<std::int64_t>(first.y); y < static_cast<std::int64_t>(opposite.y); ++y)

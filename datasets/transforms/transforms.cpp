@@ -25,7 +25,8 @@ constexpr float kMinStd = 1.0f / 255.0f;
 
 constexpr const char* kExpected =
     "expected auto, none, or a comma-separated list of crop[=PIXELS], reflect, original-crop[=PERCENT], "
-    "rotation[=DEGREES], resized-crop[=PERCENT], flip, alternating-flip, cutout[=PIXELS], jitter[=PERCENT], saturation[=PERCENT] and hue[=PERCENT]";
+    "rotation[=DEGREES], resized-crop[=PERCENT], flip, alternating-flip, cutout[=PIXELS], "
+    "jitter[=PERCENT], saturation[=PERCENT] and hue[=PERCENT]";
 
 std::string_view trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(' ');

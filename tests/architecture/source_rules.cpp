@@ -63,7 +63,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"models", {"engine/nn"}},
     {"datasets", {"engine/tensor"}},
     {"datasets/cache", {"engine/io"}},
-    {"datasets/transforms", {"datasets"}},
+    {"datasets/transforms", {"datasets", "kernels/shared"}},
     {"datasets/formats/image", {"kernels/base"}},
     {"datasets/formats", {"datasets/cache", "datasets/transforms", "datasets/formats/image"}},
     {"datasets/loader", {"datasets/transforms", "engine/io"}},
