@@ -234,12 +234,13 @@ void add_losses(Rows& rows) {
              {{shape}, labels, of_row, two_of_row, of_row, labels, {shape}}, kernel);
   };
   loss("softmax_cross_entropy_forward", 0, [](auto& s, auto& a) {
-    kernels::softmax_cross_entropy_forward(s, a[0].view(), a[1].view(), {.smoothing = 0.1}, a[2].view(),
-                                           a[3].view(), a[5].view(), a[4].rows(0, 1).view());
+    kernels::softmax_cross_entropy_forward(s, a[0].view(), {.of_rows = a[1].view(), .smoothing = 0.1},
+                                           a[2].view(), a[3].view(), a[5].view(), a[4].rows(0, 1).view());
   });
   loss("softmax_cross_entropy_backward", bytes, [](auto& s, auto& a) {
-    kernels::softmax_cross_entropy_backward(s, a[2].rows(0, 1).view(), a[0].view(), a[1].view(), a[3].view(),
-                                            {.smoothing = 0.1}, written(a[6]));
+    kernels::softmax_cross_entropy_backward(s, a[2].rows(0, 1).view(), a[0].view(),
+                                            {.of_rows = a[1].view(), .smoothing = 0.1}, a[3].view(),
+                                            written(a[6]));
   });
 }
 

@@ -1,5 +1,5 @@
-// What the ops share: checks of arguments, which throw UsageError, axes, broadcasting, costs, and the gradient
-// of a fused bias. Private to engine/ops.
+// What the ops share: checks of arguments, which throw UsageError, axes, broadcasting, costs, and the
+// gradient of a fused bias. Private to engine/ops.
 #pragma once
 
 #include <array>
@@ -80,15 +80,15 @@ inline void check_vector(std::string_view op, std::string_view what, const Varia
   check(vector.shape() == Shape{size}, "{}: {} {}, expected [{}]", op, what, vector.shape().text(), size);
 }
 
-/// Checks that `indices` (labels or sample ids) are i32 [N] on a device like that of x, which is [N, …].
-inline void check_indices(std::string_view op, std::string_view what, const Tensor& indices,
-                          const Variable& x) {
-  check(indices.defined() && indices.dtype() == DType::i32 && indices.shape() == Shape{x.shape()[0]},
-        "{}: {} {} {}, expected i32 [{}]", op, what,
-        indices.defined() ? to_string(indices.dtype()) : "undefined",
-        indices.defined() ? indices.shape().text() : "", x.shape()[0]);
-  check(can_combine(indices.device(), x.device()), "{}: {} are on {}, expected {} as the input", op, what,
-        indices.context().name(), x.context().name());
+/// Checks that an argument without a gradient, such as labels or a mask, has this type and shape, and a
+/// device like that of x.
+inline void check_array(std::string_view op, std::string_view what, const Tensor& array, DType dtype,
+                        const Shape& shape, const Variable& x) {
+  check(array.defined() && array.dtype() == dtype && array.shape() == shape, "{}: {} {} {}, expected {} {}",
+        op, what, array.defined() ? to_string(array.dtype()) : "undefined",
+        array.defined() ? array.shape().text() : "", to_string(dtype), shape.text());
+  check(can_combine(array.device(), x.device()), "{}: {} are on {}, expected {} as the input", op, what,
+        array.context().name(), x.context().name());
 }
 
 // ---- Axes as arguments ----
@@ -203,8 +203,9 @@ inline OpCost gemm_cost(std::int64_t flops, const Variable& a, const Variable& b
           .backward = {.flops = gradients * flops, .bytes = gradients * bytes + passes * bytes_of(c)}};
 }
 
-/// Returns dy, or 0 where y <= 0: the gradient in front of the ReLU with the result y. An undefined y means that
-/// there is no ReLU: returns dy. Contributes the sums of its rows to `bias`, if the bias wants a gradient.
+/// Returns dy, or 0 where y <= 0: the gradient in front of the ReLU with the result y. An undefined y means
+/// that there is no ReLU: returns dy. Contributes the sums of its rows to `bias`, if the bias wants a
+/// gradient.
 inline Tensor before_bias(const Tensor& dy, const Tensor& y, GradSlot bias) {
   const Tensor g = y.defined() ? Tensor::empty_like(dy) : dy;
   on(dy.stream(), [&](auto& s) {

@@ -85,7 +85,7 @@ Variable dropout(const Variable& x, const Tensor& sample_ids, double p, Random r
   detail::check_floating("dropout", x);
   check(x.shape().rank() >= 1, "dropout: input is a scalar, expected [N, …]");
   check(p >= 0 && p < 1, "dropout: p = {}, expected 0 <= p < 1", p);
-  detail::check_indices("dropout", "sample ids", sample_ids, x);
+  detail::check_array("dropout", "sample ids", sample_ids, DType::i32, {x.shape()[0]}, x);
   if (device_epoch.defined()) {
     check(device_epoch.dtype() == DType::i32 && device_epoch.shape() == Shape{1} &&
               detail::can_combine(device_epoch.device(), x.device()),

@@ -74,60 +74,99 @@ Variable kl_divergence(const Variable& log_p, const Variable& q, Reduction reduc
 
 namespace {
 
-/// Checks the labels on the CPU only. On a GPU the check would stall every step, so data sets check labels
-/// when they read them.
-void check_labels(const Tensor& labels, std::int64_t classes) {
+/// Checks labels i32 [...] on the CPU only. On a GPU the check would stall every step, so data sets check
+/// labels when they read them.
+void check_labels(const Tensor& labels, std::int64_t classes, std::int32_t ignored) {
   if (labels.context().kind() != DeviceKind::cpu) return;
   const auto* values = labels.view().as<std::int32_t>();
   for (std::int64_t i = 0; i < labels.numel(); ++i)
-    check(0 <= values[i] && values[i] < classes, "cross_entropy: label {} of sample {}, expected 0 to {}",
-          values[i], i, classes - 1);
+    check((0 <= values[i] && values[i] < classes) || values[i] == ignored,
+          "cross_entropy: label {} of sample {}, expected 0 to {}", values[i], i, classes - 1);
+}
+
+/// Returns the first sizes of a shape: all but the last.
+Shape leading(const Shape& shape) {
+  return Shape(shape.sizes().first(static_cast<std::size_t>(shape.rank() - 1)));
 }
 
 }  // namespace
 
-CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, CrossEntropyOptions options) {
-  detail::check_floating("cross_entropy", logits);
-  detail::check_rank("cross_entropy", "logits", logits.shape(), 2);
-  check(logits.shape()[1] > 0, "cross_entropy: logits {} have no classes", logits.shape().text());
-  check(options.smoothing >= 0 && options.smoothing < 1,
-        "cross_entropy: smoothing is {}, expected 0 <= smoothing < 1", options.smoothing);
-  detail::check_indices("cross_entropy", "labels", labels, logits);
-  check_labels(labels, logits.shape()[1]);
-
-  const detail::OpScope scope("cross_entropy", logits);
-  const Shape per_sample{logits.shape()[0]};
+CrossEntropy cross_entropy(const Variable& logits, const Tensor& target, const CrossEntropyOptions& options) {
+  constexpr std::string_view kOp = "cross_entropy";
+  detail::check_floating(kOp, logits);
+  const Shape& shape = logits.shape();
+  check(shape.rank() >= 2, "{}: logits {} have {} dimensions, expected at least 2", kOp, shape.text(),
+        shape.rank());
+  const std::int64_t classes = shape[-1];
+  check(classes > 0, "{}: logits {} have no classes", kOp, shape.text());
+  check(options.smoothing >= 0 && options.smoothing < 1, "{}: smoothing is {}, expected 0 <= smoothing < 1",
+        kOp, options.smoothing);
+  check(options.scale == 1 || options.reduction == Reduction::sum,
+        "{}: scale is {}, expected 1 unless the reduction is a sum", kOp, options.scale);
   const DType computed = is_half(logits.dtype()) ? DType::f32 : logits.dtype();
-  const DeviceContext& context = detail::result_context(logits, labels);
-  Tensor losses = Tensor::empty(per_sample, computed, context);
-  Tensor log_sum_exp = Tensor::empty({per_sample[0], 2}, computed, context);
-  Tensor correct = Tensor::empty(per_sample, DType::i32, context);
+  const Shape rows = leading(shape);
+  const bool has_labels = target.defined() && target.dtype() == DType::i32;
+  if (has_labels || !target.defined() || !is_floating(target.dtype())) {
+    detail::check_array(kOp, "labels", target, DType::i32, rows, logits);
+    check_labels(target, classes, options.ignore_index);
+  } else {
+    detail::check_array(kOp, "class probabilities", target, computed, shape, logits);
+  }
+  const Tensor& weights = options.class_weights;
+  if (weights.defined()) detail::check_array(kOp, "class weights", weights, computed, {classes}, logits);
+  check(options.reduction != Reduction::mean || rows.numel() > 0,
+        "{}: logits {} have no rows, expected some for a mean", kOp, shape.text());
+
+  const detail::OpScope scope(kOp, logits);
+  const DeviceContext& context = detail::result_context(logits, target, weights);
+  Tensor losses = Tensor::empty(rows, computed, context);
+  Tensor log_sum_exp = Tensor::empty({rows.numel(), 2}, computed, context);
+  Tensor correct = Tensor::empty(rows, DType::i32, context);
   Tensor total = Tensor::empty({1}, computed, context);
   Tensor correct_count = Tensor::empty_like(total);
+  // The mean of labels is over the sum of their weights, that of probabilities over the number of rows.
+  const bool has_row_weights = has_labels && (options.reduction == Reduction::mean || weights.defined());
+  const Tensor row_weights = has_row_weights ? Tensor::empty_like(losses) : Tensor();
+  const double factor = options.reduction == Reduction::mean && !has_labels
+                            ? 1 / static_cast<double>(rows.numel())
+                            : options.scale;
+  // The target as the kernels take it, of the logits as a matrix.
+  const auto kernel_target = [target, weights, smoothing = options.smoothing, ignored = options.ignore_index,
+                              factor] {
+    return kernels::CrossEntropyTarget{.of_rows = target.view(),
+                                       .smoothing = smoothing,
+                                       .scale = factor,
+                                       .class_weights = weights.defined() ? weights.view() : View(),
+                                       .ignore_index = ignored};
+  };
+  const Tensor matrix = logits.value().reshape({rows.numel(), classes});
+  Tensor weight = has_row_weights ? Tensor::empty_like(total) : Tensor();
   on(losses.stream(), [&](auto& s) {
-    kernels::softmax_cross_entropy_forward(s, logits.value().view(), labels.view(), options, losses.view(),
-                                           log_sum_exp.view(), correct.view(), total.view(),
-                                           correct_count.view());
+    kernels::softmax_cross_entropy_forward(
+        s, matrix.view(), kernel_target(), losses.view(), log_sum_exp.view(), correct.view(), total.view(),
+        correct_count.view(), has_row_weights ? row_weights.view() : View());
+    if (has_row_weights) kernels::sum(s, row_weights.view(), GradView(weight.view()));
   });
   const std::int64_t per_sample_bytes = detail::bytes_of(losses);
-  const std::int64_t label_bytes = detail::bytes_of(labels);
+  const std::int64_t target_bytes = detail::bytes_of(target);
   const Cost logits_cost = detail::cost_of(logits, {.flops = 4, .reads = 1});
   OpCost cost{.forward = logits_cost, .backward = logits_cost};
-  // The labels, whether each is correct, the losses (written, and read for the sum), and log_sum_exp.
-  cost.forward.bytes += 2 * label_bytes + 4 * per_sample_bytes;
-  // dlogits, the labels and log_sum_exp.
-  cost.backward.bytes += detail::bytes_of(logits) + label_bytes + 2 * per_sample_bytes;
+  // The target, whether each is correct, the losses (written, and read for the sum), and log_sum_exp.
+  cost.forward.bytes += target_bytes + detail::bytes_of(correct) + 4 * per_sample_bytes;
+  // dlogits, the target and log_sum_exp.
+  cost.backward.bytes += detail::bytes_of(logits) + target_bytes + 2 * per_sample_bytes;
   Variable loss = record(
-      "cross_entropy", total, {logits},
-      [logits = logits.value(), labels, log_sum_exp, options](const Tensor& dloss,
-                                                              std::span<GradSlot> slots) {
+      kOp, options.reduction == Reduction::none ? losses : total, {logits},
+      [matrix, log_sum_exp, kernel_target](const Tensor& dloss, std::span<GradSlot> slots) {
+        GradView dlogits = slots[0].claim();
         on(dloss.stream(), [&](auto& s) {
-          kernels::softmax_cross_entropy_backward(s, dloss.view(), logits.view(), labels.view(),
-                                                  log_sum_exp.view(), options, slots[0].claim());
+          kernels::softmax_cross_entropy_backward(s, dloss.view(), matrix.view(), kernel_target(),
+                                                  log_sum_exp.view(), dlogits);
         });
       },
       cost);
-  return {loss, losses, correct, correct_count};
+  if (options.reduction == Reduction::mean && has_labels) loss = loss / Variable(weight);
+  return {loss, losses, correct, correct_count, weight};
 }
 
 Variable cross_entropy_sum(const Variable& logits, const Tensor& labels, double smoothing) {

@@ -114,17 +114,43 @@ Variable global_avg_pool2d(const Variable& x);
 
 // ---- Losses ----
 
+/// The result of a loss.
+enum class Reduction : std::uint8_t {
+  mean,  // of the losses of all elements, [1]; UsageError if there are none
+  sum,   // of the losses of all elements, [1]
+  none,  // the loss of each element, in the shape of x
+};
+
+/// Options of cross_entropy(). C is the number of classes.
+struct CrossEntropyOptions {
+  double smoothing = 0;  // label smoothing s, in [0, 1)
+  double scale = 1;      // the factor of a sum; with another reduction, 1
+  /// Losses and gradients are sums over the batch by default. The mean is over CrossEntropy::weight for
+  /// labels, and over the number of rows for probabilities.
+  Reduction reduction = Reduction::sum;
+  /// Weights [C] of the classes, with which log p_c is multiplied; undefined: all are 1. f32 if the logits
+  /// are f16 or bf16, else of the type of the logits.
+  Tensor class_weights = {};
+  std::int32_t ignore_index = -100;  // the label of rows without loss and gradient
+};
 /// The results of cross_entropy(), in f32 if the logits are f16 or bf16.
 struct CrossEntropy {
-  Variable loss;         // [1]: CrossEntropyOptions::scale times the sum over the batch
-  Tensor losses;         // [N]: the loss of each sample
-  Tensor correct;        // i32 [N]: 1 if the label has the largest logit, else 0
+  Variable loss;         // as CrossEntropyOptions::reduction says: [1], or the losses of all rows
+  Tensor losses;         // [...]: the loss of each row
+  Tensor correct;        // i32 [...]: 1 if the class of the largest target has the largest logit, else 0
   Tensor correct_count;  // [1], of the type of the loss: the sum of `correct`, exact up to 2^24
+  /// [1]: the sum of the weights of the labels of all rows that are not ignored. Undefined for probabilities,
+  /// and for a sum without class weights.
+  Tensor weight;
 };
-/// Computes the softmax cross-entropy of logits [N, C] and labels i32 [N] in [0, C). By default, the loss is
-/// the sum over the batch, not the mean; the scale for the mean is 1 / the global number of samples. Throws
-/// UsageError for a label out of range on the CPU; a GPU does not check labels.
-CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, CrossEntropyOptions options = {});
+/// Computes the cross-entropy of the softmax of logits [..., C]: the sum over the classes of -w_c ((1 - s)
+/// t_c + s / C) log p_c, as torch.nn.functional.cross_entropy. `target` has labels i32 [...] in [0, C), for
+/// which t_c is 1 at the label and 0 elsewhere, or the probabilities t [..., C], f32 if the logits are f16 or
+/// bf16, else of the type of the logits, without a gradient. In data parallel training, the scale for a mean
+/// is 1 / the global number of samples, or 1 / the sum of CrossEntropy::weight over the ranks. Throws
+/// UsageError for a label that is out of range and not ignored on the CPU; a GPU does not check labels.
+CrossEntropy cross_entropy(const Variable& logits, const Tensor& target,
+                           const CrossEntropyOptions& options = {});
 /// Returns only the loss of cross_entropy(), with label smoothing: a sum over the batch.
 Variable cross_entropy_sum(const Variable& logits, const Tensor& labels, double smoothing = 0);
 
@@ -142,7 +168,8 @@ Variable sub(const Variable& x, const Variable& y);
 Variable mul(const Variable& x, const Variable& y);
 /// Returns x / y.
 Variable div(const Variable& x, const Variable& y);
-/// Returns the larger of x and y. Equal elements get half of the gradient each; NaN is propagated, and both get it.
+/// Returns the larger of x and y. Equal elements get half of the gradient each; NaN is propagated, and both
+/// get it.
 Variable maximum(const Variable& x, const Variable& y);
 /// Returns the smaller of x and y. Equal elements get half of the gradient each. NaN is propagated.
 Variable minimum(const Variable& x, const Variable& y);
@@ -272,10 +299,10 @@ Variable log_softmax(const Variable& x, int axis = -1);
 
 // ---- Indexing ----
 //
-// Indices are i32 tensors without a gradient, and count from 0. An index out of range throws UsageError on the
-// CPU. A GPU does not check, because that would stall every step: such an index gives NaN (0 in an integer
-// type) there, and no gradient. Gradients have the same bits in every run, also if indices occur repeatedly.
-// A negative axis counts from the last one.
+// Indices are i32 tensors without a gradient, and count from 0. An index out of range throws UsageError on
+// the CPU. A GPU does not check, because that would stall every step: such an index gives NaN (0 in an
+// integer type) there, and no gradient. Gradients have the same bits in every run, also if indices occur
+// repeatedly. A negative axis counts from the last one.
 
 /// Returns y of the shape of `indices`, with y[i] = x[j], where j = i except that j[axis] = indices[i], as
 /// torch.gather. Throws UsageError unless both have equal ranks, and `indices` is at most as large as x on
@@ -294,13 +321,6 @@ Variable embedding(const Variable& weight, const Tensor& indices);
 Tensor top_k(const Variable& x, std::int64_t k);
 
 // ---- Losses of elements: x and the target have one shape and floating-point type ----
-
-/// The result of a loss.
-enum class Reduction : std::uint8_t {
-  mean,  // of the losses of all elements, [1]; UsageError if there are none
-  sum,   // of the losses of all elements, [1]
-  none,  // the loss of each element, in the shape of x
-};
 
 /// Returns (x - target)^2.
 Variable mse_loss(const Variable& x, const Variable& target, Reduction reduction = Reduction::mean);

@@ -97,81 +97,99 @@ void log_softmax_backward(CpuStream& stream, ConstView dy, ConstView y, GradView
 
 namespace {
 
-constexpr std::int64_t kLossGrain = 1024;  // minimum number of exponentials per thread
+/// The target of one row. C is the type of what belongs to the target.
+template <class C>
+struct RowTarget {
+  std::int64_t classes, label = -1;  // -1 without a label
+  const C *probabilities = nullptr, *weights;
+  double own_part, class_part;  // 1 - s and s / C
+  bool is_ignored = false;
 
-/// Calls f(row, zero of the element type) for each row of a matrix [rows, classes], in parallel.
-template <class F>
-void for_each_sample(const CpuStream& stream, const ConstView& matrix, F f) {
-  const std::int64_t grain =
-      std::max<std::int64_t>(1, kLossGrain / std::max<std::int64_t>(matrix.shape[1], 1));
-  dispatch(kCpuTypes, matrix.dtype, [&](auto zero) {
-    parallel_for(stream, matrix.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) f(row, zero);
-    });
-  });
-}
-
-/// Returns the sum of exp(x[i] - offset) over n elements.
-template <class T>
-double sum_of_exp(const T* x, std::int64_t n, double offset) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < n; ++i) sum += std::exp(static_cast<double>(widened(x[i])) - offset);
-  return sum;
-}
+  RowTarget(const CrossEntropyTarget& target, std::int64_t row, std::int64_t class_count)
+      : classes(class_count),
+        weights(target.class_weights.as<C>()),
+        own_part(1 - target.smoothing),
+        class_part(target.smoothing / static_cast<double>(class_count)) {
+    if (target.of_rows.dtype == DType::i32) {
+      label = target.of_rows.as<std::int32_t>()[row];
+      is_ignored = label == target.ignore_index;
+    } else {
+      probabilities = target.of_rows.as<C>() + row * classes;
+    }
+  }
+  double operator()(std::int64_t c) const {
+    const double own = probabilities != nullptr ? probabilities[c] : c == label ? 1 : 0;
+    return (weights != nullptr ? weights[c] : 1) * (own_part * own + class_part);
+  }
+  double sum() const {
+    if (weights == nullptr && probabilities == nullptr) return 1;
+    double sum = 0;
+    for (std::int64_t c = 0; c < classes; ++c) sum += (*this)(c);
+    return sum;
+  }
+  /// The weight of the row in a mean.
+  double weight() const {
+    if (is_ignored) return 0;
+    return weights != nullptr && probabilities == nullptr ? weights[label] : 1;
+  }
+};
 
 }  // namespace
 
-void softmax_cross_entropy_forward(CpuStream& stream, ConstView logits, ConstView labels,
-                                   CrossEntropyOptions options, View losses, View log_sum_exp, View correct,
-                                   View total, View correct_count) {
+void softmax_cross_entropy_forward(CpuStream& stream, ConstView logits, const CrossEntropyTarget& target,
+                                   View losses, View log_sum_exp, View correct, View total,
+                                   View correct_count, View row_weights) {
   const std::int64_t classes = logits.shape[1];
-  const double smoothing = options.smoothing;
-  for_each_sample(stream, logits, [&](std::int64_t row, auto zero) {
+  for_each_row(stream, logits, [&](std::int64_t first, auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
-    const T* const x = logits.as<T>() + row * classes;
-    const std::int32_t label = labels.as<std::int32_t>()[row];
-    const T* const largest = first_largest(x, classes);
-    const double offset = widened(*largest);
-    const double log_sum = std::log(sum_of_exp(x, classes, offset));
-    double expected = (1 - smoothing) * (widened(x[label]) - offset);  // sum of target_c (x_c - offset)
-    if (smoothing > 0) {
-      double sum = 0;
-      for (std::int64_t c = 0; c < classes; ++c) sum += widened(x[c]) - offset;
-      expected += smoothing / static_cast<double>(classes) * sum;
-    }
-    losses.as<C>()[row] = static_cast<C>(log_sum - expected);
+    const std::int64_t row = first / classes;
+    const T* const x = logits.as<T>() + first;
+    const RowTarget<C> of_row(target, row, classes);
+    const Exponentials row_exp(x, classes);
+    const double offset = row_exp.largest, log_sum = std::log(row_exp.sum);
+    double expected =
+        0;  // sum of target_c (x_c - offset); a logit of -infinity whose target is 0 does not affect it
+    for (std::int64_t c = 0; c < classes; ++c)
+      if (const double wanted = of_row(c); wanted != 0) expected += wanted * (widened(x[c]) - offset);
+    losses.as<C>()[row] = static_cast<C>(of_row.is_ignored ? 0 : of_row.sum() * log_sum - expected);
     log_sum_exp.as<C>()[2 * row] = static_cast<C>(offset);
     log_sum_exp.as<C>()[2 * row + 1] = static_cast<C>(log_sum);
-    correct.as<std::int32_t>()[row] = largest - x == label ? 1 : 0;
+    const std::int64_t label = of_row.probabilities == nullptr
+                                   ? of_row.label
+                                   : first_largest(of_row.probabilities, classes) - of_row.probabilities;
+    correct.as<std::int32_t>()[row] = first_largest(x, classes) - x == label && !of_row.is_ignored ? 1 : 0;
+    if (row_weights.data != nullptr) row_weights.as<C>()[row] = static_cast<C>(of_row.weight());
   });
   sum(stream, losses, GradView(total));
-  scale(stream, total, options.scale, GradView(total));
+  scale(stream, total, target.scale, GradView(total));
   if (correct_count.data == nullptr) return;
   const auto* const of_row = correct.as<std::int32_t>();
   const auto count = std::accumulate(of_row, of_row + correct.numel(), std::int64_t{0});
   map(stream, GradView(correct_count), [count] { return static_cast<double>(count); });
 }
 
-void softmax_cross_entropy_backward(CpuStream& stream, ConstView dloss, ConstView logits, ConstView labels,
-                                    ConstView log_sum_exp, CrossEntropyOptions options, GradView dlogits) {
+void softmax_cross_entropy_backward(CpuStream& stream, ConstView dloss, ConstView logits,
+                                    const CrossEntropyTarget& target, ConstView log_sum_exp,
+                                    GradView dlogits) {
   if (!dlogits.wanted()) return;
   const std::int64_t classes = logits.shape[1];
-  for_each_sample(stream, logits, [&](std::int64_t row, auto zero) {
+  for_each_row(stream, logits, [&](std::int64_t first, auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
-    const T* const x = logits.as<T>() + row * classes;
-    T* const dx = dlogits.as<T>() + row * classes;
-    const std::int32_t label = labels.as<std::int32_t>()[row];
-    const double scale = static_cast<C>(options.scale) * *dloss.as<C>();
+    const std::int64_t row = first / classes;
+    const T* const x = logits.as<T>() + first;
+    T* const dx = dlogits.as<T>() + first;
+    const RowTarget<C> of_row(target, row, classes);
+    const double scale = static_cast<C>(target.scale) * dloss.as<C>()[dloss.numel() > 1 ? row : 0];
     const double largest = log_sum_exp.as<C>()[2 * row], log_sum = log_sum_exp.as<C>()[2 * row + 1];
-    const double other_target = options.smoothing / static_cast<double>(classes);
-    const auto gradient = [=](double target) {
-      return [=](double u) { return scale * (std::exp(u - largest - log_sum) - target); };
-    };
-    map_range(dlogits.mode, 0, label, gradient(other_target), dx, x);
-    map_range(dlogits.mode, label, label + 1, gradient(other_target + 1 - options.smoothing), dx, x);
-    map_range(dlogits.mode, label + 1, classes, gradient(other_target), dx, x);
+    const double sum = of_row.sum();
+    for (std::int64_t c = 0; c < classes; ++c) {
+      const double gradient =
+          of_row.is_ignored ? 0 : scale * (std::exp(widened(x[c]) - largest - log_sum) * sum - of_row(c));
+      map_range(
+          dlogits.mode, c, c + 1, [=](auto) { return gradient; }, dx, x);
+    }
   });
 }
 

@@ -108,14 +108,32 @@ using cuda::BlockPartials, cuda::compute_t, cuda::kGpuTypes, cuda::dispatch_team
 
 constexpr int kTotalBlock = 256;  // the block of sum(), so that the losses are added in the same order
 
-/// The smoothed target: 1 - s + s / C for the label, s / C for every other class.
+/// The targets of all rows: as CrossEntropyTarget, with the factors 1 - s and s / C.
 template <class C>
-struct Target {
-  C label_weight, class_weight;
+struct Targets {
+  std::int64_t classes;
+  C own_part, class_part;
+  const std::int32_t* labels;  // null if there are probabilities
+  const C *probabilities, *weights;
+  std::int32_t ignored;
 
-  Target(double smoothing, std::int64_t classes)
-      : label_weight(static_cast<C>(1 - smoothing)),
-        class_weight(static_cast<C>(smoothing / static_cast<double>(classes))) {}
+  Targets(const CrossEntropyTarget& target, std::int64_t class_count)
+      : classes(class_count),
+        own_part(static_cast<C>(1 - target.smoothing)),
+        class_part(static_cast<C>(target.smoothing / static_cast<double>(class_count))),
+        labels(target.of_rows.dtype == DType::i32 ? target.of_rows.as<std::int32_t>() : nullptr),
+        probabilities(labels == nullptr ? target.of_rows.as<C>() : nullptr),
+        weights(target.class_weights.as<C>()),
+        ignored(target.ignore_index) {}
+
+  /// Returns whether all targets are 1 - s + s / C for the label and s / C for every other class. Their sum
+  /// is 1.
+  __host__ __device__ bool are_plain() const { return labels != nullptr && weights == nullptr; }
+  __device__ bool ignores(std::int64_t row) const { return labels != nullptr && labels[row] == ignored; }
+  __device__ C operator()(std::int64_t row, std::int64_t c) const {
+    const C own = labels == nullptr ? probabilities[row * classes + c] : c == labels[row] ? C{1} : C{0};
+    return (weights != nullptr ? weights[c] : C{1}) * (own_part * own + class_part);
+  }
 };
 
 /// What the total of all rows is computed from.
@@ -128,28 +146,41 @@ struct RowResult {
 /// The arguments of a forward kernel.
 template <class T, class C>
 struct Forward {
-  std::int64_t rows, classes;
+  std::int64_t rows;
   const T* logits;
-  const std::int32_t* labels;
-  Target<C> target;
+  Targets<C> target;
   C *losses, *log_sum_exp;
   std::int32_t* correct;
+  C* row_weights;  // null if not wanted
 
   /// Stores and returns the results of a row. `largest` is the first of the largest logits, `exps` the sum of
-  /// exp(x - largest.value), and `shifted` the sum of x - largest.value.
-  __device__ RowResult<C> finish(std::int64_t row, cuda::FirstLargest<C> largest, C exps, C shifted) const {
-    const std::int32_t label = labels[row];
+  /// exp(x - largest.value), `expected` the sum of target (x - largest.value) and `sum` that of the targets.
+  __device__ RowResult<C> finish(std::int64_t row, std::int32_t label, cuda::FirstLargest<C> largest, C exps,
+                                 C expected, C sum) const {
     const C log_sum = std::log(exps);
-    // Without smoothing, a logit of -infinity must not affect the loss.
-    const C smoothed = target.class_weight > 0 ? target.class_weight * shifted : C{0};
-    const C label_logit = widen(logits[row * classes + label]) - largest.value;
-    const C loss = log_sum - (target.label_weight * label_logit + smoothed);
+    const bool is_ignored = target.ignores(row);
+    const C loss = is_ignored ? C{0} : sum * log_sum - expected;
     losses[row] = loss;
     log_sum_exp[2 * row] = largest.value;
     log_sum_exp[2 * row + 1] = log_sum;
-    const int is_correct = largest.index == label ? 1 : 0;
+    const int is_correct = largest.index == label && !is_ignored ? 1 : 0;
     correct[row] = is_correct;
+    if (row_weights != nullptr)
+      row_weights[row] = is_ignored                                       ? C{0}
+                         : target.labels == nullptr || target.are_plain() ? C{1}
+                                                                          : target.weights[label];
     return {loss, is_correct};
+  }
+
+  /// As finish(), for plain targets and `shifted`, the sum of x - largest.value.
+  __device__ RowResult<C> finish_plain(std::int64_t row, cuda::FirstLargest<C> largest, C exps,
+                                       C shifted) const {
+    const std::int32_t label = target.labels[row];
+    // Without smoothing, a logit of -infinity must not affect the loss.
+    C expected = target.class_part > 0 ? target.class_part * shifted : C{0};
+    if (!target.ignores(row))
+      expected += target.own_part * (widen(logits[row * target.classes + label]) - largest.value);
+    return finish(row, label, largest, exps, expected, C{1});
   }
 };
 
@@ -157,16 +188,29 @@ template <class Team, class T, class C>
 __global__ void __launch_bounds__(Team::kBlock) forward_kernel(const Forward<T, C> forward) {
   const std::int64_t row = Team::row();
   if (row >= forward.rows) return;  // true for all threads of a team
-  const T* const x = forward.logits + row * forward.classes;
-  const auto largest = first_largest<Team>(x, forward.classes);
-  C exps = 0, shifted = 0;
-  for_each_of_row<Team>(x, forward.classes, [&exps, &shifted, offset = largest.value](std::int64_t, C u) {
+  const Targets<C>& target = forward.target;
+  const T* const x = forward.logits + row * target.classes;
+  const auto largest = first_largest<Team>(x, target.classes);
+  const bool is_plain = target.are_plain();
+  C exps = 0, shifted = 0, sum = 0;
+  for_each_of_row<Team>(x, target.classes, [&, offset = largest.value](std::int64_t c, C u) {
     exps += std::exp(u - offset);
-    shifted += u - offset;
+    const C wanted = is_plain ? C{1} : target(row, c);
+    if (wanted != 0) shifted += wanted * (u - offset);
+    sum += wanted;
   });
   exps = Team::reduce(exps, cuda::Sum{});
-  if (forward.target.class_weight > 0) shifted = Team::reduce(shifted, cuda::Sum{});
-  if (Team::rank() == 0) forward.finish(row, largest, exps, shifted);
+  if (!is_plain || target.class_part > 0) shifted = Team::reduce(shifted, cuda::Sum{});
+  if (is_plain) {
+    if (Team::rank() == 0) forward.finish_plain(row, largest, exps, shifted);
+    return;
+  }
+  sum = Team::reduce(sum, cuda::Sum{});
+  const std::int32_t label =
+      target.labels != nullptr
+          ? target.labels[row]
+          : first_largest<Team>(target.probabilities + row * target.classes, target.classes).index;
+  if (Team::rank() == 0) forward.finish(row, label, largest, exps, shifted, sum);
 }
 
 /// Computes *count = the sum of correct [rows], in one block.
@@ -200,7 +244,7 @@ __device__ C sum_as_warp(C (&values)[kShortRow]) {
 template <class T, class C>
 __device__ RowResult<C> result_of_short_row(const Forward<T, C>& forward, int row) {
   constexpr C kInfinity = std::numeric_limits<C>::infinity();
-  const auto classes = static_cast<int>(forward.classes);
+  const auto classes = static_cast<int>(forward.target.classes);
   C x[kShortRow], exps[kShortRow];
 #pragma unroll
   for (int c = 0; c < kShortRow; ++c)
@@ -214,7 +258,7 @@ __device__ RowResult<C> result_of_short_row(const Forward<T, C>& forward, int ro
     x[c] = c < classes ? x[c] - largest.value : C{0};
     exps[c] = c < classes ? std::exp(x[c]) : C{0};
   }
-  return forward.finish(row, largest, sum_as_warp(exps), sum_as_warp(x));
+  return forward.finish_plain(row, largest, sum_as_warp(exps), sum_as_warp(x));
 }
 
 template <class C>
@@ -248,45 +292,50 @@ __global__ void __launch_bounds__(kTotalBlock)
 
 template <class Team, class T, class C>
 __global__ void __launch_bounds__(Team::kBlock)
-    backward_kernel(std::int64_t rows, std::int64_t classes, const C* dloss, const T* logits,
-                    const std::int32_t* labels, const C* log_sum_exp, Target<C> target, C factor,
-                    GradMode mode, T* dlogits) {
+    backward_kernel(std::int64_t rows, const C* dloss, bool is_of_rows, const T* logits, const C* log_sum_exp,
+                    const Targets<C> target, C factor, GradMode mode, T* dlogits) {
   const std::int64_t row = Team::row();
   if (row >= rows) return;
-  T* const dx = dlogits + row * classes;
-  const C scale = factor * *dloss;
+  const T* const x = logits + row * target.classes;
+  T* const dx = dlogits + row * target.classes;
+  const C scale = factor * dloss[is_of_rows ? row : 0];
   const C largest = log_sum_exp[2 * row], log_sum = log_sum_exp[2 * row + 1];
-  const std::int32_t label = labels[row];
-  for_each_of_row<Team>(logits + row * classes, classes, [=](std::int64_t c, C u) {
-    const C wanted = target.class_weight + (c == label ? target.label_weight : C{0});
-    const C gradient = scale * (std::exp(u - largest - log_sum) - wanted);
+  const bool is_ignored = target.ignores(row);
+  C sum = 1;
+  if (!target.are_plain()) {
+    C part = 0;
+    for_each_of_row<Team>(x, target.classes, [&](std::int64_t c, C) { part += target(row, c); });
+    sum = Team::reduce(part, cuda::Sum{});
+  }
+  for_each_of_row<Team>(x, target.classes, [=](std::int64_t c, C u) {
+    const C gradient = is_ignored ? C{0} : scale * (std::exp(u - largest - log_sum) * sum - target(row, c));
     dx[c] = narrow<T>(mode == GradMode::accumulate ? widen(dx[c]) + gradient : gradient);
   });
 }
 
 }  // namespace
 
-void softmax_cross_entropy_forward(CudaStream& stream, ConstView logits, ConstView labels,
-                                   CrossEntropyOptions options, View losses, View log_sum_exp, View correct,
-                                   View total, View correct_count) {
+void softmax_cross_entropy_forward(CudaStream& stream, ConstView logits, const CrossEntropyTarget& target,
+                                   View losses, View log_sum_exp, View correct, View total,
+                                   View correct_count, View row_weights) {
   const std::int64_t rows = logits.shape[0];
   const std::int64_t classes = logits.shape[1];
-  const bool in_one_block = 0 < rows && rows <= kMaxTotalRows && classes <= kShortRow;
+  const bool in_one_block = 0 < rows && rows <= kMaxTotalRows && classes <= kShortRow &&
+                            target.of_rows.dtype == DType::i32 && target.class_weights.data == nullptr;
   if (rows > 0)
     dispatch(kGpuTypes, logits.dtype, [&](auto zero) {
       using T = decltype(zero);
       using C = compute_t<T>;
       const Forward<T, C> forward{.rows = rows,
-                                  .classes = classes,
                                   .logits = logits.as<T>(),
-                                  .labels = labels.as<std::int32_t>(),
-                                  .target = Target<C>(options.smoothing, classes),
+                                  .target = Targets<C>(target, classes),
                                   .losses = losses.as<C>(),
                                   .log_sum_exp = log_sum_exp.as<C>(),
-                                  .correct = correct.as<std::int32_t>()};
+                                  .correct = correct.as<std::int32_t>(),
+                                  .row_weights = row_weights.as<C>()};
       if (in_one_block)
         return launch(stream, 1, kTotalBlock, sizeof(TotalShared<C>), forward_total_kernel<T, C>, forward,
-                      static_cast<C>(options.scale), total.as<C>(), correct_count.as<C>());
+                      static_cast<C>(target.scale), total.as<C>(), correct_count.as<C>());
       dispatch_team(classes, [&](auto team) {
         using Team = decltype(team);
         launch(stream, blocks_for(rows, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
@@ -295,7 +344,7 @@ void softmax_cross_entropy_forward(CudaStream& stream, ConstView logits, ConstVi
     });
   if (in_one_block) return;
   sum(stream, losses, GradView(total));
-  if (options.scale != 1) scale(stream, total, options.scale, GradView(total));
+  if (target.scale != 1) scale(stream, total, target.scale, GradView(total));
   if (correct_count.data == nullptr) return;
   dispatch(kGpuTypes, total.dtype, [&](auto zero) {
     using C = compute_t<decltype(zero)>;
@@ -304,8 +353,9 @@ void softmax_cross_entropy_forward(CudaStream& stream, ConstView logits, ConstVi
   });
 }
 
-void softmax_cross_entropy_backward(CudaStream& stream, ConstView dloss, ConstView logits, ConstView labels,
-                                    ConstView log_sum_exp, CrossEntropyOptions options, GradView dlogits) {
+void softmax_cross_entropy_backward(CudaStream& stream, ConstView dloss, ConstView logits,
+                                    const CrossEntropyTarget& target, ConstView log_sum_exp,
+                                    GradView dlogits) {
   const std::int64_t rows = logits.shape[0];
   const std::int64_t classes = logits.shape[1];
   if (!dlogits.wanted() || rows == 0) return;
@@ -314,9 +364,9 @@ void softmax_cross_entropy_backward(CudaStream& stream, ConstView dloss, ConstVi
     using C = compute_t<T>;
     dispatch_team(classes, [&](auto team) {
       using Team = decltype(team);
-      launch(stream, blocks_for(rows, Team::kRowsOfBlock), Team::kBlock, 0, backward_kernel<Team, T, C>, rows,
-             classes, dloss.as<C>(), logits.as<T>(), labels.as<std::int32_t>(), log_sum_exp.as<C>(),
-             Target<C>(options.smoothing, classes), static_cast<C>(options.scale), dlogits.mode,
+      launch(stream, blocks_for(rows, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
+             backward_kernel<Team, T, C>, rows, dloss.as<C>(), dloss.numel() > 1, logits.as<T>(),
+             log_sum_exp.as<C>(), Targets<C>(target, classes), static_cast<C>(target.scale), dlogits.mode,
              dlogits.as<T>());
     });
   });

@@ -81,9 +81,22 @@ SampleResult cross_entropy_of(const Variables& x, const Numbers& options) {
   return cross_entropy(x[0], labels, {.smoothing = options[0]});
 }
 
-SampleResult cross_entropy_loss_of(const Variables& x, const Numbers& options) {
-  const Tensor labels = Tensor::from(from<std::int32_t>(options, 2), {x[0].shape()[0]}, x[0].context());
-  return cross_entropy(x[0], labels, {.smoothing = options[0], .scale = options[1]}).loss;
+/// With the options reduction, smoothing, the label that is ignored, and whether there are class weights;
+/// then labels, unless the target is the second input. The weights are the last input.
+SampleResult cross_entropy_with(const Variables& x, const Numbers& options) {
+  const std::span<const std::int64_t> sizes = x[0].shape().sizes();
+  const bool has_weights = options[3] != 0;
+  const Tensor target = x.size() > (has_weights ? 2 : 1)
+                            ? x[1].value()
+                            : Tensor::from(from<std::int32_t>(options, 4),
+                                           Shape(sizes.first(sizes.size() - 1)), x[0].context());
+  const Variable loss = cross_entropy(x[0], target,
+                                      {.smoothing = options[1],
+                                       .reduction = reduction_of(options),
+                                       .class_weights = has_weights ? x.back().value() : Tensor(),
+                                       .ignore_index = static_cast<std::int32_t>(options[2])})
+                            .loss;
+  return reshape(loss, {loss.shape().numel()});
 }
 
 BatchNormStatistics running_of(const Variable& x) {
@@ -217,7 +230,7 @@ const std::map<std::string, SampledOp>& ops() {
       {"softmax", {[](auto& x, auto& options) { return softmax(x[0], axes_of(options)[0]); }, 64}},
       {"log_softmax", {[](auto& x, auto& options) { return log_softmax(x[0], axes_of(options)[0]); }, 64}},
       {"cross_entropy", {cross_entropy_of, 40}},
-      {"cross_entropy_loss", {cross_entropy_loss_of}},
+      {"cross_entropy_with", {cross_entropy_with}},
       {"mse_loss", {[](auto& x, auto& options) { return mse_loss(x[0], x[1], reduction_of(options)); }}},
       {"binary_cross_entropy_with_logits",
        {[](auto& x, auto& options) {

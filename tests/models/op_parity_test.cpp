@@ -1,5 +1,6 @@
 // Comparison of single operations and their gradients with PyTorch (tests/reference). The inputs are equal and
 // exact in f32. The operations are computed in f32 and f64, and PyTorch's results in f64.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -141,6 +142,26 @@ TEST_P(OpParity, CrossEntropy) {
     for (const double loss : reference("ops").at(name + "/losses").to_vector<double>()) total += loss;
     EXPECT_NEAR(result.loss.value().item(), total, tolerance() * total);
   }
+}
+
+// With class weights; the label -1 is ignored.
+TEST_P(OpParity, CrossEntropyOptions) {
+  for (const auto& [name, reduction] :
+       {std::pair{"mean", Reduction::mean}, {"sum", Reduction::sum}, {"none", Reduction::none}})
+    for (const double smoothing : {0.0, 0.1}) {
+      const std::string path = fmt::format("cross_entropy/{}_{:.1f}", name, smoothing);
+      std::vector<std::int32_t> labels = formula_labels(path + "/labels", 7, 6).to_vector<std::int32_t>();
+      for (std::int32_t& label : labels) --label;
+      const CrossEntropyOptions options{.smoothing = smoothing,
+                                        .reduction = reduction,
+                                        .class_weights = values(path + "/weight", {5}, 0.5, 1),
+                                        .ignore_index = -1};
+      for (const auto& [kind, target] : {std::pair{"_labels", Tensor::from(labels, {7}, Device::cpu())},
+                                         {"_probabilities", values(path + "/p", {7, 5}, 0.45, 0.5)}}) {
+        const Variable x = input(path + "/x", {7, 5}, 4);
+        expect_parity(path + kind, cross_entropy(x, target, options).loss, {{"x", x}}, "losses");
+      }
+    }
 }
 
 /// An op at the shapes at which PyTorch's values are stored.

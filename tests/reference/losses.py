@@ -1,7 +1,9 @@
-"""Computes elementwise losses and their gradients, in float64."""
+"""Computes losses and their gradients, in float64."""
 
+import torch
 import torch.nn.functional as F
 
+import formula
 from ops import record, tensor
 
 
@@ -22,4 +24,14 @@ def compute() -> dict:
         x = tensor(f"{case}/x", 5, 7, scale=2, offset=-3)
         target = tensor(f"{case}/target", 5, 7, scale=0.45, offset=0.5)
         record(out, case, F.kl_div(x, target, reduction=reduction).reshape(-1), x=x, target=target)
+    for reduction in ("mean", "sum", "none"):
+        for smoothing in (0.0, 0.1):
+            case = f"cross_entropy/{reduction}_{smoothing}"
+            weight = tensor(f"{case}/weight", 5, scale=0.5, offset=1, grad=False)
+            labels = torch.from_numpy(formula.labels(f"{case}/labels", 7, 6)) - 1  # -1 is ignored
+            targets = {"labels": labels, "probabilities": tensor(f"{case}/p", 7, 5, scale=0.45, offset=0.5, grad=False)}
+            for kind, target in targets.items():
+                x = tensor(f"{case}/x", 7, 5, scale=4)
+                y = F.cross_entropy(x, target, weight, ignore_index=-1, reduction=reduction, label_smoothing=smoothing)
+                record(out, f"{case}_{kind}", y.reshape(-1), x=x)
     return out

@@ -288,6 +288,9 @@ def group_norm(x, groups, weight=None, bias=None, eps=1e-5):
     return Case("group_norm_with", present(x, weight, bias), [eps, groups], terms=x.numel(), is_channels_last=True)
 
 
+REDUCTIONS = ["mean", "sum", "none"]
+
+
 def loss(op: str, exact=None):
     def case(x, target, reduction="mean", weight=None, pos_weight=None, log_target=False):
         reductions = {"mean": lambda y: y.mean().reshape(1), "sum": lambda y: y.sum().reshape(1), "none": lambda y: y}
@@ -301,15 +304,12 @@ def loss(op: str, exact=None):
 
 
 def cross_entropy(x, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
-    need(weight is None, "weights of classes or elements")
-    need(not target.is_floating_point(), "class probabilities")
-    need(x.ndim == 2, "classes of each pixel")
-    need(not (target == ignore_index).any(), "ignore_index")
-    if reduction == "none":
-        return Case("cross_entropy", [x], [label_smoothing, *target.tolist()], terms=x.numel(), has_sum=True)
-    scale = 1 / len(x) if reduction == "mean" else 1
-    return Case("cross_entropy_loss", [x], [label_smoothing, scale, *target.tolist()], terms=x.numel(),
-                result=lambda out: out.reshape(1))
+    need(x.ndim >= 2, "logits of one row without a batch axis")
+    has_labels = not target.is_floating_point()
+    constants = present(None if has_labels else target, weight)
+    options = [REDUCTIONS.index(reduction), label_smoothing, ignore_index, weight is not None]
+    return Case("cross_entropy_with", [x], [*options, *(target.flatten().tolist() if has_labels else [])], constants,
+                terms=x.numel(), is_channels_last=True, result=torch.flatten)
 
 
 def attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):

@@ -32,12 +32,12 @@ struct Result {
         correct_count({1}) {
     CpuStream stream({.threads = threads});
     const Array<T> scale({1}, {dloss});
-    const CrossEntropyOptions options{.smoothing = smoothing, .scale = loss_scale};
-    kernels::softmax_cross_entropy_forward(stream, logits.view(), labels.view(), options, losses.view(),
-                                           log_sum_exp.view(), correct.view(), total.view(),
-                                           correct_count.view());
-    kernels::softmax_cross_entropy_backward(stream, scale.view(), logits.view(), labels.view(),
-                                            log_sum_exp.view(), options, gradient.grad());
+    const kernels::CrossEntropyTarget target{
+        .of_rows = labels.view(), .smoothing = smoothing, .scale = loss_scale};
+    kernels::softmax_cross_entropy_forward(stream, logits.view(), target, losses.view(), log_sum_exp.view(),
+                                           correct.view(), total.view(), correct_count.view());
+    kernels::softmax_cross_entropy_backward(stream, scale.view(), logits.view(), target, log_sum_exp.view(),
+                                            gradient.grad());
   }
 };
 

@@ -69,9 +69,9 @@ TYPED_TEST(CudaCrossEntropy, ShortRowsHaveTheSameBitsInAnyBatch) {
             total(this->gpu, {1}), count(this->gpu, {1});
         const DeviceArray<std::int32_t> correct(this->gpu, {rows});
         on(this->gpu.stream(), [&](auto& s) {
-          kernels::softmax_cross_entropy_forward(s, logits, of_rows, {.smoothing = smoothing}, losses.view(),
-                                                 log_sum_exp.view(), correct.view(), total.view(),
-                                                 count.view());
+          kernels::softmax_cross_entropy_forward(s, logits, {.of_rows = of_rows, .smoothing = smoothing},
+                                                 losses.view(), log_sum_exp.view(), correct.view(),
+                                                 total.view(), count.view());
         });
         const auto of_row = correct.values();
         EXPECT_EQ(count.values()[0], static_cast<C>(std::accumulate(of_row.begin(), of_row.end(), 0)));
@@ -130,19 +130,22 @@ TYPED_TEST(CudaCrossEntropy, HandlesHugeAndNonFiniteLogits) {
       SCOPED_TRACE(smoothing);
       Array<double> losses(rows), log_sum_exp({rows[0], 2});
       Array<std::int32_t> correct(rows);
-      const CrossEntropyOptions options{.smoothing = smoothing, .scale = 1.0 / 3};
       Array<double> total({1});
-      kernels::softmax_cross_entropy_forward(this->cpu, x.template to<double>().view(), labels.view(),
-                                             options, losses.view(), log_sum_exp.view(), correct.view(),
-                                             total.view());
+      const auto target_of = [smoothing](const View& of_rows) {
+        return kernels::CrossEntropyTarget{.of_rows = of_rows, .smoothing = smoothing, .scale = 1.0 / 3};
+      };
+      kernels::softmax_cross_entropy_forward(this->cpu, x.template to<double>().view(),
+                                             target_of(labels.view()), losses.view(), log_sum_exp.view(),
+                                             correct.view(), total.view());
       const DeviceArray<T> gpu_x(this->gpu, x);
       const DeviceArray<std::int32_t> gpu_labels(this->gpu, labels);
       const DeviceArray<C> gpu_losses(this->gpu, rows), gpu_log_sum_exp(this->gpu, {rows[0], 2});
       const DeviceArray<C> gpu_total(this->gpu, {1});
       const DeviceArray<std::int32_t> gpu_correct(this->gpu, rows);
       on(this->gpu.stream(), [&](auto& s) {
-        kernels::softmax_cross_entropy_forward(s, gpu_x.view(), gpu_labels.view(), options, gpu_losses.view(),
-                                               gpu_log_sum_exp.view(), gpu_correct.view(), gpu_total.view());
+        kernels::softmax_cross_entropy_forward(s, gpu_x.view(), target_of(gpu_labels.view()),
+                                               gpu_losses.view(), gpu_log_sum_exp.view(), gpu_correct.view(),
+                                               gpu_total.view());
       });
       const double relative =
           this->kUnit * exp_tolerance(classes);  // with smoothing, huge numbers are summed

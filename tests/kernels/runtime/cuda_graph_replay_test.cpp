@@ -385,7 +385,9 @@ class TrainingStep {
 
  private:
   static constexpr Pool2dOptions kPool{.kernel = 2, .stride = 2};
-  static constexpr CrossEntropyOptions kLoss{.smoothing = 0.1, .scale = 0.5};
+  kernels::CrossEntropyTarget target() const {
+    return {.of_rows = labels_.view(), .smoothing = 0.1, .scale = 0.5};
+  }
   static constexpr Conv2dOptions kConv{.stride = 1, .padding = 1, .relu = true};
 
   const std::int32_t* epoch_data() const { return static_cast<const std::int32_t*>(epoch_.view().data); }
@@ -408,15 +410,15 @@ class TrainingStep {
     kernels::nhwc_to_nchw(s, p_.view(), flat_.grad());
     kernels::dropout(s, flat_.view(), ids_.view(), 0.25, dropout_random(), dropped_.grad());
     kernels::linear_forward(s, features(dropped_), weight_.view(), class_bias_.view(), logits_.view(), false);
-    kernels::softmax_cross_entropy_forward(s, logits_.view(), labels_.view(), kLoss, losses_.view(),
-                                           log_sum_exp_.view(), correct_.view(), total_.view());
+    kernels::softmax_cross_entropy_forward(s, logits_.view(), target(), losses_.view(), log_sum_exp_.view(),
+                                           correct_.view(), total_.view());
     kernels::argmax(s, logits_.view(), labels_found_.view());
     kernels::sum(s, losses_.view(), sum_.grad());
   }
 
   void backward(CudaStream& s) const {
-    kernels::softmax_cross_entropy_backward(s, scale_.view(), logits_.view(), labels_.view(),
-                                            log_sum_exp_.view(), kLoss, dlogits_.grad());
+    kernels::softmax_cross_entropy_backward(s, scale_.view(), logits_.view(), target(), log_sum_exp_.view(),
+                                            dlogits_.grad());
     kernels::matmul(s, dlogits_.view(), features(dropped_), dweight_.grad(), {.transpose_a = true});
     kernels::sum_rows(s, dlogits_.view(), dclass_bias_.grad());
     kernels::matmul(s, dlogits_.view(), weight_.view(), GradView(features(dflat_)));

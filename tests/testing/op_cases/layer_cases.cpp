@@ -472,18 +472,53 @@ std::vector<OpCase> attention_cases() {
 
 namespace {
 
+/// Every third label is ignored if a label has another number than that of its class.
+Tensor labels_for(const Variable& logits, bool ignores) {
+  const auto class_count = static_cast<std::size_t>(logits.shape()[-1]);
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(logits.shape().numel()) / class_count);
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    labels[i] = ignores && i % 3 == 1 ? -7 : static_cast<std::int32_t>((11 * i + 1) % class_count);
+  return Tensor::from(
+      labels, Shape(logits.shape().sizes().first(static_cast<std::size_t>(logits.shape().rank() - 1))),
+      logits.context());
+}
+
+/// Returns drawn positive numbers in the type of the losses of logits.
+Tensor positive_for(const Variable& logits, const Shape& shape) {
+  return drawn(shape, is_half(logits.dtype()) ? DType::f32 : logits.dtype(), logits.context(), "positive",
+               {.bound = 0.5, .center = 0.75});
+}
+
+/// Labels, or probabilities, with class weights and ignored rows.
+OpCase weighted_cross_entropy(std::string name, Shape logits, Reduction reduction, bool has_labels,
+                              double smoothing) {
+  return {
+      .name = std::move(name),
+      .inputs = {logits},
+      .op =
+          [=](std::span<const Variable> x) {
+            const Tensor target = has_labels ? labels_for(x[0], true) : positive_for(x[0], x[0].shape());
+            return cross_entropy(x[0], target,
+                                 {.smoothing = smoothing,
+                                  .reduction = reduction,
+                                  .class_weights = positive_for(x[0], {x[0].shape()[-1]}),
+                                  .ignore_index = -7})
+                .loss;
+          },
+      .terms = 2 * static_cast<double>(logits.numel()),
+      .batched = reduction == Reduction::mean ? std::vector<std::size_t>() : std::vector<std::size_t>{0},
+      .roundings = 64,
+      .tails = {
+          {{4, 1}}, {{31, 10}}, {{4, 16}}, {{3, 17}}, {{5, 33}}, {{3, 2, 100}}, {{2, 1024}}, {{2, 1025}}}};
+}
+
 OpCase cross_entropy_case(std::string name, std::int64_t samples, std::int64_t classes, double smoothing) {
   return {
       .name = std::move(name),
       .inputs = {{samples, classes}},
       .op =
           [smoothing](std::span<const Variable> x) {
-            const auto class_count = static_cast<std::size_t>(x[0].shape()[1]);
-            std::vector<std::int32_t> labels(static_cast<std::size_t>(x[0].shape()[0]));
-            for (std::size_t i = 0; i < labels.size(); ++i)
-              labels[i] = static_cast<std::int32_t>((11 * i + 1) % class_count);
-            return cross_entropy_sum(x[0], Tensor::from(labels, {x[0].shape()[0]}, x[0].context()),
-                                     smoothing);
+            return cross_entropy_sum(x[0], labels_for(x[0], false), smoothing);
           },
       .terms = static_cast<double>(samples * classes),
       .batched = {0},
@@ -530,6 +565,12 @@ std::vector<OpCase> loss_cases() {
   std::vector<OpCase> cases = {cross_entropy_case("cross_entropy", 5, 7, 0),
                                cross_entropy_case("cross_entropy_smoothed", 4, 10, 0.2),
                                cross_entropy_case("cross_entropy_one", 1, 1, 0)};
+  for (const bool has_labels : {false, true}) {
+    const std::string prefix = has_labels ? "cross_entropy_labels_" : "cross_entropy_probabilities_";
+    cases.push_back(weighted_cross_entropy(prefix + "mean", {5, 7}, Reduction::mean, has_labels, 0.2));
+    cases.push_back(weighted_cross_entropy(prefix + "sum", {4, 10}, Reduction::sum, has_labels, 0));
+    cases.push_back(weighted_cross_entropy(prefix + "none", {2, 3, 5}, Reduction::none, has_labels, 0.1));
+  }
   for (const auto& [suffix, reduction] :
        {std::pair{"", Reduction::mean}, {"_sum", Reduction::sum}, {"_none", Reduction::none}}) {
     cases.push_back(loss(std::string("mse_loss") + suffix, mse_loss, reduction, {}));
