@@ -79,6 +79,7 @@ const std::vector<Synonyms> kSynonyms = {
     {"random-erasing", {"reprob", "random-erase", "random-erase-prob"}},
     {"randaugment", {"aa", "auto-augment", "rand-augment"}},
     {"augment", {"color-jitter", "hflip", "data-augmentation", "transforms"}},
+    {"class-weights", {"class-weight", "loss-weights"}},
     {"sampling", {"sampler", "weighted-sampler", "balanced-sampling", "oversample"}},
     {"ema", {"ema-decay", "model-ema", "model-ema-decay", "use-ema"}},
     {"gamma", {"lr-gamma", "decay-rate", "lr-decay", "step-gamma"}},

@@ -147,6 +147,14 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            {.value = "LIST", .default_text = "auto: for photographs mostly crop=4,flip", .fixed = true});
   add_augmentation_flags(line, o.augmentation);
   line.add(
+      "class-weights", &o.class_weights,
+      "Weights of the classes in the loss: none, balanced (all classes count the same), or a file with a weight and a "
+      "class per line",
+      {.value = "balanced|FILE",
+       .start = {"optimizer", "class weights {}"},
+       .fixed = true,
+       .advanced = true});
+  line.add(
       "sampling", &o.sampling,
       "Samples of an epoch: each image once, or balanced: the same number of each class, whose images may repeat",
       {.value = "NAME", .choices = {"uniform", "balanced"}, .fixed = true, .advanced = true});

@@ -141,7 +141,8 @@ struct TrainOptions {
   DataOptions data;
   std::optional<std::string> augment;
   AugmentationOptions augmentation;
-  std::string sampling = "uniform";  // or balanced
+  std::string class_weights = "none";  // balanced, or a file
+  std::string sampling = "uniform";    // or balanced
   bool overfit_batch = false;
 
   std::optional<std::int64_t> epochs;  // 0: until --max-steps

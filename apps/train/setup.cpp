@@ -7,6 +7,7 @@
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/text.h"
 #include "convoy/apps/ranks/shared_data.h"
+#include "convoy/apps/train/class_weights.h"
 #include "convoy/apps/train/optimizer.h"
 #include "convoy/apps/train/tuning/initial_parameters.h"
 #include "convoy/datasets/formats/registry.h"
@@ -45,6 +46,8 @@ models::Model make_model(const TrainOptions& options, const data::DataSet& data,
 
 void check_before_data(const TrainOptions& options, const CommandLine& line) {
   if (options.print_config) return;
+  if (options.class_weights != "none" && options.class_weights != "balanced")
+    read_class_weights(options.class_weights);
   if (!options.init_from.empty() && options.resume.empty()) check_initial_parameters(options.init_from);
   if (!line.given("freeze") && !line.given("lr-for") && !options.activation_checkpointing) return;
   const data::DatasetEntry& entry = data::find_dataset(options.data.dataset);

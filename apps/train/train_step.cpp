@@ -4,6 +4,7 @@
 #include <array>
 #include <tuple>
 
+#include "convoy/apps/train/class_weights.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/ops/ops.h"
@@ -45,6 +46,8 @@ TrainStep::TrainStep(const TrainContext& context, DataParallel& parallel, optim:
       precision_(parse_precision(context.options.precision)),
       captures_(use_cuda_graph(context.options.compute, context.device)),
       epoch_(Tensor::empty({1}, DType::i32, context.device)),
+      class_weights_(
+          class_weights(context.options.class_weights, context.data, context.device, precision_.parameters)),
       rates_(Tensor::empty({rates}, DType::f64, context.device)),
       mixing_(Tensor::empty({kernels::kMixingNumbers}, DType::f32, context.device)),
       seed_(scaler != nullptr ? scaler->seed() : Tensor::full({1}, 1, precision_.parameters, context.device)),
@@ -173,7 +176,8 @@ std::pair<Variable, Tensor> TrainStep::loss_of(const Input& input, std::int64_t 
                                    .sample_ids = input.ids,
                                    .device_epoch = epoch_,
                                    .norm_batch = norm_batch};
-  CrossEntropyOptions options{.smoothing = *context_.options.label_smoothing};
+  CrossEntropyOptions options{.smoothing = *context_.options.label_smoothing,
+                              .class_weights = class_weights_};
   if (!sums_losses()) options.scale = 1 / static_cast<double>(global_count);
   const Variable logits = context_.model(images, context);
   const CrossEntropy own = cross_entropy(logits, input.labels, options);

@@ -129,9 +129,10 @@ class TrainStep {
   Precision precision_;
   bool captures_;  // steps as CUDA graphs
 
-  Tensor epoch_;   // i32 [1]
-  Tensor rates_;   // f64 [number of learning rates]
-  Tensor mixing_;  // f32 [6]: data::Mixing::numbers()
+  Tensor epoch_;          // i32 [1]
+  Tensor class_weights_;  // [classes]: class_weights()
+  Tensor rates_;          // f64 [number of learning rates]
+  Tensor mixing_;         // f32 [6]: data::Mixing::numbers()
   /// f64 [1] per micro-batch: ForwardContext::norm_batch. Empty with --init-from, whose statistics count as
   /// those of many batches.
   std::vector<Tensor> norm_batches_;

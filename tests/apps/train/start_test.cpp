@@ -195,6 +195,49 @@ TEST(ImageDirectories, OfOneClassAreRefused) {
   EXPECT_FALSE(fs::exists(workshop.path("run")));
 }
 
+TEST(ClassWeights, AreBalancedOrThoseOfAFile) {
+  const Workshop workshop;
+  write_color_directories(workshop.path("colors"), 16, 8);
+  for (int i = 102; i < 108; ++i)
+    fs::remove(workshop.path("colors/train/green") / fmt::format("image{}.bmp", i));
+  const auto train = [&](const std::string& out, const std::string& weights) {
+    return train_on(
+        workshop, "colors", out,
+        {"--model", "lenet", "--batch-size", "6", "--max-steps", "6", "--class-weights", weights});
+  };
+  const auto hash = [&](const std::string& out, const std::string& weights) {
+    EXPECT_THAT(train(out, weights), Succeeds());
+    return workshop.result(out)["parameters_hash"];
+  };
+  const auto file = [&](const std::string& text) {
+    std::ofstream(workshop.path("weights.txt")) << text;
+    return workshop.path("weights.txt").string();
+  };
+  const Json none = hash("none", "none"), balanced = hash("balanced", "balanced");
+  hash("same", file("# all the same\n2 blue\n2 green\n\n2 red\n"));
+  const std::vector<double> losses = workshop.numbers("same", "step", "loss"),
+                            plain = workshop.numbers("none", "step", "loss");
+  EXPECT_GE(losses.size(), 4U);
+  EXPECT_THAT(losses, ::testing::Pointwise(::testing::DoubleNear(1e-5), plain)) << "the mean is scaled to 1";
+  EXPECT_NE(balanced, none);
+  EXPECT_EQ(hash("by-hand", file("1 red\n1 blue\n4 green\n")), balanced) << "8, 8 and 2 images";
+  EXPECT_NE(hash("no-green", file("1 red\n1 blue\n0 green\n")), none);
+
+  const auto refusal = [&](const std::string& text) { return train("refused", file(text)); };
+  EXPECT_THAT(refusal("1 red\n1 blue\n"),
+              FailsWith(2, "missing classes: green; unknown classes: none; expected one line"));
+  EXPECT_THAT(refusal("1 red\n1 blue\n1 green\n1 grey\n"),
+              FailsWith(2, "missing classes: none; unknown classes: grey"));
+  EXPECT_THAT(refusal("1 red\nblue 1\n"),
+              FailsWith(2, "line 2: found 'blue 1', expected the weight (0 or more), a blank"));
+  EXPECT_THAT(refusal("1 red\n-1 blue\n"), FailsWith(2, "line 2: found '-1 blue'"));
+  EXPECT_THAT(refusal("1 red\n2 red\n"), FailsWith(2, "a class that no other line has"));
+  EXPECT_THAT(refusal("0 red\n0 blue\n0 green\n"), FailsWith(2, "all training images have the weight 0"));
+  EXPECT_THAT(train("refused", "balnced"),
+              FailsWith(2, "--class-weights: found 'balnced', expected none, balanced, or a file"));
+  EXPECT_FALSE(fs::exists(workshop.path("refused")));
+}
+
 TEST(ImageDirectories, AreCroppedAndRotatedFromTheirFiles) {
   const Workshop workshop;
   write_color_directories(workshop.path("colors"), 40, 8);
