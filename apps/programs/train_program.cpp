@@ -29,6 +29,7 @@
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_text.h"
+#include "convoy/kernels/base/printable.h"
 #include "convoy/kernels/runtime/library_versions.h"
 #include "convoy/models/models.h"
 #include "convoy/version.h"
@@ -452,8 +453,8 @@ int run_rank(const std::string& program, TrainOptions& options, const CommandLin
 /// Reads the flags of a training from the arguments, followed by those of `values`, and checks what needs no data. With
 /// --sweep and no values, only reads them. Returns false if --help or the like has been printed. Sets the flags of `line`,
 /// which must be that of `options`.
-bool read_flags(const std::string& name, std::vector<const char*> arguments, const SweptValues& values,
-                TrainOptions& options, CommandLine& line) {
+bool read_flags(std::vector<const char*> arguments, const SweptValues& values, TrainOptions& options,
+                CommandLine& line) {
   std::vector<std::string> more;
   for (const auto& [flag, value] : values) more.push_back(fmt::format("--{}={}", flag, value));
   for (const std::string& argument : more) arguments.push_back(argument.c_str());
@@ -482,13 +483,13 @@ int run_train_program(const std::string& name, int argc, char** argv,
   TrainOptions options;
   CommandLine line = train_command_line(options, name);
   const std::vector<const char*> arguments(argv, argv + argc);
-  if (!read_flags(name, arguments, {}, options, line)) return 0;
+  if (!read_flags(arguments, {}, options, line)) return 0;
   std::vector<SweptTraining> sweep;
   for (SweptValues& values : options.sweep ? combinations_of(*options.sweep) : std::vector<SweptValues>()) {
     TrainOptions own;
     CommandLine flags = train_command_line(own, name);
     try {
-      read_flags(name, arguments, values, own, flags);
+      read_flags(arguments, values, own, flags);
     } catch (const UsageError& error) {
       fail<UsageError>("--sweep with {}: {}", flags_of(values), message_with_flag(error));
     }

@@ -99,16 +99,13 @@ TEST(GradCam, RefusesWhatItCannotExplain) {
               }),
               HasSubstr("found label 10, expected 0 to 9"));
   EXPECT_TRUE(model.parameters().front().variable.requires_grad()) << "after an error";
-  const models::Model without(
-      "mlp",
-      std::make_shared<nn::Sequential>(std::vector<nn::NamedModule>{
-          {"flat", std::make_shared<nn::Flatten>()}, {"fc", std::make_shared<nn::Linear>(12, 2)}}),
-      {2, 2, 3});
+  const models::Model without("mlp", nn::Sequential({{"flat", nn::Flatten()}, {"fc", nn::Linear(12, 2)}}),
+                              {2, 2, 3});
   EXPECT_THAT(refusal([&] {
                 models::grad_cam(without, Tensor::zeros({1, 2, 2, 3}, DType::f32, Device::cpu()));
               }),
               HasSubstr("mlp has no Conv2d with an output of more than one pixel"));
-  const models::Model list("list", std::make_shared<nn::Linear>(12, 2), {12});
+  const models::Model list("list", nn::Linear(12, 2), {12});
   EXPECT_THAT(refusal([&] {
                 models::grad_cam(list, Tensor::zeros({1, 12}, DType::f32, Device::cpu()));
               }),

@@ -131,7 +131,7 @@ TYPED_TEST(CudaCrossEntropy, HandlesHugeAndNonFiniteLogits) {
       Array<double> losses(rows), log_sum_exp({rows[0], 2});
       Array<std::int32_t> correct(rows);
       Array<double> total({1});
-      const auto target_of = [smoothing](const View& of_rows) {
+      const auto target_of = [smoothing](const ConstView& of_rows) {
         return kernels::CrossEntropyTarget{.of_rows = of_rows, .smoothing = smoothing, .scale = 1.0 / 3};
       };
       kernels::softmax_cross_entropy_forward(this->cpu, x.template to<double>().view(),
