@@ -141,9 +141,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add("fallback-shapes", &o.data.fallback_shapes,
            "Generated shapes data set if the data set is neither found nor downloaded", {.advanced = true});
   line.add("augment", &o.augment,
-           "Augmentation: auto, none, or a list of crop[=4], reflect, original-crop[=8], rotation[=15], "
-           "resized-crop[=8], flip, alternating-flip, cutout[=8], "
-           "jitter[=10], saturation[=10], hue[=5]",
+           "Augmentation: auto, none, or a list such as crop=4,flip,jitter; a wrong name lists all",
            {.value = "LIST", .default_text = "auto: for photographs mostly crop=4,flip", .fixed = true});
   add_augmentation_flags(line, o.augmentation);
   line.add(

@@ -138,7 +138,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/datasets", {"datasets/formats", "datasets/loader", "datasets/download", "tests/testing/support"}},
     {"tests/apps", {"apps/common", "tests/testing/support"}},
     {"tests/apps/common", {"tests/apps", "tests/onnx", "apps/programs", "bench/collectives", "bench/step"}},
-    {"tests/apps/train", {"tests/apps", "apps/programs"}},
+    {"tests/apps/train", {"tests/apps", "tests/apps/tutorials", "apps/programs"}},
     {"tests/apps/tutorials", {"tests/apps"}},
     {"tests/apps/ranks", {"tests/apps/tutorials", "tests/comm", "apps/train/report", "comm/cluster/control"}},
     {"tests/apps/cluster",

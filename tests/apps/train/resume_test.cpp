@@ -65,8 +65,8 @@ TEST(Resume, WithBalancedSamplingEndsWithTheSameBytes) {
   EXPECT_EQ(workshop.trained_hash("run", with(flags, {"--schedule", "constant", "--resume", "auto"})),
             constant);
   EXPECT_NE(workshop.trained_hash("uniform", {"--batch-size", "48", "--epochs", "3"}), whole);
-  EXPECT_THAT(workshop.train("refused", with(flags, {"--hardest", "0.5"})),
-              FailsWith(2, "--sampling balanced: found --hardest, expected one of the two"));
+  EXPECT_THAT(workshop.train("refused", with(flags, {"--overfit-batch"})),
+              FailsWith(2, "--sampling balanced: found --overfit-batch, expected one of the two"));
 }
 
 /// Four tests of five runs each: one test of twenty runs would exceed the time limit under sanitizers.

@@ -1,5 +1,6 @@
 // Sweeps: each training of the grid is that of its flags, a sweep that is killed ends like one that is not, and what does
 // not fit is refused before the first training.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
