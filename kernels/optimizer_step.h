@@ -91,43 +91,6 @@ struct AdamGroup {
 void adam_step(CpuStream&, const std::vector<AdamGroup>& groups, const StepScalars& scalars);
 void adam_step(CudaStream&, const std::vector<AdamGroup>& groups, const StepScalars& scalars);
 
-/// Options of LARS: those of SGD, without nesterov.
-struct LarsOptions : SgdOptions {
-  double trust = 1e-3;  // the trust coefficient: the ratio of the norms of an update and of the parameter
-  bool adapts = true;   // false: the trust ratio is 1, as is usual for biases and norms
-};
-
-/// Parameters with common options. All have a momentum.
-struct LarsGroup {
-  std::vector<SgdSlot> slots;  // the parameters
-  LarsOptions options;         // of all of them
-};
-
-// Computes one step of LARS (You, Gitman and Ginsburg, arXiv:1708.03888, Algorithm 1) for every parameter p
-// with momentum m, where |x| is the Euclidean norm of all elements: g = grad_scale gradient;  ratio = trust
-// |p| / (|g| + weight_decay |p|); m = momentum m + lr_scale lr ratio (g + weight_decay p);  p -= m The ratio
-// is 1 without `adapts`, and if |p| or |g| is 0.
-void lars_step(CpuStream&, const std::vector<LarsGroup>& groups, const StepScalars& scalars);
-void lars_step(CudaStream&, const std::vector<LarsGroup>& groups, const StepScalars& scalars);
-
-/// Options of LAMB: those of Adam, whose `decoupled` must be false.
-struct LambOptions : AdamOptions {
-  bool adapts = true;  // as in LarsOptions
-};
-
-/// Parameters with common options.
-struct LambGroup {
-  std::vector<AdamSlot> slots;  // the parameters
-  LambOptions options;          // of all of them
-};
-
-// Computes step number n, as in adam_step, of LAMB (You et al., arXiv:1904.00962, Algorithm 2, where phi is
-// the identity) for every parameter p with moments m and v, with g as above: m = b1 m + (1 - b1) g;  v = b2 v
-// + (1 - b2) g^2; u = (m / (1 - b1^n)) / (sqrt(v / (1 - b2^n)) + epsilon) + weight_decay p; p -= lr_scale lr
-// (|p| / |u|) u The ratio of the norms is 1 without `adapts`, and if one of them is 0.
-void lamb_step(CpuStream&, const std::vector<LambGroup>& groups, const StepScalars& scalars);
-void lamb_step(CudaStream&, const std::vector<LambGroup>& groups, const StepScalars& scalars);
-
 // Computes coefficient (f64 [1]) = min(1, max_norm / (norm / s + 1e-6)) / s. This factor clips gradients by
 // their global norm (f64 [1]) and divides them by the loss scale s = loss_scale (f32 or f64, [1]). Null data
 // of loss_scale means s = 1. Null data of norm means no clipping: the coefficient is 1 / s.

@@ -154,7 +154,7 @@ void set_variable(const FlagVariable& variable, const std::string& text, const s
       variable);
 }
 
-/// Returns "sgd, muon or lars".
+/// Returns "sgd, adam or muon".
 std::string join_alternatives(const std::vector<std::string>& names) {
   const std::span<const std::string> others(names.data(), names.size() - 1);
   return fmt::format("{}{}{}", fmt::join(others, ", "), others.empty() ? "" : " or ", names.back());

@@ -58,23 +58,12 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainOptions& options, co
           return std::make_unique<optim::Sgd>(
               std::move(groups),
               optim::SgdSettings{.momentum = chosen.momentum, .nesterov = *chosen.nesterov});
-        } else if constexpr (std::is_same_v<T, LarsOptions>) {
-          return std::make_unique<optim::Lars>(
-              std::move(groups), optim::LarsSettings{.momentum = chosen.momentum,
-                                                     .trust_coefficient = chosen.trust_coefficient});
         } else {
-          const auto with_moments = [&](auto settings) {
-            settings.beta1 = chosen.betas[0];
-            settings.beta2 = chosen.betas[1];
-            settings.epsilon = chosen.eps;
-            return settings;
-          };
-          if constexpr (std::is_same_v<T, LambOptions>)
-            return std::make_unique<optim::Lamb>(std::move(groups), with_moments(optim::LambSettings{}));
-          else
-            return std::make_unique<optim::Adam>(
-                std::move(groups),
-                with_moments(optim::AdamSettings{.decoupled = std::is_same_v<T, AdamWOptions>}));
+          return std::make_unique<optim::Adam>(
+              std::move(groups), optim::AdamSettings{.beta1 = chosen.betas[0],
+                                                     .beta2 = chosen.betas[1],
+                                                     .epsilon = chosen.eps,
+                                                     .decoupled = std::is_same_v<T, AdamWOptions>});
         }
       },
       *options.optimizer);

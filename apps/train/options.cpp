@@ -37,7 +37,7 @@ void check_optimizer(const TrainOptions& o) {
       },
       *o.optimizer);
   check(
-      o.zero == 0 || (name != "muon" && name != "lars" && name != "lamb"),
+      o.zero == 0 || name != "muon",
       "--zero {}: not supported with --optimizer {}, which needs whole parameters; expected --zero 0, or sgd, adam "
       "or adamw",
       o.zero, name);
@@ -205,26 +205,14 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add("normalize-filters", member_of("optimizer", o.optimizer, &MuonOptions::normalize_filters),
            "Filters rescaled to a constant norm by muon, instead of a decay; for filters in front of a norm",
            {.fixed = true, .advanced = true});
-  line.add(
-      "adam-betas",
-      member_of("optimizer", o.optimizer, &AdamOptions::betas, &AdamWOptions::betas, &LambOptions::betas),
-      "Decays of the moments of adam, adamw and lamb",
-      {.value = "B1,B2", .minimum = 0, .below = 1, .fixed = true, .advanced = true});
-  line.add("adam-eps",
-           member_of("optimizer", o.optimizer, &AdamOptions::eps, &AdamWOptions::eps, &LambOptions::eps),
-           "Constant in the denominator of adam, adamw and lamb",
+  line.add("adam-betas", member_of("optimizer", o.optimizer, &AdamOptions::betas, &AdamWOptions::betas),
+           "Decays of the moments of adam and adamw",
+           {.value = "B1,B2", .minimum = 0, .below = 1, .fixed = true, .advanced = true});
+  line.add("adam-eps", member_of("optimizer", o.optimizer, &AdamOptions::eps, &AdamWOptions::eps),
+           "Constant in the denominator of adam and adamw",
            {.value = "EPS", .above = 0, .fixed = true, .advanced = true});
-  line.add("trust-coefficient", member_of("optimizer", o.optimizer, &LarsOptions::trust_coefficient),
-           "Ratio of the norms of an update and of the parameter, at a rate of 1, with lars",
-           {.value = "C",
-            .above = 0,
-            .start = {"optimizer", "trust coefficient {}"},
-            .fixed = true,
-            .advanced = true});
-  line.add("momentum",
-           member_of("optimizer", o.optimizer, &SgdOptions::momentum, &MuonOptions::momentum,
-                     &LarsOptions::momentum),
-           "Momentum of sgd, muon and lars",
+  line.add("momentum", member_of("optimizer", o.optimizer, &SgdOptions::momentum, &MuonOptions::momentum),
+           "Momentum of sgd and muon",
            {.value = "M",
             .minimum = 0,
             .below = 1,

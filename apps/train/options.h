@@ -48,20 +48,7 @@ struct MuonOptions {
   std::int64_t ns_steps = 5;
   bool normalize_filters = false;
 };
-struct LarsOptions {
-  static constexpr const char* kName = "lars";
-  static constexpr double kLr = 8;
-  double momentum = 0.9;
-  double trust_coefficient = 1e-3;
-};
-struct LambOptions {
-  static constexpr const char* kName = "lamb";
-  static constexpr double kLr = 0.02, kWeightDecay = 0.01;
-  std::array<double, 2> betas = {0.9, 0.999};
-  double eps = 1e-6;
-};
-using OptimizerOptions =
-    std::variant<SgdOptions, AdamOptions, AdamWOptions, MuonOptions, LarsOptions, LambOptions>;
+using OptimizerOptions = std::variant<SgdOptions, AdamOptions, AdamWOptions, MuonOptions>;
 
 // The options of each schedule.
 struct ConstantSchedule {

@@ -186,7 +186,7 @@ void resolve_recipe(TrainOptions& options) {
           fill(chosen.sgd_lr, recipe.lr);
           fill(options.bias_lr, *chosen.sgd_lr);
         }
-        // The steps of muon, lars and lamb are fractions of the norm of a parameter, at every batch size.
+        // The steps of muon are fractions of the norm of a parameter, at every batch size.
         constexpr bool kIsAdam = std::is_same_v<T, AdamOptions> || std::is_same_v<T, AdamWOptions>;
         if constexpr (requires { T::kLr; }) recipe.lr = scaled(T::kLr, kIsAdam ? std::sqrt(factor) : 1);
         if constexpr (requires { T::kWeightDecay; }) recipe.weight_decay = T::kWeightDecay;

@@ -279,14 +279,11 @@ Sgd::Sgd(const std::vector<nn::NamedParameter>& parameters, SgdSettings settings
           {.momentum = settings.momentum, .nesterov = settings.nesterov}) {}
 
 Sgd::Sgd(std::vector<ParameterGroup> groups, SgdSettings settings)
-    : Sgd("sgd", std::move(groups), settings) {}
-
-Sgd::Sgd(std::string_view name, std::vector<ParameterGroup> groups, SgdSettings settings)
     : Optimizer(std::move(groups)), settings_(settings) {
-  check_group_decay(name, settings.weight_decay);
-  check(settings.momentum >= 0 && settings.momentum < 1, "{}: momentum {}, expected at least 0 and below 1",
-        name, settings.momentum);
-  check(!settings.nesterov || settings.momentum > 0, "{}: nesterov needs a momentum above 0", name);
+  check_group_decay("sgd", settings.weight_decay);
+  check(settings.momentum >= 0 && settings.momentum < 1, "sgd: momentum {}, expected at least 0 and below 1",
+        settings.momentum);
+  check(!settings.nesterov || settings.momentum > 0, "sgd: nesterov needs a momentum above 0");
   if (settings_.momentum > 0) momentum_ = make_state();
 }
 
@@ -297,11 +294,6 @@ std::vector<NamedState> Sgd::state() const {
 }
 
 void Sgd::step_groups(const Indices& indices, const kernels::StepScalars& scalars) {
-  const auto groups = kernel_groups(indices);
-  on(context().stream(), [&](auto& s) { kernels::sgd_step(s, groups, scalars); });
-}
-
-std::vector<kernels::SgdGroup> Sgd::kernel_groups(const Indices& indices) const {
   std::vector<kernels::SgdGroup> groups;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     kernels::SgdGroup& group = groups.emplace_back();
@@ -314,7 +306,7 @@ std::vector<kernels::SgdGroup> Sgd::kernel_groups(const Indices& indices) const 
       group.slots.push_back(
           sgd_slot(groups_[g].parameters[i], momentum_.empty() ? Tensor() : momentum_[g][i]));
   }
-  return groups;
+  on(context().stream(), [&](auto& s) { kernels::sgd_step(s, groups, scalars); });
 }
 
 Adam::Adam(const std::vector<nn::NamedParameter>& parameters, AdamSettings settings)
@@ -324,14 +316,11 @@ Adam::Adam(const std::vector<nn::NamedParameter>& parameters, AdamSettings setti
                                                           .decoupled = settings.decoupled}) {}
 
 Adam::Adam(std::vector<ParameterGroup> groups, AdamSettings settings)
-    : Adam("adam", std::move(groups), settings) {}
-
-Adam::Adam(std::string_view name, std::vector<ParameterGroup> groups, AdamSettings settings)
     : Optimizer(std::move(groups)), settings_(settings) {
-  check_group_decay(name, settings.weight_decay);
+  check_group_decay("adam", settings.weight_decay);
   for (const double beta : {settings.beta1, settings.beta2})
-    check(beta >= 0 && beta < 1, "{}: beta {}, expected at least 0 and below 1", name, beta);
-  check(std::isfinite(settings.epsilon) && settings.epsilon > 0, "{}: epsilon {}, expected above 0", name,
+    check(beta >= 0 && beta < 1, "adam: beta {}, expected at least 0 and below 1", beta);
+  check(std::isfinite(settings.epsilon) && settings.epsilon > 0, "adam: epsilon {}, expected above 0",
         settings.epsilon);
   first_ = make_state();
   second_ = make_state();
@@ -345,11 +334,6 @@ std::vector<NamedState> Adam::state() const {
 }
 
 void Adam::step_groups(const Indices& indices, const kernels::StepScalars& scalars) {
-  const auto groups = kernel_groups(indices);
-  on(context().stream(), [&](auto& s) { kernels::adam_step(s, groups, scalars); });
-}
-
-std::vector<kernels::AdamGroup> Adam::kernel_groups(const Indices& indices) const {
   std::vector<kernels::AdamGroup> groups(groups_.size());
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     kernels::AdamOptions options{.rate = groups_[g].rate,
@@ -372,52 +356,8 @@ std::vector<kernels::AdamGroup> Adam::kernel_groups(const Indices& indices) cons
                              .low_precision_copy = low_precision_copy_of(parameter)});
     }
   }
-  return groups;
-}
-
-namespace {
-
-/// Returns the groups of LARS or LAMB. make(indices) returns those of SGD or Adam. Biases and norms do not adapt.
-template <class Group, class Make, class... Option>
-std::vector<Group> layer_groups(const std::vector<ParameterGroup>& groups,
-                                const std::vector<std::vector<std::size_t>>& indices, Make make,
-                                Option... option) {
-  std::vector<Group> all;
-  for (const bool adapts : {true, false}) {
-    auto some = indices;
-    for (std::size_t g = 0; g < groups.size(); ++g)
-      std::erase_if(some[g], [&](std::size_t i) {
-        const nn::ParameterKind kind = groups[g].parameters[i].kind;
-        return adapts != (kind == nn::ParameterKind::filter || kind == nn::ParameterKind::weight);
-      });
-    for (auto& group : make(some))
-      all.push_back({std::move(group.slots), {group.options, option..., adapts}});
-  }
-  return all;
-}
-
-}  // namespace
-
-Lars::Lars(std::vector<ParameterGroup> groups, LarsSettings settings)
-    : Sgd("lars", std::move(groups), {.momentum = settings.momentum}), trust_(settings.trust_coefficient) {
-  check(std::isfinite(trust_) && trust_ > 0, "lars: trust coefficient {}, expected above 0", trust_);
-  if (momentum_.empty()) momentum_ = make_state();
-}
-
-void Lars::step_groups(const Indices& indices, const kernels::StepScalars& scalars) {
-  const auto groups = layer_groups<kernels::LarsGroup>(
-      groups_, indices, [&](const Indices& some) { return kernel_groups(some); }, trust_);
-  on(context().stream(), [&](auto& s) { kernels::lars_step(s, groups, scalars); });
-}
-
-Lamb::Lamb(std::vector<ParameterGroup> groups, LambSettings settings)
-    : Adam("lamb", std::move(groups),
-           {.beta1 = settings.beta1, .beta2 = settings.beta2, .epsilon = settings.epsilon}) {}
-
-void Lamb::step_groups(const Indices& indices, const kernels::StepScalars& scalars) {
-  const auto groups = layer_groups<kernels::LambGroup>(
-      groups_, indices, [&](const Indices& some) { return kernel_groups(some); });
-  on(context().stream(), [&](auto& s) { kernels::lamb_step(s, groups, scalars); });
+  // A parameter with its own number of steps is a group.
+  on(context().stream(), [&](auto& s) { kernels::adam_step(s, groups, scalars); });
 }
 
 }  // namespace convoy::optim

@@ -1,5 +1,5 @@
 // Optimizers: SGD, Adam and AdamW over parameter groups, by the fused kernels of kernels/optimizer_step.h.
-// LARS and LAMB follow; Muon is in muon.h.
+// Muon is in muon.h.
 #pragma once
 
 #include <cstdint>
@@ -80,7 +80,7 @@ class Optimizer {
   /// Makes one step with the learning rate `lr` for all groups: updates every parameter that has a new
   /// gradient, and its low-precision copy, and consumes the gradients. Leaves other parameters unchanged.
   /// Releases the gradients' memory, except with a scaler. Enqueues work and does not wait for the device,
-  /// except when Adam or LAMB first finds that a parameter has no gradient (own_steps()).
+  /// except when Adam first finds that a parameter has no gradient (own_steps()).
   ///
   /// Throws UsageError if no gradient is new (there was no backward since the last step; with a process group
   /// a rank may have none), if a parameter has left the device or precision of its state, or if `lr` is
@@ -97,7 +97,7 @@ class Optimizer {
   /// the device has computed it.
   std::int64_t steps() const;
   /// Returns the numbers of steps of the parameters that have made fewer, because they had no gradient in
-  /// some. The bias corrections of Adam and LAMB use them; other optimizers do not count them. Blocks like
+  /// some. The bias corrections of Adam use them; other optimizers do not count them. Blocks like
   /// steps().
   StepsByName own_steps() const;
   /// Sets the number of steps done, and own_steps(), as when a run resumes. Ignores names of parameters that
@@ -106,7 +106,7 @@ class Optimizer {
   /// Returns the tensors that a checkpoint stores, ordered by kind of state, group and parameter. To restore
   /// the state, write into the tensors and call set_steps(), with own_steps().
   virtual std::vector<NamedState> state() const = 0;
-  /// Returns "sgd", "adam", "adamw", "muon", "lars" or "lamb".
+  /// Returns "sgd", "adam", "adamw" or "muon".
   virtual std::string name() const = 0;
   /// Returns whether the update of an element depends only on its own gradient and state, apart from
   /// clipping. If so, an optimizer over shards of parameters gives the same result as one over whole
@@ -195,15 +195,11 @@ class Sgd : public Optimizer {
   bool is_elementwise() const override { return true; }
 
  protected:
-  /// As the constructor of explicit groups, for an optimizer named `name` in errors.
-  Sgd(std::string_view name, std::vector<ParameterGroup> groups, SgdSettings settings);
   void step_groups(const Indices& indices, const kernels::StepScalars& scalars) override;
-  /// Returns the groups of the kernel, with the parameters that have new gradients.
-  std::vector<kernels::SgdGroup> kernel_groups(const Indices& indices) const;
-  std::vector<std::vector<Tensor>> momentum_;  // by group and parameter; empty if momentum = 0
 
  private:
   SgdSettings settings_;
+  std::vector<std::vector<Tensor>> momentum_;  // by group and parameter; empty if momentum = 0
 };
 
 /// Settings of Adam and AdamW.
@@ -229,64 +225,12 @@ class Adam : public Optimizer {
   bool is_elementwise() const override { return true; }
 
  protected:
-  /// As the constructor of explicit groups, for an optimizer named `name` in errors.
-  Adam(std::string_view name, std::vector<ParameterGroup> groups, AdamSettings settings);
   void step_groups(const Indices& indices, const kernels::StepScalars& scalars) override;
   bool depends_on_steps() const override { return true; }
-  /// Returns the groups of the kernel, with the parameters that have new gradients. A parameter with its own
-  /// number of steps is a group.
-  std::vector<kernels::AdamGroup> kernel_groups(const Indices& indices) const;
 
  private:
   AdamSettings settings_;
   std::vector<std::vector<Tensor>> first_, second_;  // moments, by group and parameter
-};
-
-// ---- LARS and LAMB ----
-//
-// Optimizers for large batches, whose rate is adapted to each parameter by its trust ratio: LARS and LAMB.
-// The update of an element depends on its whole parameter, so they cannot be sharded (ZeRO). Biases and norms
-// have the ratio 1.
-
-/// Settings of Lars.
-struct LarsSettings {
-  double momentum = 0.9;            // from 0 to less than 1
-  double trust_coefficient = 1e-3;  // of the trust ratio; above 0
-};
-
-/// Layer-wise adaptive rate scaling (You, Gitman and Ginsburg, arXiv:1708.03888): SGD whose rate is
-/// multiplied by trust_coefficient |p| / (|g| + weight_decay |p|) for each filter and weight p with the
-/// gradient g. See kernels::lars_step().
-class Lars final : public Sgd {
- public:
-  /// Throws UsageError for invalid settings, and like the constructor of Optimizer.
-  explicit Lars(std::vector<ParameterGroup> groups, LarsSettings settings = {});
-  std::string name() const override { return "lars"; }
-  bool is_elementwise() const override { return false; }
-
- private:
-  void step_groups(const Indices& indices, const kernels::StepScalars& scalars) override;
-  double trust_;
-};
-
-/// Settings of Lamb.
-struct LambSettings {
-  double beta1 = 0.9;     // decay of the first moment, from 0 to less than 1
-  double beta2 = 0.999;   // decay of the second moment, from 0 to less than 1
-  double epsilon = 1e-6;  // added to the square root of the second moment; above 0
-};
-
-/// Layer-wise adaptive moments for batch training (You et al., arXiv:1904.00962): the update u of AdamW is
-/// scaled by |p| / |u| for each filter and weight p. See kernels::lamb_step().
-class Lamb final : public Adam {
- public:
-  /// Throws UsageError for invalid settings, and like the constructor of Optimizer.
-  explicit Lamb(std::vector<ParameterGroup> groups, LambSettings settings = {});
-  std::string name() const override { return "lamb"; }
-  bool is_elementwise() const override { return false; }
-
- private:
-  void step_groups(const Indices& indices, const kernels::StepScalars& scalars) override;
 };
 
 // ---- The state that one rank has if the ranks share it (ZeRO) ----

@@ -1,17 +1,14 @@
 // kernels/optimizer_step.h on the CPU: SGD and Adam treat the parameters of all groups as one long array, which is
-// split into one contiguous piece per thread. LARS and LAMB step one parameter after the other.
+// split into one contiguous piece per thread.
 #include "convoy/kernels/optimizer_step.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <vector>
 
 #include "convoy/kernels/base/convert.h"
 #include "convoy/kernels/cpu/primitives/element.h"
 #include "convoy/kernels/cpu/primitives/map.h"
-#include "convoy/kernels/cpu/primitives/workspace.h"
-#include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/shared/optimizer_update.h"
 
 namespace convoy::kernels {
@@ -102,55 +99,6 @@ void step_groups(const CpuStream& stream, const std::vector<Group>& groups, cons
   count_step(groups, pointers);
 }
 
-/// A step of LARS or LAMB of one parameter: a pass for the norms, then one for the step. Squares are added up in pieces of
-/// a fixed size, so the sums do not depend on the number of threads.
-template <class T, class Slot, class Update>
-void step_parameter(CpuStream& stream, const Slot& slot, const Update& update, T grad_scale) {
-  constexpr std::int64_t kPiece = 4096;  // elements whose squares are added up by one thread
-  const std::int64_t numel = slot.parameter.numel(), pieces = (numel + kPiece - 1) / kPiece;
-  std::array<T*, Update::kStates> states;
-  std::ranges::transform(states_of(slot), states.begin(),
-                         [](const View& state) { return state.template as<T>(); });
-  T* const p = slot.parameter.template as<T>();
-  const T* gradient = slot.gradient.template as<T>();
-  Workspace copy(stream);  // of a gradient of another type, which is converted exactly
-  if (slot.gradient.dtype != slot.parameter.dtype) {
-    gradient = copy.array<T>(numel);
-    cast(stream, slot.gradient, {copy.array<T>(numel), slot.parameter.shape, slot.parameter.dtype});
-  }
-  std::vector<LayerSquares> squares(static_cast<std::size_t>(pieces));
-  parallel_for(stream, pieces, kElementGrain / kPiece, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t piece = begin; piece < end; ++piece)
-      for (std::int64_t i = piece * kPiece; i < std::min(numel, (piece + 1) * kPiece); ++i)
-        squares[static_cast<std::size_t>(piece)].add(
-            p[i], update.measured(grad_scale * gradient[i], p[i], states.data(), i));
-  });
-  LayerSquares sum;
-  for (const LayerSquares& piece : squares) sum += piece;
-  const auto ratio = static_cast<T>(sum.trust_ratio(update));
-  parallel_for(stream, numel, kElementGrain, [&](std::int64_t begin, std::int64_t end) {
-#pragma GCC ivdep
-    for (std::int64_t i = begin; i < end; ++i)
-      update.apply(grad_scale * gradient[i], p[i], states.data(), i, ratio);
-  });
-  if (slot.low_precision_copy.data != nullptr) cast(stream, slot.parameter, slot.low_precision_copy);
-}
-
-/// Steps all slots with Update<T>, and counts the step. A skipped step does nothing.
-template <template <class> class Update, class Group>
-void step_layers(CpuStream& stream, const std::vector<Group>& groups, const StepScalars& scalars) {
-  const StepPointers pointers(scalars);
-  if (pointers.skipped()) return;
-  for (const Group& group : groups)
-    for (const auto& slot : group.slots)
-      dispatch(kCpuFullTypes, slot.parameter.dtype, [&]<class T>(T) {
-        const Update<T> update(group.options, pointers.lr[group.options.rate],
-                               *pointers.counter(group.options) + 1);
-        step_parameter<T>(stream, slot, update, static_cast<T>(pointers.gradient_factor()));
-      });
-  count_step(groups, pointers);
-}
-
 }  // namespace
 
 void sgd_step(CpuStream& stream, const std::vector<SgdGroup>& groups, const StepScalars& scalars) {
@@ -179,14 +127,6 @@ void adam_step(CpuStream& stream, const std::vector<AdamGroup>& groups, const St
                 step_range(begin, end, slot, AdamUpdate<T>{by}, static_cast<T>(pointers.gradient_factor()),
                            slot.first_moment.template as<T>(), slot.second_moment.template as<T>());
               });
-}
-
-void lars_step(CpuStream& stream, const std::vector<LarsGroup>& groups, const StepScalars& scalars) {
-  step_layers<LarsUpdate>(stream, groups, scalars);
-}
-
-void lamb_step(CpuStream& stream, const std::vector<LambGroup>& groups, const StepScalars& scalars) {
-  step_layers<LambUpdate>(stream, groups, scalars);
 }
 
 void clip_coefficient(CpuStream&, ConstView norm, double max_norm, ConstView loss_scale, View coefficient) {

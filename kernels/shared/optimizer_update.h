@@ -3,7 +3,6 @@
 // the gradient after scaling. See kernels/optimizer_step.h for the formulas and references.
 #pragma once
 
-#include <array>
 #include <cmath>
 #include <cstdint>
 
@@ -51,7 +50,6 @@ struct SgdCoefficients {
 /// The update of SGD without momentum.
 template <class T>
 struct SgdUpdate {
-  static constexpr int kStates = 0;
   SgdCoefficients<T> by;
 
   CONVOY_HOST_DEVICE void operator()(T grad, T& p) const { p -= by.lr * (grad + by.weight_decay * p); }
@@ -60,7 +58,6 @@ struct SgdUpdate {
 /// The update of SGD with momentum m.
 template <class T, bool kNesterov>
 struct MomentumUpdate {
-  static constexpr int kStates = 1;
   SgdCoefficients<T> by;
 
   CONVOY_HOST_DEVICE void operator()(T grad, T& p, T& m) const {
@@ -95,7 +92,6 @@ struct AdamCoefficients {
 /// The update of Adam and AdamW with the moments m and v.
 template <class T>
 struct AdamUpdate {
-  static constexpr int kStates = 2;
   AdamCoefficients<T> by;
 
   CONVOY_HOST_DEVICE void operator()(T grad, T& p, T& m, T& v) const {
@@ -103,89 +99,6 @@ struct AdamUpdate {
     m = by.beta1 * m + by.one_minus_beta1 * g;
     v = by.beta2 * v + by.one_minus_beta2 * g * g;
     p = by.decay_factor * p - by.step_size * m / (std::sqrt(v) * by.inverse_root_correction2 + by.epsilon);
-  }
-};
-
-// LARS and LAMB adapt the step to each parameter. measured() computes the number of an element whose norm
-// decides the trust ratio, and apply() steps the element by that ratio. states[k][i] is a state of the
-// element.
-
-inline std::array<View, 1> states_of(const SgdSlot& slot) { return {slot.momentum}; }
-inline std::array<View, 2> states_of(const AdamSlot& slot) { return {slot.first_moment, slot.second_moment}; }
-
-template <class T>
-struct LarsUpdate {
-  using Options = LarsOptions;
-  static constexpr int kStates = 1;
-  SgdCoefficients<T> by;
-  double trust;
-  bool adapts;
-
-  CONVOY_HOST_DEVICE LarsUpdate(const LarsOptions& options, double rate, double step)
-      : by(options, rate, step), trust(options.trust), adapts(options.adapts) {}
-  CONVOY_HOST_DEVICE T measured(T grad, T /*p*/, T* const* /*states*/, std::int64_t /*i*/) const {
-    return grad;
-  }
-  CONVOY_HOST_DEVICE double ratio(double parameter_norm, double grad_norm) const {
-    return trust * parameter_norm / (grad_norm + static_cast<double>(by.weight_decay) * parameter_norm);
-  }
-  CONVOY_HOST_DEVICE void apply(T grad, T& p, T* const* states, std::int64_t i, T ratio) const {
-    T& m = states[0][i];
-    m = by.momentum * m + by.lr * ratio * (grad + by.weight_decay * p);
-    p -= m;
-  }
-};
-
-template <class T>
-struct LambUpdate {
-  using Options = LambOptions;
-  static constexpr int kStates = 2;
-  AdamCoefficients<T> by;  // at a rate of 1
-  T lr;
-  bool adapts;
-
-  CONVOY_HOST_DEVICE static AdamOptions unscaled(AdamOptions options) {
-    options.lr_scale = 1;
-    return options;
-  }
-  CONVOY_HOST_DEVICE LambUpdate(const LambOptions& options, double rate, double step)
-      : by(unscaled(options), 1, step), lr(static_cast<T>(rate * options.lr_scale)), adapts(options.adapts) {}
-  CONVOY_HOST_DEVICE T direction(T p, T m, T v) const {
-    return m * by.step_size / (std::sqrt(v) * by.inverse_root_correction2 + by.epsilon) +
-           by.coupled_decay * p;
-  }
-  CONVOY_HOST_DEVICE T measured(T grad, T p, T* const* states, std::int64_t i) const {
-    T &m = states[0][i], &v = states[1][i];
-    m = by.beta1 * m + by.one_minus_beta1 * grad;
-    v = by.beta2 * v + by.one_minus_beta2 * grad * grad;
-    return direction(p, m, v);
-  }
-  CONVOY_HOST_DEVICE double ratio(double parameter_norm, double direction_norm) const {
-    return parameter_norm / direction_norm;
-  }
-  CONVOY_HOST_DEVICE void apply(T /*grad*/, T& p, T* const* states, std::int64_t i, T ratio) const {
-    p -= lr * ratio * direction(p, states[0][i], states[1][i]);
-  }
-};
-
-/// The sums of the squares of a parameter and of the measured numbers.
-struct LayerSquares {
-  double parameter = 0, measured = 0;
-
-  CONVOY_HOST_DEVICE void add(double p, double number) {
-    parameter += p * p;
-    measured += number * number;
-  }
-  CONVOY_HOST_DEVICE LayerSquares& operator+=(const LayerSquares& other) {
-    parameter += other.parameter;
-    measured += other.measured;
-    return *this;
-  }
-  /// Returns the trust ratio: that of the update, or 1 if a norm is 0. NaN is preserved.
-  template <class Update>
-  CONVOY_HOST_DEVICE double trust_ratio(const Update& update) const {
-    if (!update.adapts || parameter == 0 || measured == 0) return 1;
-    return update.ratio(std::sqrt(parameter), std::sqrt(measured));
   }
 };
 

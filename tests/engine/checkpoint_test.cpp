@@ -110,7 +110,7 @@ void step_with(const TinyTraining& training, std::int64_t number, bool has_fc) {
 }
 
 TEST(Checkpoint, KeepsTheStepsOfEachParameter) {
-  for (const char* name : {"adam", "lamb"}) {
+  for (const char* name : {"adam", "adamw"}) {
     const TempDirectory directory(TempDirectory::in_memory());
     TinyTraining whole(name);
     whole.step(0);

@@ -5,12 +5,10 @@
 #include "convoy/kernels/optimizer_step.h"
 
 #include <algorithm>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
 #include "convoy/kernels/cuda/optimizer/prepared_step.h"
-#include "convoy/kernels/cuda/primitives/block_reduce.h"
 #include "convoy/kernels/cuda/primitives/early_start.h"
 #include "convoy/kernels/cuda/primitives/element.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
@@ -20,7 +18,7 @@
 namespace convoy::kernels {
 namespace {
 
-using cuda::BlockPartials, cuda::Pack, cuda::Piece, cuda::SlotTable;
+using cuda::Pack, cuda::Piece, cuda::SlotTable;
 
 constexpr int kStepBlock = 256;
 // Elements per block: 4 packs of floats per thread. A thread has one pack of each array in flight, which is
@@ -117,90 +115,6 @@ auto step_slot(const Slot& slot, std::size_t group, const State&... states) {
       .half_dtype = slot.low_precision_copy.dtype};
 }
 
-// LARS and LAMB. Two kernels step dozens of parameters: the first one computes sums of squares (LAMB: and the new moments),
-// the second one the trust ratios and the new parameters.
-
-/// Calls f(index, scaled gradient) for the elements of this thread in a block's piece.
-template <class T, int kWritten, class F>
-__device__ void for_each_element(const StepSlot<T, kWritten>& slot, const Piece& piece, T grad_scale, F f) {
-#pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x); i < piece.count; i += kStepBlock) {
-    const std::int64_t at = piece.begin + i;
-    f(at, grad_scale * cuda::load_gradient<T, 1>(slot.gradient, slot.gradient_dtype, at).values[0]);
-  }
-}
-
-__device__ LayerSquares sum_of_block(LayerSquares sums) {
-  auto& partials = cuda::shared_memory<BlockPartials<double, kStepBlock>>();
-  return {cuda::block_reduce<kStepBlock>(sums.parameter, cuda::Sum{}, partials),
-          cuda::block_reduce<kStepBlock>(sums.measured, cuda::Sum{}, partials)};
-}
-
-/// Computes squares [blocks]: the sums of each piece.
-template <class Update, class T, class Step>
-__global__ void __launch_bounds__(kStepBlock)
-    layer_squares_kernel(const SlotTable<StepSlot<T, 1 + Update::kStates>> table, const Step* steps,
-                         LayerSquares* squares) {
-  const Piece piece = cuda::piece_of_block<kStepPiece>(table);
-  const auto& slot = table.slots[piece.slot];
-  const Step& step = steps[slot.group];
-  if (step.skipped) return;
-  LayerSquares sums;
-  for_each_element(slot, piece, step.template grad_scale<T>(), [&](std::int64_t at, T grad) {
-    const T p = slot.written[0][at];
-    sums.add(p, step.template of<T>().measured(grad, p, slot.written + 1, at));
-  });
-  sums = sum_of_block(sums);
-  if (threadIdx.x == 0) squares[blockIdx.x] = sums;
-}
-
-/// Steps one piece of a parameter. Each block adds up the squares of all pieces of its parameter.
-template <class Update, class T, class Step>
-__global__ void __launch_bounds__(kStepBlock)
-    layer_step_kernel(const SlotTable<StepSlot<T, 1 + Update::kStates>> table, const Step* steps,
-                      const LayerSquares* squares) {
-  const Piece piece = cuda::piece_of_block<kStepPiece>(table);
-  const auto& slot = table.slots[piece.slot];
-  const Step& step = steps[slot.group];
-  if (step.skipped) return;
-  LayerSquares sums;
-  for (std::int64_t i = threadIdx.x; i * kStepPiece < slot.numel; i += kStepBlock)
-    sums += squares[slot.first_block + i];
-  const T ratio = static_cast<T>(sum_of_block(sums).trust_ratio(step.f64));
-  for_each_element(slot, piece, step.template grad_scale<T>(), [&](std::int64_t at, T grad) {
-    Pack<T, 1> p = {slot.written[0][at]};
-    step.template of<T>().apply(grad, p.values[0], slot.written + 1, at, ratio);
-    slot.written[0][at] = p.values[0];
-    cuda::store_copy(slot.low_precision_copy, slot.half_dtype, at, p);
-  });
-}
-
-/// Steps all slots by Update<T>.
-template <template <class> class Update, class Group>
-void step_layers(CudaStream& stream, const std::vector<Group>& groups, const StepScalars& scalars) {
-  using Step = cuda::Step<Update<float>, Update<double>>;
-  cuda::check_types(groups);
-  const cuda::PreparedStep<Step> prepared(stream, groups, scalars);
-  const auto run = [&]<class T>(T) {
-    std::vector<StepSlot<T, 1 + Update<T>::kStates>> slots;
-    cuda::for_each_slot(groups, [&](const auto& slot, const auto&, std::size_t group) {
-      if (slot.parameter.dtype != dtype_of<T>) return;
-      std::apply([&](auto... state) { slots.push_back(step_slot<T>(slot, group, state...)); },
-                 states_of(slot));
-    });
-    cuda::for_each_table<kStepPiece>(slots, [&](const auto& table, unsigned blocks) {
-      const cuda::Scratch squares(stream, blocks * sizeof(LayerSquares));
-      constexpr std::size_t kShared = sizeof(BlockPartials<double, kStepBlock>);
-      launch(stream, blocks, kStepBlock, kShared, layer_squares_kernel<Update<T>, T, Step>, table,
-             prepared.steps(), squares.as<LayerSquares>());
-      launch(stream, blocks, kStepBlock, kShared, layer_step_kernel<Update<T>, T, Step>, table,
-             prepared.steps(), squares.as<LayerSquares>());
-    });
-  };
-  run(float{});
-  run(double{});
-}
-
 template <class T>
 __global__ void clip_kernel(const double* norm, double max_norm, const T* loss_scale, double* coefficient) {
   *coefficient = clip_coefficient_of(norm, max_norm, loss_scale);
@@ -242,14 +156,6 @@ void adam_step(CudaStream& stream, const std::vector<AdamGroup>& groups, const S
   };
   run(float{});
   run(double{});
-}
-
-void lars_step(CudaStream& stream, const std::vector<LarsGroup>& groups, const StepScalars& scalars) {
-  step_layers<LarsUpdate>(stream, groups, scalars);
-}
-
-void lamb_step(CudaStream& stream, const std::vector<LambGroup>& groups, const StepScalars& scalars) {
-  step_layers<LambUpdate>(stream, groups, scalars);
 }
 
 void clip_coefficient(CudaStream& stream, ConstView norm, double max_norm, ConstView loss_scale,

@@ -113,23 +113,6 @@ TEST_F(CudaRun, ProfiledStepsMatchReplayedSteps) {
   EXPECT_EQ(workshop.result("profiled")["parameters_hash"], workshop.result("plain")["parameters_hash"]);
 }
 
-TEST_F(CudaRun, LarsAndLambMatchTheCpuAndReplayedStepsMatchEagerOnes) {
-  for (const std::string name : {"lars", "lamb"}) {
-    const Arguments flags = {"--optimizer", name, "--deterministic", "--clip-norm", "0.5"};
-    ASSERT_EQ(train(name + "_cpu", with(flags, {"--device", "cpu"})).exit_code, 0);
-    ASSERT_EQ(train(name + "_gpu", with(flags, {"--device", "cuda"})).exit_code, 0);
-    ASSERT_EQ(train(name + "_eager", with(flags, {"--device", "cuda", "--no-cuda-graph"})).exit_code, 0);
-    const std::vector<double> expected = losses(workshop, name + "_cpu"),
-                              found = losses(workshop, name + "_gpu");
-    ASSERT_EQ(found.size(), expected.size());
-    for (std::size_t i = 0; i < found.size(); ++i)
-      EXPECT_NEAR(found[i], expected[i], 1e-5 * expected[i]) << i;
-    EXPECT_EQ(losses(workshop, name + "_eager"), found);
-    ASSERT_THAT(train(name + "_half", with(flags, {"--device", "cuda", "--precision", "fp16"})), Succeeds());
-    EXPECT_NEAR(losses(workshop, name + "_half").back(), expected.back(), 0.05 * expected.back());
-  }
-}
-
 // The third step is captured. The fourth one replays it with another momentum of the running statistics.
 TEST_F(CudaRun, ActivationCheckpointingGivesTheSameParametersInAGraph) {
   const auto hash = [&](const std::string& out, const Arguments& more) {

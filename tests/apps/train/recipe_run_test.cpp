@@ -62,25 +62,6 @@ TEST(RecipeRun, MixedLabelsAreTheSameOnMicroBatchesAndRanksAndAfterAResume) {
   EXPECT_GT(std::abs(loss - train("not_erased", {"--random-erasing", "0"}).first), 1e-4);
 }
 
-TEST(RecipeRun, LarsAndLambAreTheSameOnRanksAndAfterAResume) {
-  const Workshop workshop;
-  for (const std::string name : {"lars", "lamb"}) {
-    const Arguments common = {"--optimizer", name, "--max-steps",   "6", "--save-every", "3",
-                              "--keep-last", "0",  "--decay-biases"};
-    const std::string hash = workshop.trained_hash(name, common);
-    const std::string step = workshop.checkpoint(name, 3);
-    EXPECT_EQ(workshop.trained_hash(name + "_resumed", with(common, {"--resume", step})), hash);
-    workshop.trained_hash(name + "_two", with(common, {"--devices", "2"}));
-    EXPECT_NEAR(workshop.result(name + "_two")["test_loss"].get<double>(),
-                workshop.result(name)["test_loss"].get<double>(), 1e-3);
-    EXPECT_THAT(workshop.train("sharded", {"--optimizer", name, "--zero", "1"}),
-                FailsWith(2, "--zero 1: not supported with --optimizer " + name));
-  }
-  const ProcessResult other = workshop.train("other", {"--trust-coefficient", "0.01"});
-  EXPECT_NE(other.err.find("--trust-coefficient: not supported with --optimizer sgd"), std::string::npos)
-      << other.err;
-}
-
 TEST(RecipeRun, ActivationCheckpointingChangesNothingButTheMemory) {
   const Workshop workshop;
   const Arguments common = {"--model",      "resnet20", "--max-steps",  "3",

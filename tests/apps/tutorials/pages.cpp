@@ -27,7 +27,6 @@ constexpr Page kPages[] = {
     {"docs/fine-tuning.md",
      "convoy-train --model resnet18 --stem imagenet --max-steps 1 --out runs/torchvision && cp "
      "runs/torchvision/checkpoints/*/model.safetensors torchvision.safetensors"},
-    {"docs/large-batches.md"},
     {"docs/muon.md"},
     {"docs/overlap.md"},
     {"docs/own-network.md"},

@@ -325,25 +325,6 @@ TYPED_TEST(ScaledClipCoefficient, RemovesLossScale) {
   EXPECT_DOUBLE_EQ(coefficient(Array<double>({1}, {32.0}).view()), 1 / (4 + 1e-6) / 8);
 }
 
-// Sums of squares are added up in pieces, whose order does not depend on the threads.
-TEST(LayerwiseStep, IsTheSameWithAnyNumberOfThreads) {
-  constexpr std::int64_t kSize = 100003;
-  const auto step = [](int threads, bool is_lars) {
-    auto p = Array<float>::random({kSize}, 1), g = Array<float>::random({kSize}, 2);
-    Array<float> m({kSize}), v({kSize});
-    CpuStream stream({.threads = threads});
-    Step scalars(0.5);
-    if (is_lars)
-      kernels::lars_step(stream, {{{{p.view(), g.view(), m.view(), {}}}, {{.weight_decay = 0.1}}}},
-                         scalars.scalars());
-    else
-      kernels::lamb_step(stream, {{{{p.view(), g.view(), m.view(), v.view(), {}}}, {{.weight_decay = 0.1}}}},
-                         scalars.scalars());
-    return p;
-  };
-  for (const bool is_lars : {false, true}) testing::expect_same_bits(step(3, is_lars), step(1, is_lars));
-}
-
 template <class T>
 class LossScale : public ::testing::Test {
  protected:

@@ -12,15 +12,13 @@
 
 namespace convoy::testing {
 
-/// Returns the optimizer "sgd" (with momentum 0.9), "adam", "adamw", "muon", "lars" or "lamb" with default
+/// Returns the optimizer "sgd" (with momentum 0.9), "adam", "adamw" or "muon" with default
 /// settings.
 inline std::unique_ptr<optim::Optimizer> make_optimizer(std::string_view name,
                                                         std::vector<optim::ParameterGroup> groups) {
   if (name == "sgd")
     return std::make_unique<optim::Sgd>(std::move(groups), optim::SgdSettings{.momentum = 0.9});
   if (name == "muon") return std::make_unique<optim::Muon>(optim::muon_groups(groups));
-  if (name == "lars") return std::make_unique<optim::Lars>(std::move(groups));
-  if (name == "lamb") return std::make_unique<optim::Lamb>(std::move(groups));
   check(name == "adam" || name == "adamw", "no optimizer {}", name);
   return std::make_unique<optim::Adam>(std::move(groups), optim::AdamSettings{.decoupled = name == "adamw"});
 }
