@@ -23,9 +23,7 @@ DeviceContext making_device(const ImageSet& set, const LoaderOptions& options) {
 
 const std::vector<std::int32_t>& EpochOrder::get() {
   std::call_once(drawn_, [this] {
-    if (options_.order.defined()) {
-      order_ = options_.order.rows(epoch_, epoch_ + 1).to_vector<std::int32_t>();
-    } else if (options_.balance.defined()) {
+    if (options_.balance.defined()) {
       order_ = balanced_order(options_.balance.to_vector<std::int32_t>(), options_.seed, epoch_);
     } else if (options_.shuffle) {
       order_ = epoch_order(samples_, options_.seed, epoch_);

@@ -18,21 +18,6 @@ namespace {
 
 constexpr std::int64_t kEpochLimit = 1 << 24;  // the limit of Random
 
-void check_order(const LoaderOptions& options, std::int64_t samples) {
-  const Tensor& order = options.order;
-  if (!order.defined()) return;
-  check_option(
-      order.dtype() == DType::i32 && order.shape().rank() == 2 && order.context().kind() == DeviceKind::cpu,
-      "LoaderOptions::order", "found {} {} on {}, expected i32 [epochs, samples] on the cpu",
-      to_string(order.dtype()), order.shape().text(), order.context().name());
-  check_option(0 <= options.max_epochs && options.max_epochs <= order.size(0), "LoaderOptions::max_epochs",
-               "found {}, expected 0 to {}, the epochs of the order", options.max_epochs, order.size(0));
-  const auto* const ids = order.view().as<const std::int32_t>();
-  for (std::int64_t i = 0; i < options.max_epochs * order.size(1); ++i)
-    check_option(0 <= ids[i] && ids[i] < samples, "LoaderOptions::order",
-                 "found sample {} in epoch {}, expected 0 to {}", ids[i], i / order.size(1) + 1, samples - 1);
-}
-
 LoaderOptions checked(const ImageSet& set, LoaderOptions options) {
   check(set.images.defined() && set.labels.defined(), "loader: the set has no images or no labels");
   const Tensor& images = set.images;
@@ -68,13 +53,10 @@ LoaderOptions checked(const ImageSet& set, LoaderOptions options) {
           "loader: resident images {} {} on {}, expected u8 {} on the loader's GPU",
           to_string(resident.dtype()), resident.shape().text(), resident.context().name(),
           images.shape().text());
-  check_order(options, set.size());
-  check(
-      !options.balance.defined() ||
-          (options.shuffle && !options.order.defined() && options.balance.dtype() == DType::i32 &&
-           options.balance.numel() == set.size()),
-      "loader: found balance {} with another order, or of other samples, expected i32 [{}] and shuffle alone",
-      options.balance.defined() ? options.balance.shape().text() : "", set.size());
+  check(!options.balance.defined() || (options.shuffle && options.balance.dtype() == DType::i32 &&
+                                       options.balance.numel() == set.size()),
+        "loader: found balance {} without shuffle, or of other samples, expected i32 [{}] and shuffle alone",
+        options.balance.defined() ? options.balance.shape().text() : "", set.size());
   const bool is_made_here = options.transform.rand_augment.enabled() || options.transform.original.enabled();
   check(
       !options.resident || !is_made_here,
@@ -197,7 +179,7 @@ struct DataLoader::Implementation {
 
   Implementation(const ImageSet& set, LoaderOptions wanted)
       : options(checked(set, std::move(wanted))),
-        plan{.samples = options.order.defined() ? options.order.size(1) : set.size(),
+        plan{.samples = set.size(),
              .global_batch = options.global_batch,
              .micro_batch = options.micro_batch,
              .rank = options.rank,

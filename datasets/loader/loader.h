@@ -35,9 +35,6 @@ struct LoaderOptions {
   int world_size = 1;               // number of ranks
   std::uint64_t seed = 1;           // of the order and of the augmentation
   bool shuffle = true;  // whether every epoch has an order of its own; false: that of the data set
-  /// The samples of each epoch in their order, i32 [epochs, samples] on the CPU. Undefined: the whole data
-  /// set in the order of `seed` and `shuffle`.
-  Tensor order = {};
   /// Labels, i32 [N] on the CPU, of which each epoch has the same number of samples, by balanced_order(). Undefined:
   /// each epoch has each sample once.
   Tensor balance = {};

@@ -77,40 +77,6 @@ TEST(DataLoader, AugmentsRepetitionsOfABalancedEpochDifferently) {
   EXPECT_THROW(data::DataLoader(set, options), UsageError);
 }
 
-TEST(DataLoader, TakesTheSamplesOfAGivenOrder) {
-  const data::ImageSet set = make_set(20);
-  const std::vector<std::int32_t> ids = {5, 5, 19, 0, 7, 8, 1, 2, 3, 4};
-  data::LoaderOptions options{
-      .global_batch = 3, .order = Tensor::from(ids, {2, 5}, Device::cpu()), .max_epochs = 2};
-  for (options.workers = 0; options.workers < 3; ++options.workers) {
-    const auto epochs = run(set, options, 2);
-    std::vector<std::int32_t> found;
-    for (const std::vector<Copy>& epoch : epochs) {
-      ASSERT_EQ(epoch.size(), 2u);
-      EXPECT_EQ(epoch[0].global_count, 3);
-      EXPECT_EQ(epoch[1].global_count, 2);
-      for (const Copy& batch : epoch) found.insert(found.end(), batch.ids.begin(), batch.ids.end());
-    }
-    EXPECT_EQ(found, ids) << options.workers << " workers";
-    EXPECT_EQ(epochs[0][0].labels, (std::vector<std::int32_t>{5, 5, 5}));  // id mod 7
-  }
-  const auto message = [&] {
-    try {
-      data::DataLoader loader(set, options);
-    } catch (const UsageError& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
-  options.max_epochs = 3;
-  EXPECT_THAT(message(), HasSubstr("max_epochs: found 3, expected 0 to 2"));
-  options.max_epochs = 2;
-  options.order = Tensor::from<std::int32_t>({0, 1, 2, 20}, {2, 2}, Device::cpu());
-  EXPECT_THAT(message(), HasSubstr("found sample 20 in epoch 2, expected 0 to 19"));
-  options.order = Tensor::zeros({2, 2}, DType::f32, Device::cpu());
-  EXPECT_THAT(message(), HasSubstr("expected i32 [epochs, samples]"));
-}
-
 TEST(DataLoader, NormalizesTheImagesOfItsIds) {
   const data::ImageSet set = make_set(20);
   const data::TransformSpec transform = random_transform().evaluation();
