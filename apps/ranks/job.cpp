@@ -7,7 +7,6 @@
 
 #include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/ranks/cluster.h"
-#include "convoy/apps/ranks/debugger.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/bootstrap/rendezvous.h"
 #include "convoy/comm/bootstrap/thread_rendezvous.h"
@@ -109,10 +108,6 @@ void add_job_flags(CommandLine& line, JobOptions& options) {
   line.group("Distributed");
   line.add("allow-shared-gpu", &options.allow_shared_gpu,
            "Several ranks on one GPU (for testing only; no performance benefit)", {.advanced = true});
-  line.group("Debugging");
-  line.add("wait-debugger", &options.wait_debugger, "Rank that waits for a debugger before it starts",
-           {.value = "RANK", .default_text = "none", .advanced = true, .in_config = false});
-  line.group("Distributed");
 }
 
 namespace {
@@ -198,12 +193,6 @@ dist::Communicator* Job::host() {
     host_->set_monitor(plane_->monitor("host"));
   }
   return host_.get();
-}
-
-void Job::start(const char* program) {
-  program_ = program;
-  run_consistent_check(
-      [&] { wait_for_debugger(program, options_.wait_debugger, *rendezvous_, options_.comm); });
 }
 
 void Job::report(const Failure& failure) const {

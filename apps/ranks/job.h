@@ -27,11 +27,9 @@ struct JobOptions {
   double comm_warning = 10;   // seconds
   bool debug_comm = false;
   bool allow_shared_gpu = false;
-  std::optional<std::int64_t> wait_debugger;  // the rank that waits for a debugger
 };
 
-/// Adds --rendezvous, --comm, --comm-timeout, --comm-warning, --debug-comm, --allow-shared-gpu and
-/// --wait-debugger.
+/// Adds --rendezvous, --comm, --comm-timeout, --comm-warning, --debug-comm and --allow-shared-gpu.
 void add_job_flags(CommandLine& line, JobOptions& options);
 
 /// Returns the kind of CPU communicator for the value `comm` of --comm: "thread", "shm", "mpi", "tcp" or
@@ -72,8 +70,8 @@ class Job {
   /// Returns the number of ranks of this host, including this one, that have the same CPU affinity mask.
   int ranks_on_my_cores() const { return ranks_on_my_cores_; }
 
-  /// Begins the work of `program`, whose name errors have. Waits for the debugger of --wait-debugger.
-  void start(const char* program);
+  /// Begins the work of `program`, whose name errors have.
+  void start(const char* program) { program_ = program; }
 
   /// Prints the exception that is being handled with this rank's number, aborts all communicators with it, so
   /// that peers stop waiting for this rank, and throws ReportedError. A rank without peers rethrows the

@@ -10,7 +10,6 @@ namespace convoy::dist {
 /// What the main thread of a rank does. A rank is in one phase at a time.
 enum class Phase : std::uint8_t {
   start,       // setting up: the model, the device, the communicators
-  debugger,    // waiting until a debugger is attached
   download,    // downloading the data set
   read,        // reading the data set
   load,        // loading a checkpoint

@@ -8,7 +8,6 @@
 #include "convoy/apps/cluster/doctor/doctor.h"
 #include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/common/run_main.h"
-#include "convoy/apps/ranks/debugger.h"
 #include "convoy/apps/ranks/job.h"
 #include "convoy/comm/cluster/store/store_rendezvous.h"
 #include "convoy/comm/nccl/nccl_communicator.h"
@@ -72,7 +71,6 @@ class Examiner {
   }
 
   int run() {
-    wait_for_debugger(kProgram, options_.job.wait_debugger, *rendezvous_, options_.job.comm);
     compare_options();
     gather_facts();
     if (is_first()) print(format_facts(examination_) + "\n");

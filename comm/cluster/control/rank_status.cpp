@@ -32,7 +32,6 @@ struct PhaseRow {
 
 constexpr std::array kPhases = {
     PhaseRow{Phase::start, "start", "setting up", false},
-    PhaseRow{Phase::debugger, "debugger", "waiting for a debugger", true},
     PhaseRow{Phase::download, "download", "downloading the data set", true},
     PhaseRow{Phase::read, "read", "reading the data set", true},
     PhaseRow{Phase::load, "load", "loading a checkpoint", true},

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "convoy/apps/cluster/doctor/doctor.h"
-#include "convoy/apps/ranks/debugger.h"
 #include "tests/testing/support/fake_communicator.h"
 
 namespace convoy::testing {
@@ -408,14 +407,6 @@ TEST(DoctorHost, ParsesQuotasAndFormatsCores) {
     EXPECT_EQ(doctor::parse_cpu_quota(none), 0) << none;
   EXPECT_EQ(doctor::format_cores({0, 1, 2, 5, 8, 9}), "0-2,5,8-9");
   EXPECT_EQ(doctor::format_cores({}), "");
-}
-
-TEST(Debugger, ReportsPtraceRestrictions) {
-  EXPECT_EQ(debugger_obstacle("", false), "");
-  EXPECT_EQ(debugger_obstacle("0", false), "");
-  EXPECT_EQ(debugger_obstacle("1", true), "");
-  EXPECT_THAT(debugger_obstacle("1", false), HasSubstr("sudo gdb"));
-  EXPECT_THAT(debugger_obstacle("3", true), HasSubstr("no process"));
 }
 
 }  // namespace
