@@ -54,6 +54,6 @@ its programs, the libraries with their headers for programs of one's own, recipe
   set(CPACK_DEBIAN_PACKAGE_RECOMMENDS openmpi-bin)
   # For programs that link the libraries.
   set(CPACK_DEBIAN_PACKAGE_SUGGESTS "cmake, g++, libdnnl-dev, libopenblas-openmp-dev, libfmt-dev, libxxhash-dev, \
-libopenmpi-dev, libarchive-dev, libcurl4-openssl-dev, libssl-dev, zlib1g-dev, libjpeg-dev, libwebp-dev, libtiff-dev")
+libopenmpi-dev, libarchive-dev, libcurl4-openssl-dev, libssl-dev, zlib1g-dev, libjpeg-dev, libwebp-dev")
   include(CPack)
 endmacro()

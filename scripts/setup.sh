@@ -12,7 +12,7 @@ packages=(
   libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev                   # the programs
   libopenmpi-dev openmpi-bin                                                 # ranks
   libarchive-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libstb-dev       # data sets
-  libjpeg-dev libwebp-dev libtiff-dev                                        # images
+  libjpeg-dev libwebp-dev                                                    # images
   node-d3                                                                    # the pages of convoy-report
 )
 development=(

@@ -49,7 +49,7 @@ macro(convoy_find_cluster_dependencies)
 endmacro()
 
 # libjpeg-turbo is optional: stb_image decodes JPEG without it. The interface of other versions of libjpeg differs.
-# libwebp, libheif and libtiff are optional; libtiff 4.5 is the first version with error handlers of each file.
+# libwebp and libheif are optional.
 macro(convoy_find_datasets_dependencies)
   find_package(CURL REQUIRED)
   find_package(ZLIB REQUIRED)
@@ -80,16 +80,6 @@ macro(convoy_find_datasets_dependencies)
     add_library(convoy::heif INTERFACE IMPORTED GLOBAL)
     target_include_directories(convoy::heif SYSTEM INTERFACE ${HEIF_INCLUDE_DIR})
     target_link_libraries(convoy::heif INTERFACE ${HEIF_LIBRARY})
-  endif()
-  find_path(TIFF_INCLUDE_DIR tiffio.h)
-  find_library(TIFF_LIBRARY tiff)
-  if(TIFF_INCLUDE_DIR AND TIFF_LIBRARY AND NOT TARGET convoy::tiff)
-    file(STRINGS ${TIFF_INCLUDE_DIR}/tiffio.h tiff_options REGEX "TIFFOpenOptionsSetMaxSingleMemAlloc")
-    if(tiff_options)
-      add_library(convoy::tiff INTERFACE IMPORTED GLOBAL)
-      target_include_directories(convoy::tiff SYSTEM INTERFACE ${TIFF_INCLUDE_DIR})
-      target_link_libraries(convoy::tiff INTERFACE ${TIFF_LIBRARY})
-    endif()
   endif()
 endmacro()
 

@@ -61,7 +61,6 @@ std::vector<Format> make_formats() {
   std::vector<Format> known = {{"JPEG", {".jpg", ".jpeg"}}, {"PNG", {".png"}}, {"BMP", {".bmp"}}};
   if (reads_webp()) known.push_back({"WebP", {".webp"}});
   if (reads_heif()) known.push_back({"HEIC", {".heic", ".heif"}});
-  if (reads_tiff()) known.push_back({"TIFF", {".tif", ".tiff"}});
   return known;
 }
 
@@ -110,14 +109,6 @@ bool is_heif(std::string_view bytes) {
   return false;
 }
 
-bool is_tiff(std::string_view bytes) {
-  // Version 42, or 43 with positions of 64 bits, in either byte order.
-  for (const std::string_view start : {std::string_view("II*\0", 4), std::string_view("MM\0*", 4),
-                                       std::string_view("II+\0", 4), std::string_view("MM\0+", 4)})
-    if (bytes.starts_with(start)) return true;
-  return false;
-}
-
 int jpeg_reduction(ImageSize size, std::int64_t side) {
   int reduction = 1;
   while (side > 0 && reduction < 8 && std::min(size.width, size.height) >= 2 * reduction * side)
@@ -126,7 +117,6 @@ int jpeg_reduction(ImageSize size, std::int64_t side) {
 }
 
 Pixels decode_rgb(std::string_view bytes, const std::string& name, std::int64_t side) {
-  if (is_tiff(bytes)) return decode_with_libtiff(bytes, name);
   if (is_heif(bytes)) return to_rgb(decode_with_libheif(bytes, name));
   if (is_webp(bytes)) return upright(to_rgb(decode_with_libwebp(bytes, name)), orientation_of_webp(bytes));
   int orientation = 1;

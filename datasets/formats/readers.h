@@ -102,8 +102,8 @@ struct ShapesOptions {
 /// by far. Throws UsageError if an option is out of range.
 DataSet generate_shapes(const ShapesOptions& options = {});
 
-/// Returns the image formats that this build reads: "JPEG, PNG, BMP, WebP, HEIC or TIFF". The last
-/// three depend on libwebp, libheif and libtiff.
+/// Returns the image formats that this build reads: "JPEG, PNG, BMP, WebP or HEIC". The last
+/// two depend on libwebp and libheif.
 std::string image_formats_text();
 /// Returns whether the extension is that of a file of one of these formats, in lower or upper case.
 bool is_image_name(const std::filesystem::path& file);
@@ -116,7 +116,7 @@ Tensor read_image(const std::filesystem::path& file, int size = 0);
 /// > 0, scales the short side to `size` and crops the center square; libjpeg-turbo first reduces a JPEG image
 /// whose short side is at least 2, 4 or 8 times `size`. Gray becomes three equal channels, alpha is
 /// composited on white, and a photograph is turned upright as its orientation says (EXIF data of JPEG, PNG and
-/// WebP, and TIFF). Throws DataError, which starts with `name`, if the image is damaged.
+/// WebP). Throws DataError, which starts with `name`, if the image is damaged.
 Tensor decode_image(const std::string& bytes, const std::string& name, int size = 0);
 
 }  // namespace convoy::data

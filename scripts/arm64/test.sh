@@ -29,7 +29,7 @@ fi
 # The packages of scripts/setup.sh that are libraries, extracted and not configured: no program of them is run.
 libraries=(libc6-dev libstdc++-12-dev libgomp1 libdnnl-dev libopenblas-openmp-dev libcli11-dev nlohmann-json3-dev libfmt-dev
            libxxhash-dev libcurl4-openssl-dev libssl-dev libarchive-dev zlib1g-dev libstb-dev libjpeg-dev
-           libwebp-dev libtiff-dev libgtest-dev libgmock-dev)
+           libwebp-dev libgtest-dev libgmock-dev)
 if [[ ! -e $system.complete ]]; then
   say "extracting Debian's libraries for arm64 to $system"
   rm -rf "$system"

@@ -1,4 +1,4 @@
-// Tests of the orientation of photographs, and of WebP and TIFF files.
+// Tests of the orientation of photographs, and of WebP files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <cmath>
@@ -227,60 +227,11 @@ TEST_F(WebP, AnimationsAndHugeImagesAreRefused) {
   EXPECT_THAT(refusal(extended('\0', 8, 8)), HasSubstr("damaged"));
 }
 
-/// Tests of TIFF, for builds that read it.
-class Tiff : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!data::reads_tiff()) GTEST_SKIP() << "needs a build with libtiff";
-  }
-};
-
-TEST_F(Tiff, KeepsEveryPixelInEachOrientation) {
-  const Picture picture = Picture::ramp(5, 3, 3);
-  for (const bool big_endian : {false, true})
-    for (int orientation = 1; orientation <= 8; ++orientation) {
-      const data::Pixels found = decode(testing::tiff(picture, orientation, big_endian));
-      const data::Pixels expected = data::upright({.size = {5, 3}, .rgb = picture.pixels}, orientation);
-      EXPECT_EQ(found.size.width, expected.size.width) << orientation;
-      EXPECT_EQ(found.rgb, expected.rgb) << orientation;
-    }
-}
-
-TEST_F(Tiff, GreyBecomesRgbAndAlphaIsCompositedOnWhite) {
-  const Picture grey = Picture::ramp(4, 3, 1);
-  const std::vector<std::uint8_t> rgb = decode(testing::tiff(grey)).rgb;
-  ASSERT_EQ(rgb.size(), 36u);
-  for (std::size_t i = 0; i < rgb.size(); ++i) EXPECT_EQ(rgb[i], grey.pixels[i / 3]) << i;
-  const Picture picture{3, 1, 4, {10, 20, 30, 255, 10, 20, 30, 0, 0, 100, 255, 51}};
-  EXPECT_EQ(decode(testing::tiff(picture)).rgb,
-            (std::vector<std::uint8_t>{10, 20, 30, 255, 255, 255, 204, 224, 255}));
-}
-
-TEST_F(Tiff, EveryTruncationIsRefusedWithoutOutput) {
-  const std::string whole = testing::tiff(Picture::ramp(5, 4, 3));
-  ::testing::internal::CaptureStderr();  // where libtiff prints its messages by default
-  for (std::size_t size = 0; size < whole.size(); ++size)
-    EXPECT_THAT(refusal(whole.substr(0, size)), HasSubstr("in memory: ")) << size << " of " << whole.size();
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
-}
-
-TEST_F(Tiff, HugeSizesAreRefused) {
-  std::string bytes = testing::tiff(Picture::plain(4, 4, 3, 7));
-  const std::size_t width = bytes.find(std::string("\0\1\3\0\1\0\0\0\4\0", 10));
-  ASSERT_NE(width, std::string::npos);
-  bytes.replace(width + 8, 2, "\xFF\xFF");
-  EXPECT_THAT(refusal(bytes), HasSubstr("damaged"));
-  bytes.replace(width + 2, 1, "\4");  // a number of 4 bytes
-  bytes.replace(width + 8, 4, "\xFF\xFF\xFF\x7F");
-  EXPECT_THAT(refusal(bytes), HasSubstr("2147483647 x 4 pixels, expected sides of 1 to 65535"));
-}
-
 TEST(ImageFormats, AreThoseOfTheBuild) {
   EXPECT_THAT(data::image_formats_text(), HasSubstr("JPEG, PNG"));
   EXPECT_EQ(data::image_formats_text().find("WebP") != std::string::npos, data::reads_webp());
-  EXPECT_EQ(data::image_formats_text().find("TIFF") != std::string::npos, data::reads_tiff());
   EXPECT_EQ(data::is_image_name("a.WebP"), data::reads_webp());
-  EXPECT_EQ(data::is_image_name("a.tif") && data::is_image_name("a.TIFF"), data::reads_tiff());
+  EXPECT_FALSE(data::is_image_name("a.tif"));
   EXPECT_FALSE(data::is_image_name("a.gif"));
   EXPECT_EQ(data::is_image_name("a.HEIC"), data::reads_heif());
   if (!data::reads_heif()) {
@@ -288,9 +239,6 @@ TEST(ImageFormats, AreThoseOfTheBuild) {
   }
   if (!data::reads_webp()) {
     EXPECT_THAT(refusal(testing::webp()), HasSubstr("install libwebp-dev"));
-  }
-  if (!data::reads_tiff()) {
-    EXPECT_THAT(refusal(testing::tiff(Picture::plain(2, 2, 3, 1))), HasSubstr("install libtiff-dev"));
   }
 }
 

@@ -28,7 +28,6 @@ bool is_png(std::string_view bytes);
 bool is_bmp(std::string_view bytes);
 bool is_webp(std::string_view bytes);
 bool is_heif(std::string_view bytes);  // HEIC, not AVIF
-bool is_tiff(std::string_view bytes);
 
 /// Checks all segments up to the end marker and returns the image size. Sets `orientation` to that of the
 /// first EXIF data, 1 to 8. Throws DataError unless there are one frame, at most 100 scans, and
@@ -64,7 +63,7 @@ struct Samples {
 
 /// Decodes an image of one of the formats in image_formats_text(), which is recognized by its first bytes.
 /// Gray becomes three equal channels, 16-bit channels are reduced to their upper 8 bits, and alpha is
-/// composited on white. The orientation that EXIF data (of JPEG, PNG and WebP) or a TIFF file give is applied.
+/// composited on white. The orientation that EXIF data (of JPEG, PNG and WebP) give is applied.
 /// JPEG images of four components are CMYK, or YCCK if Adobe's segment says so, with inverted inks. An image whose
 /// short side will be resized to `side` pixels may be reduced as jpeg_reduction() says; 0 decodes all pixels.
 /// Throws DataError, which starts with `name`, if the image is damaged or of another format.
@@ -82,8 +81,6 @@ std::string jpeg_decoder_text();
 bool reads_webp();
 /// Returns whether the build reads HEIC images, with libheif.
 bool reads_heif();
-/// Returns whether the build reads TIFF images, with libtiff.
-bool reads_tiff();
 
 /// Decodes a WebP image. Throws DataError if it is damaged or animated, or if the build has no libwebp.
 /// Thread-safe.
@@ -91,9 +88,6 @@ Samples decode_with_libwebp(std::string_view bytes, const std::string& name);
 /// Decodes the primary image of a HEIC file, and turns it as the file says. Throws DataError if it is damaged, or if the
 /// build has no libheif. Thread-safe.
 Samples decode_with_libheif(std::string_view bytes, const std::string& name);
-/// Decodes the first image of a TIFF file, composites alpha on white and applies the orientation. Throws
-/// DataError if it is damaged, or if the build has no libtiff. Thread-safe.
-Pixels decode_with_libtiff(std::string_view bytes, const std::string& name);
 
 /// Decodes a JPEG image of the given size with libjpeg-turbo, with its sides divided by `reduction` (1, 2, 4
 /// or 8) and rounded up. Does not apply the orientation. Returns an empty optional if the build has no
@@ -114,11 +108,9 @@ std::vector<std::uint8_t> decode_with_stb(std::string_view bytes, const std::str
 
 // ---- The orientation of photographs (EXIF 2.3, tag 274) ----
 
-/// Returns the orientation, 1 to 8, in the first directory of a TIFF file, which is also the form of EXIF
-/// data. Returns 1, upright, if there is none, or if the directory is damaged: a photograph with damaged
-/// metadata is still a photograph. Reads nothing outside `tiff`.
-int orientation_of_tiff(std::string_view tiff);
-/// Does the same for EXIF data, which may begin with "Exif" and two zeros.
+/// Returns the orientation, 1 to 8, in the first directory of EXIF data, which may begin with "Exif" and two zeros, and
+/// have the form of a TIFF file. Returns 1, upright, if there is none, or if the directory is damaged: a photograph with
+/// damaged metadata is still a photograph. Reads nothing outside `exif`.
 int orientation_of_exif(std::string_view exif);
 /// Does the same for a WebP file, from its EXIF chunk.
 int orientation_of_webp(std::string_view bytes);

@@ -351,10 +351,11 @@ class TiffNumbers {
 
 }  // namespace
 
-int orientation_of_tiff(std::string_view tiff) {
+int orientation_of_exif(std::string_view exif) {
+  while (exif.starts_with(kExif)) exif.remove_prefix(kExif.size());
   constexpr std::size_t kTag = 274, kShort = 3, kLong = 4, kEntryBytes = 12;
-  const TiffNumbers numbers(tiff);
-  if (!(tiff.starts_with("II") || tiff.starts_with("MM")) || numbers.at(2, 2) != 42u) return 1;
+  const TiffNumbers numbers(exif);
+  if (!(exif.starts_with("II") || exif.starts_with("MM")) || numbers.at(2, 2) != 42u) return 1;
   const auto directory = numbers.at(4, 4);
   const auto count = directory ? numbers.at(*directory, 2) : std::nullopt;
   for (std::size_t i = 0; count && i < *count; ++i) {
@@ -370,11 +371,6 @@ int orientation_of_tiff(std::string_view tiff) {
     return is_valid ? static_cast<int>(*value) : 1;
   }
   return 1;
-}
-
-int orientation_of_exif(std::string_view exif) {
-  while (exif.starts_with(kExif)) exif.remove_prefix(kExif.size());
-  return orientation_of_tiff(exif);
 }
 
 int orientation_of_webp(std::string_view bytes) {

@@ -98,25 +98,6 @@ std::string tiff_directory(const std::vector<TiffEntry>& entries, bool big_endia
   return bytes + number(0, 4);  // no other directory
 }
 
-std::string tiff(const Picture& picture, int orientation, bool big_endian) {
-  constexpr int kShort = 3, kLong = 4;
-  const auto channels = static_cast<std::uint32_t>(picture.channels);
-  std::vector<TiffEntry> entries = {
-      {256, kShort, static_cast<std::uint32_t>(picture.width)},
-      {257, kShort, static_cast<std::uint32_t>(picture.height)},
-      {258, kShort, 8},                        // bits per sample, of all samples
-      {259, kShort, 1},                        // no compression
-      {262, kShort, channels >= 3 ? 2u : 1u},  // RGB or grey
-      {273, kLong, 0},                         // where the rows begin
-      {274, kShort, static_cast<std::uint32_t>(orientation)},
-      {277, kShort, channels},
-      {278, kShort, static_cast<std::uint32_t>(picture.height)},  // rows per strip
-      {279, kLong, static_cast<std::uint32_t>(picture.pixels.size())}};
-  if (channels % 2 == 0) entries.push_back({338, kShort, 2});  // alpha, with which colors are not multiplied
-  entries[5].value = static_cast<std::uint32_t>(tiff_directory(entries, big_endian).size());
-  return tiff_directory(entries, big_endian) + std::string(picture.pixels.begin(), picture.pixels.end());
-}
-
 std::string heic() {
   constexpr std::string_view kHex =
       "0000001c6674797068656963000000006d696631686569636d696166000001ae6d657461000000000000002168646c72"

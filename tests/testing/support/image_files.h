@@ -25,8 +25,6 @@ std::string png(const Picture& picture);
 std::string bmp(const Picture& picture);
 std::string jpeg(const Picture& picture, int quality = 95);
 
-/// Returns a TIFF file with the uncompressed rows of the picture.
-std::string tiff(const Picture& picture, int orientation = 1, bool big_endian = false);
 /// Returns a HEIC file of 16x8 pixels that heif-enc 1.15 has made: the left half is about 250 20 20, the right one 20 20
 /// 250.
 std::string heic();
@@ -34,13 +32,13 @@ std::string heic();
 /// 0 0 255 0, 9 8 7 255.
 std::string webp();
 
-/// An entry of a TIFF directory with one value. `type` is 3 for a number of 2 bytes, and 4 for one of 4
+/// An entry of a directory of EXIF data with one value. `type` is 3 for a number of 2 bytes, and 4 for one of 4
 /// bytes.
 struct TiffEntry {
   int tag, type;
   std::uint32_t value;
 };
-/// Returns the header of a TIFF file and its only directory.
+/// Returns EXIF data without "Exif": the header of a TIFF file and its only directory.
 std::string tiff_directory(const std::vector<TiffEntry>& entries, bool big_endian);
 
 /// Returns one PNG chunk with its checksum.
