@@ -5,7 +5,7 @@
 function(convoy_install_programs)
   set(completions)
   foreach(name train evaluate predict export report doctor launch
-               bench-allreduce bench-kernels bench-loader bench-overhead bench-step)
+               bench-allreduce bench-kernels bench-loader bench-step)
     set(program convoy-${name})
     if(NOT TARGET ${program})
       continue()

@@ -83,12 +83,6 @@ def cold_start(figures):
     return f"{format_spread(ratio)}; {seconds['convoy']:.2f} s vs {seconds['pytorch']:.2f}", ratio["median"]
 
 
-def overhead(figures):
-    mean, relu = figures["geometric_means"]["training_ns"], figures["cases"]["relu"]["training_ns"]
-    return (f"{mean:.2f}; relu {relu['convoy']['median']:.0f} ns vs {relu['pytorch']['median']:.0f}, PyTorch "
-            f"{figures['torch']}"), mean
-
-
 def loader(ours):
     """Returns the evaluation of the ratios with the key `ours`, per core-second, for the faster PyTorch decoder."""
 
@@ -190,10 +184,6 @@ STAGES = (
           "--model lenet --image-size 32 --batch-size 10 --rounds 1", (
               Goal("time from start to the end of the first step, relative to PyTorch", 0.25, cold_start, at_most=True),
           )),
-    Stage("overhead", 180, ("torch",), "compare.py overhead", "--rounds 1 --seconds 0.0005", (
-        Goal("time of an operation on tiny tensors, forward and backward, relative to PyTorch, geometric mean", 0.2,
-             overhead, at_most=True),
-    )),
     Stage("accuracy", 1800, ("cifar10",), "compare.py accuracy --data {data} --seeds 5 --max-steps 195",
           "--dataset folder --data {out}/images --model lenet --seeds 2 --max-steps 2 --batch-size 10", (
               Goal("ResNet-20 on CIFAR-10 for half an epoch: difference of test accuracies with and without "

@@ -138,7 +138,8 @@ pathlib.Path(flag.partition("=")[2]).write_text(json.dumps({"context": context, 
                    for stage in cpu_goals.STAGES}
         self.assertEqual(by_name["ranks"][1:], ["ranks", "--ranks", "2", "--model", "resnet18", "--batch-size", "128",
                                                 "--build", "/b", "--time-limit", "480", "--mpirun", "mpirun -x A"])
-        self.assertEqual(by_name["overhead"][1:], ["overhead", "--build", "/b", "--time-limit", "180", "--python", "py"])
+        self.assertEqual(by_name["cold_start"][1:], ["step", "--model", "resnet18", "--batch-size", "128",
+                                                     "--cold-start", "--build", "/b", "--time-limit", "180", "--python", "py"])
         for stage in cpu_goals.STAGES:  # compare.py accepts the flags of each
             if stage.is_comparison:
                 compare.parser().parse_args(by_name[stage.name][1:])

@@ -5,12 +5,10 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <string>
 #include <vector>
 
 #include "bench/programs/results.h"
-#include "tests/testing/source_tree/source_path.h"
 #include "tests/testing/support/image_files.h"
 #include "tests/testing/support/process.h"
 #include "tests/testing/support/temp_directory.h"
@@ -206,33 +204,6 @@ TEST_F(LoaderBench, RejectsInvalidFlags) {
   expect_refusal({"--data", data(), "--epochs", "0"}, "--epochs");
   expect_refusal({"--data", data(), "--augment", "twist"}, "--augment: found 'twist'");
   expect_refusal({"--data", data(), "--json", directory.path() / "missing" / "figures.json"}, "--json", 8);
-}
-
-// Tests of convoy-bench-overhead. Times are not tested.
-
-class Overheads : public BenchProgram {
- protected:
-  Overheads() : BenchProgram("convoy-bench-overhead", {"--rounds=1", "--seconds=0.0001"}) {}
-};
-
-TEST_F(Overheads, HaveTheCasesOfPyTorch) {
-  std::string out;
-  const Json figures = measure({}, {}, &out);
-  EXPECT_THAT(out, ::testing::HasSubstr("forward and backward"));
-  std::ifstream in(source_path("bench/python/pytorch_overhead.py"));
-  const std::string script{std::istreambuf_iterator<char>(in), {}};
-  const std::regex row("\n    \"([a-z0-9_]+)\": \\(");
-  std::vector<std::string> expected, found;
-  for (std::sregex_iterator at(script.begin(), script.end(), row), end; at != end; ++at)
-    expected.push_back((*at)[1]);
-  for (const auto& [name, times] : figures.items()) {
-    found.push_back(name);
-    for (const char* mode : {"inference_ns", "recorded_ns", "training_ns"})
-      EXPECT_GT(times.at(mode).get<double>(), 0) << name;
-  }
-  EXPECT_EQ(found, expected);
-  // A backward pass has an operation of its own for each operation of the forward pass.
-  EXPECT_GT(figures.at("ten_relus").at("training_ns"), figures.at("relu").at("training_ns"));
 }
 
 }  // namespace

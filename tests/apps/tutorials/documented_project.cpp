@@ -54,7 +54,6 @@ all=" $* "
 case $name in
   convoy-bench-allreduce) set -- "$@" -b 8 -e 64K -n 2 -w 1 ;;
   convoy-bench-loader) set -- "$@" --epochs 1 ;;
-  convoy-bench-overhead) set -- "$@" --rounds 1 --seconds 0.001 ;;
   convoy-bench-step) set -- "$@" --batch-size 4 --image-size 8 --steps 1 --rounds 1 --warmup 1 --threads 1 ;;
   *) set -- "$@" --batch-size 1 --elements 4096 --benchmark_min_time=0.001 --benchmark_repetitions=1 --threads 1 ;;
 esac
@@ -91,7 +90,6 @@ const std::pair<const char*, const char*> kStandIns[] = {{"convoy-train", kTrain
                                                          {"convoy-bench-allreduce", kBenchmark},
                                                          {"convoy-bench-kernels", kBenchmark},
                                                          {"convoy-bench-loader", kBenchmark},
-                                                         {"convoy-bench-overhead", kBenchmark},
                                                          {"convoy-bench-step", kBenchmark},
                                                          {"custom_op_benchmark", kBenchmark},
                                                          {"autoencoder", kExample},

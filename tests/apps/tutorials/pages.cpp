@@ -78,7 +78,6 @@ constexpr Exception kExceptions[] = {
     {"bench/README.md", "python3 bench/python/compare.py step", "needs PyTorch", "compare_test"},
     {"bench/README.md", "python3 /usr/share/benchmark/compare.py", "needs SciPy"},
     {"bench/README.md", "python3 bench/python/compare.py loader", "needs PyTorch", "compare_test"},
-    {"bench/README.md", "python3 bench/python/compare.py overhead", "needs PyTorch", "Overheads"},
     {"bench/README.md", "python3 bench/python/measure_cpu.py", "takes hours; a test has fake programs",
      "measure_cpu_test"},
     {"", "mkdir -p build/cuda && tar ", "needs the archive of a GPU build"},
