@@ -126,9 +126,9 @@ struct BatchFormat {
                       const CifarLabels&);
   std::vector<std::string> (*parse_names)(std::string_view, const std::string&, const CifarLabels&);
 
-  bool is_in(const fs::path& directory) const {  // read_batches() reports missing files
+  bool is_in(const fs::path& path) const {  // read_batches() reports missing files
     return std::any_of(files.begin(), files.end(),
-                       [&](const BatchFile& file) { return is_file(directory / file.name); });
+                       [&](const BatchFile& file) { return is_file(path / file.name); });
   }
 };
 

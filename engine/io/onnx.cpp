@@ -443,12 +443,14 @@ class OnnxExporter {
   Value broadcast_to(const Shape& result, bool has_batch) {
     std::vector<std::int64_t> sizes(result.sizes().begin(), result.sizes().end());
     if (has_batch) sizes[0] = 1;  // the larger of the two
-    std::string shape = graph_.integers(sizes);
+    std::string shape;
     if (sizes[0] == kBatch) {
       const std::string count =
           graph_.node("Shape", {"images"}, {{"start", std::int64_t{0}}, {"end", std::int64_t{1}}});
       shape = graph_.integers({sizes.begin() + 1, sizes.end()});
       shape = graph_.node("Concat", {count, shape}, {{"axis", std::int64_t{0}}});
+    } else {
+      shape = graph_.integers(sizes);
     }
     return {.plain = graph_.node("Expand", {plain(input(0)), shape})};
   }

@@ -300,15 +300,18 @@ __global__ void __launch_bounds__(Team::kBlock)
   T* const dx = dlogits + row * target.classes;
   const C scale = factor * dloss[is_of_rows ? row : 0];
   const C largest = log_sum_exp[2 * row], log_sum = log_sum_exp[2 * row + 1];
-  const bool is_ignored = target.ignores(row);
+  const std::int32_t label = target.labels != nullptr ? target.labels[row] : 0;
+  const bool is_ignored = target.labels != nullptr && label == target.ignored;
+  const bool is_plain = target.are_plain();
   C sum = 1;
-  if (!target.are_plain()) {
+  if (!is_plain) {
     C part = 0;
     for_each_of_row<Team>(x, target.classes, [&](std::int64_t c, C) { part += target(row, c); });
     sum = Team::reduce(part, cuda::Sum{});
   }
   for_each_of_row<Team>(x, target.classes, [=](std::int64_t c, C u) {
-    const C gradient = is_ignored ? C{0} : scale * (std::exp(u - largest - log_sum) * sum - target(row, c));
+    const C wanted = is_plain ? target.class_part + (c == label ? target.own_part : C{0}) : target(row, c);
+    const C gradient = is_ignored ? C{0} : scale * (std::exp(u - largest - log_sum) * sum - wanted);
     dx[c] = narrow<T>(mode == GradMode::accumulate ? widen(dx[c]) + gradient : gradient);
   });
 }

@@ -308,9 +308,9 @@ std::string refusal(const Function::F& function, const Shape& image = {4, 4, 3})
   return message_of<UsageError>([&] { io::encode_onnx(network, image); });
 }
 
-/// A tensor of one's own, such as a parameter of a module that is not registered.
-Variable own(const Shape& shape) {
-  return Variable(Tensor::from(Draws()(shape.numel(), 0.5, 2), shape, Device::cpu()).to(DType::f64));
+/// Returns a tensor of the type of x, such as a parameter of a module that is not registered.
+Variable own(const Variable& x, const Shape& shape) {
+  return Variable(Tensor::from(Draws()(shape.numel(), 0.5, 2), shape, Device::cpu()).to(x.dtype()));
 }
 
 TEST(Onnx, ComputesOperationsThatNameAxes) {
@@ -339,7 +339,7 @@ TEST(Onnx, ComputesOperationsThatNameAxes) {
        }},
       {"Expand",
        [&](const Variable& x) {
-         return concat({broadcast_to(own({1, 1, 3}), {x.shape()[0], 1, 3}), rows(x)}, 1);
+         return concat({broadcast_to(own(x, {1, 1, 3}), {x.shape()[0], 1, 3}), rows(x)}, 1);
        }},
       {"Expand",
        [&](const Variable& x) {
@@ -352,35 +352,36 @@ TEST(Onnx, ComputesOperationsThatNameAxes) {
        }},
       {"MatMul",
        [](const Variable& x) {
-         return matmul(reshape(x, {x.shape()[0], 30, 3}), own({3, 4}));
+         return matmul(reshape(x, {x.shape()[0], 30, 3}), own(x, {3, 4}));
        }},
       {"MatMul", [&](const Variable& x) { return matmul(rows(x), transpose(rows(x), 1, 2)); }},
       {"MatMul",
        [&](const Variable& x) {
-         return linear(rows(x), own({4, 3}), own({4}), /*with_relu=*/true);
+         return linear(rows(x), own(x, {4, 3}), own(x, {4}), /*with_relu=*/true);
        }},
       {"MatMul",
        [](const Variable& x) {
-         return linear(x, own({4, 3}), {});
+         return linear(x, own(x, {4, 3}), {});
        }},
       {"Softmax", [&](const Variable& x) { return softmax(rows(x)); }},
       {"Softmax", [](const Variable& x) { return softmax(x, 1); }},
       {"LogSoftmax", [](const Variable& x) { return log_softmax(x); }},
-      {"LayerNormalization", [](const Variable& x) { return layer_norm(x, {3}, own({3}), own({3})) + x; }},
+      {"LayerNormalization",
+       [](const Variable& x) { return layer_norm(x, {3}, own(x, {3}), own(x, {3})) + x; }},
       {"LayerNormalization",
        [](const Variable& x) {
          return layer_norm(x, {5, 3});
        }},
-      {"LayerNormalization", [](const Variable& x) { return layer_norm(x, {3}, {}, own({3})); }},
+      {"LayerNormalization", [](const Variable& x) { return layer_norm(x, {3}, {}, own(x, {3})); }},
       {"Pow", [](const Variable& x) { return pow(x + 1, 1.5); }},
-      {"Mul", [](const Variable& x) { return relu(x) * own({3}); }},
+      {"Mul", [](const Variable& x) { return relu(x) * own(x, {3}); }},
       {"Add",
        [](const Variable& x) {
-         return max_pool2d(x, {.kernel = 1, .stride = 1}) + own({6, 5, 3});
+         return max_pool2d(x, {.kernel = 1, .stride = 1}) + own(x, {6, 5, 3});
        }},
       {"Mul",
        [](const Variable& x) {
-         return x * own({1, 1, 1, 3});
+         return x * own(x, {1, 1, 1, 3});
        }},
       {"Softmax",
        [&](const Variable& x) {
@@ -454,14 +455,12 @@ TEST(Onnx, RefusesWhatItCannotExport) {
                 return x + Variable(Tensor::empty({4, 4, 3}, DType::f32, x.context()));
               }),
               HasSubstr("operation 'add': found a constant [4, 4, 3]"));
-  nn::Conv2d conv(3, 3);
-  Function uses([&](const Variable& x) {
-    return conv(x) * sum(conv.parameters()[0].variable, {1, 2, 3}, true);
-  });
+  nn::Conv2d conv(3, 1, {.kernel = 1});
+  Function uses([&](const Variable& x) { return conv(x) + x * conv.parameters()[0].variable; });
   EXPECT_THAT(message_of<UsageError>([&] {
                 io::encode_onnx(uses, {4, 4, 3});
               }),
-              HasSubstr("operation 'conv2d'"));
+              HasSubstr("operation 'mul': found a filter in another place than of a layer"));
   EXPECT_THAT(refusal([](const Variable& x) { return x; }), HasSubstr("a network without operations"));
   EXPECT_THAT(refusal([](const Variable& x) { return x * 2; }, {4, 4}), HasSubstr("expected [H, W, C]"));
   Function network([](const Variable& x) { return x * 2; });
