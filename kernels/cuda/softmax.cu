@@ -184,33 +184,33 @@ struct Forward {
   }
 };
 
-template <class Team, class T, class C>
+/// kPlain: the targets are plain, which needs neither a load per element nor the sum of the targets.
+template <bool kPlain, class Team, class T, class C>
 __global__ void __launch_bounds__(Team::kBlock) forward_kernel(const Forward<T, C> forward) {
   const std::int64_t row = Team::row();
   if (row >= forward.rows) return;  // true for all threads of a team
   const Targets<C>& target = forward.target;
   const T* const x = forward.logits + row * target.classes;
   const auto largest = first_largest<Team>(x, target.classes);
-  const bool is_plain = target.are_plain();
   C exps = 0, shifted = 0, sum = 0;
   for_each_of_row<Team>(x, target.classes, [&, offset = largest.value](std::int64_t c, C u) {
     exps += std::exp(u - offset);
-    const C wanted = is_plain ? C{1} : target(row, c);
-    if (wanted != 0) shifted += wanted * (u - offset);
-    sum += wanted;
+    const C wanted = kPlain ? C{1} : target(row, c);
+    if (kPlain || wanted != 0) shifted += wanted * (u - offset);
+    if (!kPlain) sum += wanted;
   });
   exps = Team::reduce(exps, cuda::Sum{});
-  if (!is_plain || target.class_part > 0) shifted = Team::reduce(shifted, cuda::Sum{});
-  if (is_plain) {
+  if (!kPlain || target.class_part > 0) shifted = Team::reduce(shifted, cuda::Sum{});
+  if constexpr (kPlain) {
     if (Team::rank() == 0) forward.finish_plain(row, largest, exps, shifted);
-    return;
+  } else {
+    sum = Team::reduce(sum, cuda::Sum{});
+    const std::int32_t label =
+        target.labels != nullptr
+            ? target.labels[row]
+            : first_largest<Team>(target.probabilities + row * target.classes, target.classes).index;
+    if (Team::rank() == 0) forward.finish(row, label, largest, exps, shifted, sum);
   }
-  sum = Team::reduce(sum, cuda::Sum{});
-  const std::int32_t label =
-      target.labels != nullptr
-          ? target.labels[row]
-          : first_largest<Team>(target.probabilities + row * target.classes, target.classes).index;
-  if (Team::rank() == 0) forward.finish(row, label, largest, exps, shifted, sum);
 }
 
 /// Computes *count = the sum of correct [rows], in one block.
@@ -290,7 +290,7 @@ __global__ void __launch_bounds__(kTotalBlock)
   if (correct_count != nullptr) *correct_count = static_cast<C>(correct);
 }
 
-template <class Team, class T, class C>
+template <bool kPlain, class Team, class T, class C>
 __global__ void __launch_bounds__(Team::kBlock)
     backward_kernel(std::int64_t rows, const C* dloss, bool is_of_rows, const T* logits, const C* log_sum_exp,
                     const Targets<C> target, C factor, GradMode mode, T* dlogits) {
@@ -300,17 +300,15 @@ __global__ void __launch_bounds__(Team::kBlock)
   T* const dx = dlogits + row * target.classes;
   const C scale = factor * dloss[is_of_rows ? row : 0];
   const C largest = log_sum_exp[2 * row], log_sum = log_sum_exp[2 * row + 1];
-  const std::int32_t label = target.labels != nullptr ? target.labels[row] : 0;
-  const bool is_ignored = target.labels != nullptr && label == target.ignored;
-  const bool is_plain = target.are_plain();
-  C sum = 1;
-  if (!is_plain) {
-    C part = 0;
-    for_each_of_row<Team>(x, target.classes, [&](std::int64_t c, C) { part += target(row, c); });
-    sum = Team::reduce(part, cuda::Sum{});
+  const std::int32_t label = kPlain || target.labels != nullptr ? target.labels[row] : 0;
+  const bool is_ignored = (kPlain || target.labels != nullptr) && label == target.ignored;
+  C sum = kPlain ? 1 : 0;
+  if constexpr (!kPlain) {
+    for_each_of_row<Team>(x, target.classes, [&](std::int64_t c, C) { sum += target(row, c); });
+    sum = Team::reduce(sum, cuda::Sum{});
   }
   for_each_of_row<Team>(x, target.classes, [=](std::int64_t c, C u) {
-    const C wanted = is_plain ? target.class_part + (c == label ? target.own_part : C{0}) : target(row, c);
+    const C wanted = kPlain ? target.class_part + (c == label ? target.own_part : C{0}) : target(row, c);
     const C gradient = is_ignored ? C{0} : scale * (std::exp(u - largest - log_sum) * sum - wanted);
     dx[c] = narrow<T>(mode == GradMode::accumulate ? widen(dx[c]) + gradient : gradient);
   });
@@ -341,8 +339,10 @@ void softmax_cross_entropy_forward(CudaStream& stream, ConstView logits, const C
                       static_cast<C>(target.scale), total.as<C>(), correct_count.as<C>());
       dispatch_team(classes, [&](auto team) {
         using Team = decltype(team);
-        launch(stream, blocks_for(rows, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
-               forward_kernel<Team, T, C>, forward);
+        launch(
+            stream, blocks_for(rows, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
+            forward.target.are_plain() ? forward_kernel<true, Team, T, C> : forward_kernel<false, Team, T, C>,
+            forward);
       });
     });
   if (in_one_block) return;
@@ -367,10 +367,11 @@ void softmax_cross_entropy_backward(CudaStream& stream, ConstView dloss, ConstVi
     using C = compute_t<T>;
     dispatch_team(classes, [&](auto team) {
       using Team = decltype(team);
+      const Targets<C> targets(target, classes);
       launch(stream, blocks_for(rows, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
-             backward_kernel<Team, T, C>, rows, dloss.as<C>(), dloss.numel() > 1, logits.as<T>(),
-             log_sum_exp.as<C>(), Targets<C>(target, classes), static_cast<C>(target.scale), dlogits.mode,
-             dlogits.as<T>());
+             targets.are_plain() ? backward_kernel<true, Team, T, C> : backward_kernel<false, Team, T, C>,
+             rows, dloss.as<C>(), dloss.numel() > 1, logits.as<T>(), log_sum_exp.as<C>(), targets,
+             static_cast<C>(target.scale), dlogits.mode, dlogits.as<T>());
     });
   });
 }

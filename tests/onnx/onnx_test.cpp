@@ -310,7 +310,8 @@ std::string refusal(const Function::F& function, const Shape& image = {4, 4, 3})
 
 /// Returns a tensor of the type of x, such as a parameter of a module that is not registered.
 Variable own(const Variable& x, const Shape& shape) {
-  return Variable(Tensor::from(Draws()(shape.numel(), 0.5, 2), shape, Device::cpu()).to(x.dtype()));
+  return Variable(Tensor::from(Draws()(shape.numel(), 0.5, 2), shape, Device::cpu()).to(x.dtype()),
+                  /*requires_grad=*/true);
 }
 
 TEST(Onnx, ComputesOperationsThatNameAxes) {
@@ -412,8 +413,8 @@ TEST(Onnx, TheAdaptivePoolingOfVgg) {
       layers.emplace_back(std::string(), std::shared_ptr<nn::Module>(std::shared_ptr<void>(), module));
   ASSERT_EQ(layers.size(), 2u);
   Function network([layers](const Variable& x) { return (*layers[1].module)((*layers[0].module)(x)); });
-  for (const nn::Layer& layer : layers) layer.module->to(DType::f64);
   const OnnxFile file = read_onnx(io::encode_onnx(network, {96, 64, 3}));
+  for (const nn::Layer& layer : layers) layer.module->to(DType::f64);
   const Tensor images = random_images({96, 64, 3}, 1);
   expect_equal(network, file, images, images, kWithRoundedConstants);
 }
