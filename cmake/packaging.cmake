@@ -1,9 +1,8 @@
-# What `cmake --install` installs next to the libraries: the programs, their completions, the recipes and the documentation;
+# What `cmake --install` installs next to the libraries: the programs, the recipes and the documentation;
 # and the Debian package that `cpack` makes of all of it.
 
-# Installs the programs, with completions that the programs themselves print. The target `completions` makes these.
+# Installs the programs.
 function(convoy_install_programs)
-  set(completions)
   foreach(name train evaluate predict export report doctor launch
                bench-allreduce bench-kernels bench-loader bench-step)
     set(program convoy-${name})
@@ -12,18 +11,8 @@ function(convoy_install_programs)
     endif()
     set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
     install(TARGETS ${program})
-    set(bash ${PROJECT_BINARY_DIR}/completions/bash/${program})
-    set(zsh ${PROJECT_BINARY_DIR}/completions/zsh/_${program})
-    add_custom_command(OUTPUT ${bash} ${zsh} DEPENDS ${program}
-      COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/completions/bash ${PROJECT_BINARY_DIR}/completions/zsh
-      COMMAND ${program} --completion bash > ${bash}
-      COMMAND ${program} --completion zsh > ${zsh})
-    list(APPEND completions ${bash} ${zsh})
-    set_property(GLOBAL APPEND PROPERTY CONVOY_INSTALLED $<TARGET_FILE:${program}> ${bash} ${zsh})
-    install(FILES ${bash} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-    install(FILES ${zsh} DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+    set_property(GLOBAL APPEND PROPERTY CONVOY_INSTALLED $<TARGET_FILE:${program}>)
   endforeach()
-  add_custom_target(completions ALL DEPENDS ${completions})
 endfunction()
 
 # Installs the recipes and the documentation.

@@ -116,7 +116,7 @@ CAPABILITIES = {
     r"needs virtual network links": lambda build: succeeds(*IN_NETWORK_NAMESPACE, ADD_LINK),
     r"needs a limit of the rate of network links": lambda build: succeeds(*IN_NETWORK_NAMESPACE, LIMIT),
     r"needs the program (\w+) ": lambda build, name: has(name),
-    r"needs (zsh|gdb)": lambda build, name: has(name),
+    r"needs (gdb)": lambda build, name: has(name),
     r"needs the permission to trace a child": lambda build: may_trace(),
     r"needs transparent huge pages": lambda build: os.path.exists("/sys/kernel/mm/transparent_hugepage/enabled"),
     r"needs VmFlags": lambda build: "VmFlags" in pathlib.Path("/proc/self/smaps").read_text(),

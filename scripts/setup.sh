@@ -17,7 +17,7 @@ packages=(
 )
 development=(
   git ccache pkg-config                                                      # tools
-  libgtest-dev libgmock-dev libbenchmark-dev python3-jsonschema zsh          # tests and benchmarks
+  libgtest-dev libgmock-dev libbenchmark-dev python3-jsonschema              # tests and benchmarks
   doxygen                                                                    # the reference of the public headers
   dpkg-dev file python3-venv                                                 # the Debian package that cpack makes; the wheel
 )

@@ -222,11 +222,10 @@ const std::vector<CommandLine::Flag>& CommandLine::common_flags() {
       details.in_config = false;
       return Flag{.name = name, .help = help, .group = {}, .target = target, .details = std::move(details)};
     };
-    return std::vector<Flag>{flag("help", on_or_off, "Print the common flags and exit", {.short_name = 'h'}),
-                             flag("help-all", on_or_off, "Print all flags and exit", {}),
-                             flag("version", on_or_off, "Print version, devices and libraries, and exit", {}),
-                             flag("completion", {}, "Print the completion of flags for a shell, and exit",
-                                  {.value = "SHELL", .choices = {"bash", "zsh"}, .advanced = true})};
+    return std::vector<Flag>{
+        flag("help", on_or_off, "Print the common flags and exit", {.short_name = 'h'}),
+        flag("help-all", on_or_off, "Print all flags and exit", {}),
+        flag("version", on_or_off, "Print version, devices and libraries, and exit", {})};
   }();
   return kFlags;
 }
@@ -249,11 +248,6 @@ bool CommandLine::parse(int argc, const char* const* argv) {
   }
   if (is_given(common + 2)) {
     fmt::print("{}\n", version_text(program_));
-    return false;
-  }
-  if (is_given(common + 3)) {
-    fmt::print("{}", completion(parse_string(arguments.values[common + 3].back(), "--completion",
-                                             common_flags()[3].details)));
     return false;
   }
   // Whatever follows a flag has been taken as its value.

@@ -165,7 +165,7 @@ class CommandLine {
 
   /// Puts the flags that are added next into the group `title` of the help. Groups are shown in the order of
   /// their first mention; the help omits a group that has no flags to show. "Other" should be the last group:
-  /// --help, --help-all, --version and --completion are shown in it.
+  /// --help, --help-all and --version are shown in it.
   void group(std::string title);
   /// Adds a flag. `name` has no dashes; a boolean setting also gets --no-NAME. `help` is a noun phrase with
   /// the unit, without a trailing period. `target` holds the default and must outlive the parsing.
@@ -182,7 +182,7 @@ class CommandLine {
   void add_command(std::vector<std::string>& target, std::string help);
 
   /// Parses the arguments and sets the targets, apart from those that settle() sets. Returns false if --help,
-  /// --help-all, --version or --completion was given and has been printed. Of a flag that is given several
+  /// --help-all or --version was given and has been printed. Of a flag that is given several
   /// times, the last value counts. Throws UsageError, with the nearest valid name, for an unknown flag, and
   /// for an invalid or missing value.
   bool parse(int argc, const char* const* argv);
@@ -206,12 +206,10 @@ class CommandLine {
   std::string config() const;
   /// Returns the text of --help, or of --help-all if `all` is true, in lines of at most 80 columns.
   std::string help(bool all) const;
-  /// Returns a script that completes the flags in the shell "bash" or "zsh".
-  std::string completion(const std::string& shell) const;
   const std::vector<Flag>& flags() const { return flags_; }
 
  private:
-  /// Returns the flags of every program: --help, --help-all, --version and --completion.
+  /// Returns the flags of every program: --help, --help-all and --version.
   static const std::vector<Flag>& common_flags();
   const Flag* find(std::string_view name) const;
   Flag* find(std::string_view name) { return const_cast<Flag*>(std::as_const(*this).find(name)); }

@@ -26,7 +26,6 @@ foreach(name train evaluate predict export report doctor launch bench-allreduce 
   expect("${out}" "^convoy-${name} [0-9.]+\n")
 endforeach()
 foreach(file include/convoy/convoy.h include/convoy/version.h share/convoy/recipes/lenet-mnist.toml
-             share/bash-completion/completions/convoy-train share/zsh/vendor-completions/_convoy-train
              share/doc/convoy/copyright share/doc/convoy/docs/README.md)
   if(NOT EXISTS ${root}/${file})
     message(FATAL_ERROR "the package has no /usr/${file}")

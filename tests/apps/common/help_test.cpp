@@ -89,60 +89,6 @@ TEST_P(ProgramHelp, VersionNamesBuildDevicesAndLibraries) {
                                       "\nlibraries  oneDNN [0-9.]+.*, OpenBLAS [0-9.]+.*, fmt [0-9.]+.*\n"));
 }
 
-/// Returns the words that bash offers for the last of `words`, which are separated by spaces.
-std::vector<std::string> completed_by_bash(const std::string& name, const std::string& words) {
-  const std::string script =
-      "source <(\"$PROGRAM\" --completion bash) && COMP_WORDS=(" + words +
-      ") && COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) && function=$(complete -p " + name +
-      ") && function=${function#*-F } && ${function%% *} && printf '%s\\n' \"${COMPREPLY[@]}\"";
-  const ProcessResult result =
-      run_program({"/bin/bash", "-c", script}, {.environment = {{"PROGRAM", program(name)}}});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.err, "");
-  std::vector<std::string> lines;
-  std::istringstream out(result.out);
-  for (std::string line; std::getline(out, line);) lines.push_back(line);
-  return lines;
-}
-
-TEST_P(ProgramHelp, BashCompletesEveryFlag) {
-  const std::vector<std::string> offered = completed_by_bash(GetParam(), GetParam() + " --");
-  for (const auto& [flag, description] : help_of(GetParam(), "--help-all"))
-    EXPECT_EQ(std::count(offered.begin(), offered.end(), flag), 1) << flag;
-}
-
-TEST_P(ProgramHelp, ZshReadsTheCompletion) {
-  if (run_program({"/bin/sh", "-c", "command -v zsh"}).exit_code != 0) GTEST_SKIP() << "needs zsh";
-  const std::string script =
-      "autoload -Uz compinit && compinit -u -D && source <(\"$PROGRAM\" --completion zsh) && print "
-      "$_comps[" +
-      GetParam() + "] && functions $_comps[" + GetParam() + "]";
-  const ProcessResult result =
-      run_program({"/bin/sh", "-c", "exec zsh -f -c \"$SCRIPT\""},
-                  {.environment = {{"PROGRAM", program(GetParam())}, {"SCRIPT", script}}});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.err, "");
-  for (const auto& [flag, description] : help_of(GetParam(), "--help-all"))
-    EXPECT_THAT(result.out, HasSubstr(flag));
-}
-
-TEST(Completion, OffersValuesOfFlags) {
-  using ::testing::Contains;
-  using ::testing::ElementsAre;
-  EXPECT_THAT(completed_by_bash("convoy-train", "convoy-train --model resnet"),
-              ElementsAre("resnet20", "resnet18", "resnet34", "resnet50", "resnet101"));
-  EXPECT_THAT(completed_by_bash("convoy-train", "convoy-train --model = resnet5"), ElementsAre("resnet50"));
-  EXPECT_THAT(completed_by_bash("convoy-train", "convoy-train --schedule ="), Contains("cosine"));
-  EXPECT_THAT(completed_by_bash("convoy-train", "convoy-train --resume a"), ElementsAre("auto"));
-  EXPECT_THAT(completed_by_bash("convoy-train", "convoy-train --no-nest"), ElementsAre("--no-nesterov"));
-  EXPECT_THAT(completed_by_bash("convoy-train", "convoy-train --epochs -"), ElementsAre(""));
-}
-
-TEST(Completion, OfAnotherShellIsAnError) {
-  EXPECT_THAT(run_program({program("convoy-train"), "--completion", "fish"}),
-              FailsWith(2, "--completion: found 'fish', expected bash, zsh"));
-}
-
 TEST(MessageWithFlag, NamesTheFlagOfAnOption) {
   EXPECT_EQ(message_with_flag(OptionError("LoaderOptions::workers", "found -1")), "--workers: found -1");
   EXPECT_EQ(message_with_flag(OptionError("LoaderOptions::prefetch", "found 0")),
