@@ -80,7 +80,7 @@ void check_beside_mpi(const CollectivePlan& plan, const CollectiveOptions& optio
           nccl_type_name(dtype), options.datatype);
 }
 
-/// Sets --devices from -g and -t, and refuses what nccl-tests measures and this program does not.
+/// Sets --devices from -g and -t.
 void take_flags_of_nccl_tests(CollectiveOptions& options) {
   const std::int64_t ranks = options.ngpus * options.nthreads;
   const std::string given = fmt::format("-g {} -t {}", options.ngpus, options.nthreads);
@@ -94,16 +94,6 @@ void take_flags_of_nccl_tests(CollectiveOptions& options) {
       given, launch ? launch->world_size : 1, launch ? launch->source : "",
       ranks * (launch ? launch->world_size : 1));
   if (ranks > 1) options.job.devices = ranks;
-  check(options.agg_iters == 1,
-        "--agg_iters {}: collectives are not grouped here, expected 1; -n {} runs them one after the other",
-        options.agg_iters, options.agg_iters);
-  check(
-      options.cudagraph == 0,
-      "--cudagraph {}: collectives are not captured here, expected 0; convoy-bench-step measures captured steps",
-      options.cudagraph);
-  check(options.parallel_init != "0" || options.job.devices.value_or(1) == 1,
-        "--parallel_init 0: the {} ranks of a process initialize in parallel here, expected 1",
-        options.job.devices.value_or(1));
 }
 
 bool is_divided(Collective collective) {
@@ -185,13 +175,6 @@ CommandLine collective_command_line(CollectiveOptions& o) {
            "Comparison with MPI's collectives on the same data, alternating (requires mpirun)");
   line.add("rounds", &o.rounds, "Alternations between Convoy and MPI with --beside-mpi",
            {.value = "N", .minimum = 1, .maximum = 1000});
-  line.add("agg_iters", &o.agg_iters, "Collectives per group; only 1: there are no groups",
-           {.short_name = 'm', .value = "N", .minimum = 1, .advanced = true});
-  line.add("cudagraph", &o.cudagraph, "Launches of a captured graph; only 0: nothing is captured",
-           {.short_name = 'G', .value = "N", .minimum = 0, .advanced = true});
-  line.add("parallel_init", &o.parallel_init,
-           "Initialization by one thread per rank; 0 only with one rank per process",
-           {.short_name = 'p', .value = "0|1", .default_text = "1", .choices = {"0", "1"}, .advanced = true});
   line.add("json", &o.json, "Result file (JSON), written by rank 0", {.value = "FILE"});
   line.add("output_file", &o.csv, "Table as CSV, with the columns of nccl-tests, written by rank 0",
            {.short_name = 'F', .value = "FILE"});

@@ -90,8 +90,7 @@ struct CollectiveOptions {
   bool beside_mpi = false;
   std::int64_t rounds = 5;
   std::string json, csv;
-  std::int64_t ngpus = 1, nthreads = 1, agg_iters = 1, cudagraph = 0;
-  std::optional<std::string> parallel_init;
+  std::int64_t ngpus = 1, nthreads = 1;
   ComputeOptions compute;
   JobOptions job;
 };
@@ -112,7 +111,7 @@ std::vector<std::int64_t> sizes_between(std::int64_t min_size, std::int64_t max_
 std::string nccl_type_name(DType dtype);
 
 /// Returns the plan for the flags. Sets --devices to the ranks per process that -g and -t ask for. Throws UsageError if
-/// a value does not parse, flags contradict each other, or a flag of nccl-tests has a value that means nothing here.
+/// a value does not parse, or flags contradict each other.
 CollectivePlan make_plan(CollectiveOptions& options, const CommandLine& line);
 
 /// Returns the cases of one collective, in the order of the table's rows. Throws UsageError if the root is

@@ -126,20 +126,15 @@ TEST(CollectiveFlags, RejectInvalidValuesAndCombinations) {
 }
 
 TEST(CollectiveFlags, TakeThoseOfNcclTestsAsFarAsTheyMeanSomethingHere) {
-  const CollectivePlan plan = plan_of("-b 8 -e 1M -f 8 -g 2 -t 2 -m 1 -G 0 -p 1 -F table.csv");
+  const CollectivePlan plan = plan_of("-b 8 -e 1M -f 8 -g 2 -t 2 -F table.csv");
   EXPECT_EQ(plan.ranks_per_process, 4);
   EXPECT_THAT(
       format_run_info({}, plan),
       HasSubstr(
           "# nThread 4 nGpus 1 minBytes 8 maxBytes 1048576 step: 8(factor) warmup iters: 5 iters: 20 "));
-  EXPECT_EQ(plan_of("-g 1 -t 1 -p 0").ranks_per_process, 1);
+  EXPECT_EQ(plan_of("-g 1 -t 1").ranks_per_process, 1);
   EXPECT_EQ(plan_of("-g 2 --devices 2").ranks_per_process, 2);
   EXPECT_THAT(refusal_of("-g 2 --devices 3"), HasSubstr("-g 2 -t 1: 2 ranks per process, found --devices 3"));
-  EXPECT_THAT(refusal_of("-g 2 -p 0"),
-              HasSubstr("--parallel_init 0: the 2 ranks of a process initialize in parallel"));
-  EXPECT_THAT(refusal_of("-m 2"),
-              HasSubstr("--agg_iters 2: collectives are not grouped here, expected 1; -n 2 runs"));
-  EXPECT_THAT(refusal_of("-G 3"), HasSubstr("--cudagraph 3: collectives are not captured here, expected 0"));
 }
 
 TEST(CollectiveReport, TheCsvHasTheColumnsOfNcclTests) {
