@@ -54,12 +54,6 @@ std::map<std::string, std::string> help_entries(const std::string& help) {
   return entries;
 }
 
-std::map<std::string, std::string> help_of(const std::string& name, const char* flag) {
-  const ProcessResult result = run_program({program(name), flag});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  return help_entries(result.out);
-}
-
 std::vector<std::string> all_programs() {
   std::vector<std::string> names;
   std::istringstream words(CONVOY_PROGRAMS);
