@@ -13,7 +13,8 @@ namespace convoy::data {
 
 /// An image as its file has it.
 struct OriginalImage {
-  std::int64_t height = 0, width = 0;
+  std::int64_t height = 0;           // pixels
+  std::int64_t width = 0;            // pixels
   std::vector<std::uint8_t> pixels;  // RGB, [height, width, 3]
 };
 

@@ -10,7 +10,7 @@ namespace convoy::data {
 
 /// A borrowed image u8 [height, width, channels] with dense rows.
 struct PixelView {
-  const std::uint8_t* pixels = nullptr;
+  const std::uint8_t* pixels = nullptr;  // of the first row and column
   std::int64_t height = 0, width = 0, channels = 0;
 };
 

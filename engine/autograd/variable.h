@@ -198,10 +198,10 @@ struct OpAttribute {
   OpAttribute(std::string_view attribute, std::vector<std::int64_t> values)
       : name(attribute), list(std::move(values)) {}
 
-  std::string_view name;  // "stride"
-  double number = 0;      // unless it is a tensor or a list
-  Tensor tensor;          // undefined unless it is one
-  std::vector<std::int64_t> list;
+  std::string_view name;           // "stride"
+  double number = 0;               // unless it is a tensor or a list
+  Tensor tensor;                   // undefined unless it is one
+  std::vector<std::int64_t> list;  // {2, 1, 5}; empty unless it is one
 };
 
 /// A recorded operation with one result. Does not change, except that backward() drops `backward`.

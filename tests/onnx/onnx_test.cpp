@@ -356,11 +356,11 @@ TEST(Onnx, ComputesOperationsThatNameAxes) {
          return matmul(reshape(x, {x.shape()[0], 30, 3}), own(x, {3, 4}));
        }},
       {"MatMul", [&](const Variable& x) { return matmul(rows(x), transpose(rows(x), 1, 2)); }},
-      {"MatMul",
+      {"Gemm",
        [&](const Variable& x) {
          return linear(rows(x), own(x, {4, 3}), own(x, {4}), /*with_relu=*/true);
        }},
-      {"MatMul",
+      {"Gemm",
        [](const Variable& x) {
          return linear(x, own(x, {4, 3}), {});
        }},
@@ -461,7 +461,7 @@ TEST(Onnx, RefusesWhatItCannotExport) {
   EXPECT_THAT(message_of<UsageError>([&] {
                 io::encode_onnx(uses, {4, 4, 3});
               }),
-              HasSubstr("operation 'mul': found a filter in another place than of a layer"));
+              HasSubstr("found a filter in another place than of a layer"));
   EXPECT_THAT(refusal([](const Variable& x) { return x; }), HasSubstr("a network without operations"));
   EXPECT_THAT(refusal([](const Variable& x) { return x * 2; }, {4, 4}), HasSubstr("expected [H, W, C]"));
   Function network([](const Variable& x) { return x * 2; });
