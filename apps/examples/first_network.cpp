@@ -15,11 +15,12 @@ int main() {
   net.to(device);
   optim::Adam optimizer(net.parameters(), {});
   data::DataLoader train(data.train, {.global_batch = 64, .seed = 1, .transform = pixels, .device = device});
-  for (const data::Batch& batch : train.epoch(0)) {
-    const Variable logits = net(batch.images, {.training = true});
-    backward(cross_entropy_sum(logits, batch.labels) / static_cast<double>(batch.global_count));
-    optimizer.step(1e-3);
-  }
+  for (std::int64_t epoch = 0; epoch < 3; ++epoch)
+    for (const data::Batch& batch : train.epoch(epoch)) {
+      const Variable logits = net(batch.images, {.training = true});
+      backward(cross_entropy_sum(logits, batch.labels) / static_cast<double>(batch.global_count));
+      optimizer.step(1e-3);
+    }
 
   const NoGrad no_grad;
   std::int64_t correct = 0;

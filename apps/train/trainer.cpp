@@ -70,7 +70,7 @@ Trainer::Trainer(TrainContext context)
                                   .world_size = context_.world_size(),
                                   .seed = seed,
                                   .shuffle = !options_.overfit_batch,
-                                   .balance = options_.sampling == "balanced" ? train_.labels : Tensor(),
+                                  .balance = options_.sampling == "balanced" ? train_.labels : Tensor(),
                                   .transform = context_.transform,
                                   .dtype = parse_precision(options_.precision).compute,
                                   .workers = static_cast<int>(options_.data.workers),

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "convoy/datasets/transforms/original_view.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/error.h"
 #include "convoy/kernels/elementwise.h"

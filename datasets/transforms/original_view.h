@@ -4,23 +4,10 @@
 #include <cstdint>
 
 #include "convoy/datasets/transforms/resize.h"
+#include "convoy/datasets/transforms/transforms.h"
 #include "convoy/kernels/base/random.h"
 
 namespace convoy::data {
-
-/// What is drawn for each image.
-struct OriginalViewOptions {
-  /// The minimum area of a box, in percent of the original image, 1 to 100, with an aspect ratio of 3:4 to 4:3
-  /// (kernels::AugmentOptions::min_area has the source). The box is resized to the image that is trained. 0: the largest
-  /// box at the center that has the ratio of the trained image.
-  int min_area = 0;
-  /// The maximum angle of a rotation about the center of the box, in degrees, 0 (none) to 180. What is outside the
-  /// original image is black.
-  int rotation = 0;
-
-  /// Returns whether the original images are needed.
-  bool enabled() const { return min_area > 0 || rotation > 0; }
-};
 
 /// Draws and computes views of original images. Every thread needs its own object.
 class OriginalView {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "convoy/datasets/dataset.h"
-#include "convoy/datasets/transforms/original_view.h"
 #include "convoy/kernels/augment.h"
 #include "convoy/kernels/base/random.h"
 
@@ -69,6 +68,22 @@ void apply_operation(ImageOperation operation, int magnitude, bool negative, con
 /// to_below, and the top bit of [1] its direction.
 void rand_augment(const RandAugmentOptions& options, const Random& random, std::uint64_t id,
                   const ByteImage& image);
+
+// ---- Views of original images: crops and rotations of the images of files, before they are resized ----
+
+/// What is drawn for the view of an original image.
+struct OriginalViewOptions {
+  /// The minimum area of a box, in percent of the original image, 1 to 100, with an aspect ratio of 3:4 to 4:3
+  /// (kernels::AugmentOptions::min_area has the source). The box is resized to the image that is trained. 0: the largest
+  /// box at the center that has the ratio of the trained image.
+  int min_area = 0;
+  /// The maximum angle of a rotation about the center of the box, in degrees, 0 (none) to 180. What is outside the
+  /// original image is black.
+  int rotation = 0;
+
+  /// Returns whether the original images are needed.
+  bool enabled() const { return min_area > 0 || rotation > 0; }
+};
 
 // ---- Mixup and CutMix: how the samples of a batch are mixed in pairs ----
 

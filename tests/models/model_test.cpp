@@ -259,7 +259,8 @@ TEST(Models, SuggestTheNearestNameForAnUnknownOne) {
                  "resnet18, resnet34, resnet50"));
   EXPECT_THAT(
       message_of<UsageError>([] { models::make("transformer"); }),
-      StartsWith("unknown model 'transformer' (expected one of: lenet, resnet20, resnet18, resnet34, resnet50"));
+      StartsWith(
+          "unknown model 'transformer' (expected one of: lenet, resnet20, resnet18, resnet34, resnet50"));
 }
 
 // Tests that initial weights have the distributions of PyTorch's defaults. The random numbers differ from

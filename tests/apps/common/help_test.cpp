@@ -164,7 +164,7 @@ Advanced flags are omitted; --help-all lists all flags.
 
 TEST_F(HelpLayout, HelpAllShowsGroupsInOrderOfFirstMention) {
   const std::string help = line.help(true);
-  EXPECT_THAT(help, HasSubstr("\nLast:\n  --hidden TEXT       A hidden flag [default: none]\n"));
+  EXPECT_THAT(help, HasSubstr("\nLast:\n  --hidden TEXT    A hidden flag [default: none]\n"));
   EXPECT_LT(help.find("\nFirst:\n"), help.find("\nLast:\n"));
 }
 
