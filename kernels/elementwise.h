@@ -52,18 +52,25 @@ void cast(CudaStream&, ConstView x, View y);
 /// A function y = f(x) of one element. Its derivative is computed from y where y suffices (uses_output()),
 /// else from x.
 enum class UnaryOp : std::uint8_t {
-  relu,       // y = max(x, 0), and NaN for NaN   dx = 0 where y <= 0, else dy, also where y is NaN
-  gelu,       // y = x Phi(x), where Phi is the normal distribution function (exact, by erf; Hendrycks and
-              // Gimpel, arXiv:1606.08415)
-  silu,       // y = x sigmoid(x)
-  hardswish,  // y = x min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv:1905.02244)
-  tanh,       // y = tanh(x)                      dx = dy (1 - y^2)
-  sigmoid,    // y = 1 / (1 + exp(-x))            dx = dy y (1 - y)
-  exp,        // y = exp(x)                       dx = dy y
-  log,        // y = log(x), the natural one      dx = dy / x
-  sqrt,       // y = sqrt(x)                      dx = dy / (2 y)
-  abs,        // y = |x|                          dx = dy sign(x), 0 at 0 and NaN
-  pow,        // y = x^p, NaN for roots of -Inf   dx = dy p x^(p - 1), 0 everywhere if p = 0
+  relu,         // y = max(x, 0), and NaN for NaN   dx = 0 where y <= 0, else dy, also where y is NaN
+  gelu,         // y = x Phi(x), where Phi is the normal distribution function (exact, by erf; Hendrycks and
+                // Gimpel, arXiv:1606.08415)
+  silu,         // y = x sigmoid(x)
+  hardswish,    // y = x min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv:1905.02244)
+  tanh,         // y = tanh(x)                      dx = dy (1 - y^2)
+  sigmoid,      // y = 1 / (1 + exp(-x))            dx = dy y (1 - y)
+  exp,          // y = exp(x)                       dx = dy y
+  log,          // y = log(x), the natural one      dx = dy / x
+  sqrt,         // y = sqrt(x)                      dx = dy / (2 y)
+  abs,          // y = |x|                          dx = dy sign(x), 0 at 0 and NaN
+  pow,          // y = x^p, NaN for roots of -Inf   dx = dy p x^(p - 1), 0 everywhere if p = 0
+  clamp,        // y = min(max(x, p), q)            dx = dy where p < x < q, else 0
+  hardtanh,     // the same, NaN for NaN            dx = 0 where x <= p or x >= q, else dy
+  leaky_relu,   // y = x where x > 0, else p x (Maas et al., ICML 2013)
+  elu,          // y = x where x > 0, else p (e^x - 1) (Clevert et al., arXiv:1511.07289)
+  softplus,     // y = log(1 + e^(p x)) / p, and x where p x > q (Dugas et al., NIPS 2000)
+  gelu_tanh,    // y = x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 (arXiv:1606.08415, section 2)
+  hardsigmoid,  // y = min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv:1905.02244)
 };
 /// Returns whether unary_backward() takes the output y instead of the input x.
 constexpr bool uses_output(UnaryOp op) {
@@ -71,13 +78,20 @@ constexpr bool uses_output(UnaryOp op) {
          op == UnaryOp::sqrt;
 }
 
-// y = f(x). p is the exponent of pow.
-void unary_forward(CpuStream&, UnaryOp op, ConstView x, View y, double p = 0);
-void unary_forward(CudaStream&, UnaryOp op, ConstView x, View y, double p = 0);
+/// The numbers p and q of a UnaryOp that has them.
+struct UnaryNumbers {
+  double p = 0, q = 0;
+};
+
+// y = f(x)
+void unary_forward(CpuStream&, UnaryOp op, ConstView x, View y, UnaryNumbers numbers = {});
+void unary_forward(CudaStream&, UnaryOp op, ConstView x, View y, UnaryNumbers numbers = {});
 
 // dx = dy f'(x), or +=. `saved` is y if uses_output(op), else x.
-void unary_backward(CpuStream&, UnaryOp op, ConstView dy, ConstView saved, GradView dx, double p = 0);
-void unary_backward(CudaStream&, UnaryOp op, ConstView dy, ConstView saved, GradView dx, double p = 0);
+void unary_backward(CpuStream&, UnaryOp op, ConstView dy, ConstView saved, GradView dx,
+                    UnaryNumbers numbers = {});
+void unary_backward(CudaStream&, UnaryOp op, ConstView dy, ConstView saved, GradView dx,
+                    UnaryNumbers numbers = {});
 
 // Inverted dropout (Srivastava et al., JMLR 2014): y = x / (1 - p) with probability 1 - p, else 0. x is [N,
 // …] and sample_ids i32 [N]. Element e of the sample with id s is dropped if to_uniform(random.words(s, e /

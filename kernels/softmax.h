@@ -36,6 +36,7 @@ struct CrossEntropyTarget {
   double scale = 1;                  // the factor of the sum of the losses
   ConstView class_weights = {};      // w [C]; null: all are 1
   std::int32_t ignore_index = -100;  // the label of rows without loss and gradient
+  bool of_log_p = false;  // the logits are log-probabilities: log(sum_k exp(logit_k)) is taken as 0
 };
 
 // Computes losses [N] = sum_c target_c (log(sum_k exp(logit_k)) - logit_c), and log_sum_exp [N, 2], which the

@@ -367,9 +367,17 @@ class OnnxExporter {
       const std::string sum = graph_.node("Add", {erf, graph_.scalar(1)});
       return graph_.node("Mul", {graph_.node("Mul", {x, sum}), graph_.scalar(0.5)});
     }
+    const auto alpha = [&](double value) {
+      return std::vector<OnnxGraph::Attribute>{{"alpha", static_cast<float>(value)}};
+    };
+    if (op == "clamp" || op == "hardtanh")
+      return graph_.node("Clip", {x, graph_.scalar(number("p")), graph_.scalar(number("q"))});
+    if (op == "leaky_relu") return graph_.node("LeakyRelu", {x}, alpha(number("p")));
+    if (op == "elu") return graph_.node("Elu", {x}, alpha(number("p")));
+    if (op == "hardsigmoid") return graph_.node("HardSigmoid", {x}, alpha(1.0 / 6));
     const auto found = kElementwise.find(op);
     if (found == kElementwise.end()) refuse("an unknown operation");
-    if (op == "pow") inputs.push_back(graph_.scalar(number("exponent")));
+    if (op == "pow") inputs.push_back(graph_.scalar(number("p")));
     return graph_.node(found->second, inputs);
   }
 

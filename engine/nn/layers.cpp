@@ -269,22 +269,23 @@ MultiheadAttention::MultiheadAttention(int width, int heads, MultiheadAttentionO
   out_weight_ = add_parameter("out_proj.weight", {width, width}, ParameterKind::weight,
                               Init::uniform(1 / std::sqrt(static_cast<double>(width))));
   out_bias_ = add_parameter("out_proj.bias", {width}, ParameterKind::bias, Init::constant(0));
+  if (options.dropout != 0) dropout_ = add_child("dropout", std::make_shared<Dropout>(options.dropout));
 }
 
 std::string MultiheadAttention::describe() const {
   return fmt::format("MultiheadAttention {}, {} heads{}", width_, heads_, options_.causal ? ", causal" : "");
 }
 
-Variable MultiheadAttention::forward(const Variable& x, const ForwardContext&) {
+Variable MultiheadAttention::forward(const Variable& x, const ForwardContext& context) {
   const std::vector<Variable> qkv = chunk(project(x, 0, 3 * width_), 3, -1);
-  return attend(qkv[0], qkv[1], qkv[2]);
+  return attend(qkv[0], qkv[1], qkv[2], context);
 }
 
 Variables MultiheadAttention::forward_all(const Variables& inputs, const ForwardContext& context) {
   if (inputs.size() == 1) return {forward(inputs[0], context)};
   check(inputs.size() == 3, "found {} inputs, expected 1, or 3: query, key and value", inputs.size());
   return {attend(project(inputs[0], 0, width_), project(inputs[1], width_, width_),
-                 project(inputs[2], 2 * width_, width_))};
+                 project(inputs[2], 2 * width_, width_), context)};
 }
 
 Variable MultiheadAttention::project(const Variable& x, std::int64_t first, std::int64_t rows) const {
@@ -295,13 +296,17 @@ Variable MultiheadAttention::project(const Variable& x, std::int64_t first, std:
                 for_input(is_whole ? in_bias_ : slice(in_bias_, 0, first, first + rows), x));
 }
 
-Variable MultiheadAttention::attend(const Variable& q, const Variable& k, const Variable& v) const {
+Variable MultiheadAttention::attend(const Variable& q, const Variable& k, const Variable& v,
+                                    const ForwardContext& context) const {
   // [N, T, width] to [N, heads, T, width / heads]
   const auto split = [&](const Variable& x) {
     const Shape& shape = x.shape();
     return permute(reshape(x, {shape[0], shape[1], heads_, width_ / heads_}), {0, 2, 1, 3});
   };
-  const Variable y = scaled_dot_product_attention(split(q), split(k), split(v), {.causal = options_.causal});
+  AttentionOptions options{.causal = options_.causal};
+  if (dropout_ != nullptr && context.training)
+    options.dropout = [&](const Variable& p) { return (*dropout_)(p, context); };
+  const Variable y = scaled_dot_product_attention(split(q), split(k), split(v), options);
   const Variable joined = reshape(permute(y, {0, 2, 1, 3}), {q.shape()[0], q.shape()[1], width_});
   return linear(joined, for_input(out_weight_, q), for_input(out_bias_, q));
 }

@@ -332,6 +332,7 @@ class ConvTranspose2d final : public Module {
 /// Options of MultiheadAttention.
 struct MultiheadAttentionOptions {
   bool causal = false;  // position i attends to the positions 0 to i
+  double dropout = 0;   // of the probabilities in training, from 0 to less than 1
 };
 
 /// Multi-head attention of [N, T, width] to [N, T, width], as torch.nn.MultiheadAttention with batch_first.
@@ -340,7 +341,7 @@ struct MultiheadAttentionOptions {
 /// PyTorch's.
 class MultiheadAttention final : public Module {
  public:
-  /// Throws UsageError unless both numbers are positive and `heads` divides `width`.
+  /// Throws UsageError unless both numbers are positive and `heads` divides `width`, and as Dropout does.
   MultiheadAttention(int width, int heads, MultiheadAttentionOptions options = {});
   std::string describe() const override;
 
@@ -350,9 +351,11 @@ class MultiheadAttention final : public Module {
   /// Returns the part of the input projection that begins at row `first` and has `rows` rows.
   Variable project(const Variable& x, std::int64_t first, std::int64_t rows) const;
   /// Returns the output for projected queries, keys and values [N, T or S, width].
-  Variable attend(const Variable& q, const Variable& k, const Variable& v) const;
+  Variable attend(const Variable& q, const Variable& k, const Variable& v,
+                  const ForwardContext& context) const;
   int width_, heads_;
   MultiheadAttentionOptions options_;
+  std::shared_ptr<Module> dropout_;  // null without dropout
   Variable in_weight_, in_bias_, out_weight_, out_bias_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "convoy/engine/ops/detail.h"
 #include "convoy/kernels/attention.h"
@@ -60,19 +61,60 @@ OpCost cost_of_attention(const Variable& q, const Variable& k, const Variable& v
   return cost;
 }
 
+/// Returns the mask u8 [queries, keys] that is 1 for the keys 0 to i of query i. It is written on the device,
+/// so that a CUDA graph can capture it.
+Tensor causal_mask(std::int64_t queries, std::int64_t keys, const DeviceContext& device) {
+  const Tensor mask = Tensor::full({queries, keys}, 1, DType::u8, device);
+  std::vector<kernels::Assignment> later;
+  for (std::int64_t i = 0; i + 1 < std::min(queries, keys); ++i)
+    later.push_back({.to = mask.slice(i * keys + i + 1, {keys - i - 1}).view()});
+  on(mask.stream(), [&](auto& s) { kernels::assign(s, later); });
+  return mask;
+}
+
+Variable composed_attention(const Variable& q, const Variable& k, const Variable& v, double factor,
+                            const AttentionOptions& options) {
+  check(!options.causal || !options.mask.defined(), "{}: found a mask and causal, expected one of them",
+        kName);
+  Variable scores = matmul(scale(q, factor), transpose(k, -1, -2));
+  const Shape shape = scores.shape();
+  const auto check_fits = [&](std::string_view what, const Shape& given) {
+    check(detail::broadcast_shape(kName, given, shape) == shape,
+          "{}: {} {}, expected one that can be broadcast to {}", kName, what, given.text(), shape.text());
+  };
+  if (options.bias.defined()) {
+    check_fits("bias", options.bias.shape());
+    scores = scores + options.bias;
+  }
+  const Tensor mask = options.causal ? causal_mask(shape[-2], shape[-1], scores.context()) : options.mask;
+  if (!mask.defined()) {
+    const Variable p = softmax(scores);
+    return matmul(options.dropout ? options.dropout(p) : p, v);
+  }
+  check_fits("mask", mask.shape());
+  const auto number = [&](double value) {
+    return Variable(Tensor::full({1}, value, q.dtype(), scores.context()));
+  };
+  // The second choice replaces the NaN of queries without keys.
+  Variable p = softmax(where(mask, scores, number(-std::numeric_limits<double>::infinity())));
+  p = where(mask, p, number(0));
+  return matmul(options.dropout ? options.dropout(p) : p, v);
+}
+
 }  // namespace
 
 Variable scaled_dot_product_attention(const Variable& q, const Variable& k, const Variable& v,
-                                      AttentionOptions options) {
+                                      const AttentionOptions& options) {
   check_arguments(q, k, v);
+  const double factor = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.shape()[-1])));
+  if (options.mask.defined() || options.bias.defined() || options.dropout)
+    return composed_attention(q, k, v, factor, options);
   const detail::OpScope scope(kName, q, k, v);
   std::vector<std::int64_t> sizes(q.shape().sizes().begin(), q.shape().sizes().end());
   sizes.back() = v.shape()[-1];
   std::int64_t batch = 1;
   for (int axis = 0; axis < q.shape().rank() - 2; ++axis) batch *= q.shape()[axis];
-  const kernels::AttentionRule rule{
-      .scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.shape()[-1]))),
-      .causal = options.causal};
+  const kernels::AttentionRule rule{.scale = factor, .causal = options.causal};
   const Tensor y = Tensor::empty(Shape(sizes), q.dtype(), detail::result_context(q, k, v));
   const Tensor log_sum_exp =
       Tensor::empty({batch, q.shape()[-2], 2}, is_half(q.dtype()) ? DType::f32 : q.dtype(), y.context());

@@ -18,29 +18,42 @@ struct UnaryRow {
   std::int64_t forward_flops, backward_flops;
 };
 // The normal distribution function and its density count as four operations each.
-constexpr UnaryRow kUnaryRows[] = {{UnaryOp::relu, "relu", 1, 1}, {UnaryOp::gelu, "gelu", 5, 11},
-                                   {UnaryOp::silu, "silu", 5, 9}, {UnaryOp::hardswish, "hardswish", 5, 5},
-                                   {UnaryOp::tanh, "tanh", 1, 3}, {UnaryOp::sigmoid, "sigmoid", 4, 3},
-                                   {UnaryOp::exp, "exp", 1, 1},   {UnaryOp::log, "log", 1, 1},
-                                   {UnaryOp::sqrt, "sqrt", 1, 2}, {UnaryOp::abs, "abs", 1, 1},
-                                   {UnaryOp::pow, "pow", 1, 3}};
+constexpr UnaryRow kUnaryRows[] = {{UnaryOp::relu, "relu", 1, 1},
+                                   {UnaryOp::gelu, "gelu", 5, 11},
+                                   {UnaryOp::silu, "silu", 5, 9},
+                                   {UnaryOp::hardswish, "hardswish", 5, 5},
+                                   {UnaryOp::tanh, "tanh", 1, 3},
+                                   {UnaryOp::sigmoid, "sigmoid", 4, 3},
+                                   {UnaryOp::exp, "exp", 1, 1},
+                                   {UnaryOp::log, "log", 1, 1},
+                                   {UnaryOp::sqrt, "sqrt", 1, 2},
+                                   {UnaryOp::abs, "abs", 1, 1},
+                                   {UnaryOp::pow, "pow", 1, 3},
+                                   {UnaryOp::clamp, "clamp", 2, 2},
+                                   {UnaryOp::hardtanh, "hardtanh", 2, 2},
+                                   {UnaryOp::leaky_relu, "leaky_relu", 2, 2},
+                                   {UnaryOp::elu, "elu", 3, 3},
+                                   {UnaryOp::softplus, "softplus", 6, 6},
+                                   {UnaryOp::gelu_tanh, "gelu_tanh", 9, 16},
+                                   {UnaryOp::hardsigmoid, "hardsigmoid", 4, 3}};
 
-/// Applies `op` to x. p is the exponent of pow. Saves the result for backward if it suffices, else x.
-Variable unary(UnaryOp op, const Variable& x, double p = 0) {
+/// Applies `op` to x. Saves the result for backward if it suffices, else x.
+Variable unary(UnaryOp op, const Variable& x, kernels::UnaryNumbers numbers = {}) {
   const UnaryRow& row = *std::ranges::find(kUnaryRows, op, &UnaryRow::op);
   detail::check_floating(row.name, x);
   const detail::OpScope scope(row.name, x);
   Tensor y = Tensor::empty_like(x.value());
-  on(y.stream(), [&](auto& s) { kernels::unary_forward(s, op, x.value().view(), y.view(), p); });
-  return record(row.name, y, {x},
-                [op, p, saved = uses_output(op) ? y : x.value()](const Tensor& dy, std::span<GradSlot> dx) {
-                  on(dy.stream(), [&](auto& s) {
-                    kernels::unary_backward(s, op, dy.view(), saved.view(), dx[0].claim(), p);
-                  });
-                },
-                {.forward = cost_of(x, {.flops = row.forward_flops, .reads = 1, .writes = 1}),
-                 .backward = cost_of(x, {.flops = row.backward_flops, .reads = 2, .writes = 1})},
-                {{"exponent", p}});
+  on(y.stream(), [&](auto& s) { kernels::unary_forward(s, op, x.value().view(), y.view(), numbers); });
+  return record(
+      row.name, y, {x},
+      [op, numbers, saved = uses_output(op) ? y : x.value()](const Tensor& dy, std::span<GradSlot> dx) {
+        on(dy.stream(),
+           [&](auto& s) { kernels::unary_backward(s, op, dy.view(), saved.view(), dx[0].claim(), numbers); });
+      },
+      {.forward = cost_of(x, {.flops = row.forward_flops, .reads = 1, .writes = 1}),
+       .backward = cost_of(x, {.flops = row.backward_flops, .reads = 2, .writes = 1})},
+      op < UnaryOp::pow ? std::vector<OpAttribute>()
+                        : std::vector<OpAttribute>{{"p", numbers.p}, {"q", numbers.q}});
 }
 
 }  // namespace
@@ -78,7 +91,19 @@ Variable exp(const Variable& x) { return unary(UnaryOp::exp, x); }
 Variable log(const Variable& x) { return unary(UnaryOp::log, x); }
 Variable sqrt(const Variable& x) { return unary(UnaryOp::sqrt, x); }
 Variable abs(const Variable& x) { return unary(UnaryOp::abs, x); }
-Variable pow(const Variable& x, double p) { return unary(UnaryOp::pow, x, p); }
+Variable pow(const Variable& x, double p) { return unary(UnaryOp::pow, x, {p}); }
+Variable clamp(const Variable& x, double low, double high) { return unary(UnaryOp::clamp, x, {low, high}); }
+Variable hardtanh(const Variable& x, double low, double high) {
+  return unary(UnaryOp::hardtanh, x, {low, high});
+}
+Variable leaky_relu(const Variable& x, double slope) { return unary(UnaryOp::leaky_relu, x, {slope}); }
+Variable elu(const Variable& x, double alpha) { return unary(UnaryOp::elu, x, {alpha}); }
+Variable softplus(const Variable& x, double beta, double threshold) {
+  check(beta > 0, "softplus: beta is {}, expected a positive number", beta);
+  return unary(UnaryOp::softplus, x, {beta, threshold});
+}
+Variable gelu_tanh(const Variable& x) { return unary(UnaryOp::gelu_tanh, x); }
+Variable hardsigmoid(const Variable& x) { return unary(UnaryOp::hardsigmoid, x); }
 
 Variable dropout(const Variable& x, const Tensor& sample_ids, double p, Random random,
                  const Tensor& device_epoch) {

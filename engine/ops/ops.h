@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <span>
@@ -47,6 +48,25 @@ Variable gelu(const Variable& x);
 Variable silu(const Variable& x);
 /// Returns x min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv:1905.02244).
 Variable hardswish(const Variable& x);
+/// Returns min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv:1905.02244). The gradient is 0 at -3 and 3.
+Variable hardsigmoid(const Variable& x);
+/// Returns x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, an approximation of gelu() (section 2 of its
+/// source), with which GPT-2 was trained.
+Variable gelu_tanh(const Variable& x);
+/// Returns min(max(x, low), high), so `high` if low > high. NaN is propagated. The gradient is 1
+/// between low and high, and 0 elsewhere and at NaN.
+Variable clamp(const Variable& x, double low, double high);
+/// Returns the same as clamp(), with the gradient 1 at NaN.
+Variable hardtanh(const Variable& x, double low = -1, double high = 1);
+/// Returns min(max(x, 0), 6) (Howard et al., arXiv:1704.04861). The gradient is 0 at 0 and 6.
+inline Variable relu6(const Variable& x) { return hardtanh(x, 0, 6); }
+/// Returns x, times `slope` where x is not positive (Maas et al., ICML 2013).
+Variable leaky_relu(const Variable& x, double slope = 0.01);
+/// Returns x where it is positive, and alpha (e^x - 1) elsewhere (Clevert et al., arXiv:1511.07289).
+Variable elu(const Variable& x, double alpha = 1);
+/// Returns log(1 + e^(beta x)) / beta, and x where beta x > threshold (Dugas et al., NIPS 2000). Throws
+/// UsageError unless beta is positive.
+Variable softplus(const Variable& x, double beta = 1, double threshold = 20);
 /// Returns the hyperbolic tangent.
 Variable tanh(const Variable& x);
 /// Returns 1 / (1 + exp(-x)).
@@ -151,6 +171,9 @@ struct CrossEntropy {
 /// UsageError for a label that is out of range and not ignored on the CPU; a GPU does not check labels.
 CrossEntropy cross_entropy(const Variable& logits, const Tensor& target,
                            const CrossEntropyOptions& options = {});
+/// Returns the loss of cross_entropy() without its softmax: of log-probabilities log_p [..., C], such as
+/// those of log_softmax().
+Variable nll_loss(const Variable& log_p, const Tensor& target, const CrossEntropyOptions& options = {});
 /// Returns only the loss of cross_entropy(), with label smoothing: a sum over the batch.
 Variable cross_entropy_sum(const Variable& logits, const Tensor& labels, double smoothing = 0);
 
@@ -324,6 +347,16 @@ Tensor top_k(const Variable& x, std::int64_t k);
 
 /// Returns (x - target)^2.
 Variable mse_loss(const Variable& x, const Variable& target, Reduction reduction = Reduction::mean);
+/// Returns |x - target|, whose gradient is 0 where both are equal.
+Variable l1_loss(const Variable& x, const Variable& target, Reduction reduction = Reduction::mean);
+/// Returns (x - target)^2 / 2 where |x - target| <= delta, and delta (|x - target| - delta / 2) elsewhere
+/// (Huber, Ann. Math. Statist. 35(1), 1964). Throws UsageError unless delta is positive.
+Variable huber_loss(const Variable& x, const Variable& target, Reduction reduction = Reduction::mean,
+                    double delta = 1);
+/// Returns huber_loss() with delta = beta, divided by beta (Girshick, arXiv:1504.08083), and l1_loss() for
+/// beta = 0.
+Variable smooth_l1_loss(const Variable& x, const Variable& target, Reduction reduction = Reduction::mean,
+                        double beta = 1);
 /// Returns -t log s(x) - (1 - t) log(1 - s(x)) for logits x and targets t, probabilities, with s the logistic
 /// sigmoid. Computed so that large logits neither overflow nor lose precision.
 Variable binary_cross_entropy_with_logits(const Variable& logits, const Variable& target,
@@ -339,6 +372,12 @@ Variable kl_divergence(const Variable& log_p, const Variable& q, Reduction reduc
 struct AttentionOptions {
   bool causal = false;               // if true, query i uses only the keys 0 to i
   std::optional<double> scale = {};  // default: 1 / sqrt(D)
+  /// u8, broadcast to the scores [..., T, S]: a query does not use the keys where it is 0. Not with `causal`.
+  /// A query without keys has the result 0. Undefined: all keys are used.
+  Tensor mask = {};
+  Variable bias = {};  // broadcast to the scores and added to them, of their type; undefined: none
+  /// Applied to the probabilities [..., T, S], for example dropout() or a Dropout layer; empty: nothing.
+  std::function<Variable(const Variable&)> dropout = {};
 };
 
 /// Returns softmax(scale q k^T) v, [..., T, V], for queries q [..., T, D], keys k [..., S, D] and values v
@@ -346,11 +385,13 @@ struct AttentionOptions {
 /// those of samples and heads, are equal. The arguments have one floating-point type. D, S and V must be
 /// positive. Throws UsageError for other arguments.
 ///
-/// On the CPU, memory beyond arguments and result is proportional to T: scores are computed in blocks, in the
-/// manner of FlashAttention (Dao et al., arXiv:2205.14135), and again in the backward pass. A GPU temporarily
-/// stores all scores, and in the backward pass also their gradients.
+/// With a mask, a bias or dropout, this is a composition of other ops, which stores all scores and
+/// probabilities for backward. Otherwise, on the CPU, memory beyond arguments and result is proportional to
+/// T: scores are computed in blocks, in the manner of FlashAttention (Dao et al., arXiv:2205.14135), and
+/// again in the backward pass. A GPU temporarily stores all scores, and in the backward pass also their
+/// gradients.
 Variable scaled_dot_product_attention(const Variable& q, const Variable& k, const Variable& v,
-                                      AttentionOptions options = {});
+                                      const AttentionOptions& options = {});
 
 // ---- Normalization within samples: training and inference are the same ----
 

@@ -24,14 +24,16 @@ void scale(CpuStream& stream, ConstView x, double a, GradView y) { map(stream, x
 
 void add_scalar(CpuStream& stream, ConstView x, double a, View y) { map(stream, x, y, AddScalar{a}); }
 
-void unary_forward(CpuStream& stream, UnaryOp op, ConstView x, View y, double p) {
+void unary_forward(CpuStream& stream, UnaryOp op, ConstView x, View y, UnaryNumbers numbers) {
   dispatch_unary<CpuMath>(
-      op, p, [&](auto function) { map(stream, x, y, UnaryForward<decltype(function)>{function}); });
+      op, numbers, [&](auto function) { map(stream, x, y, UnaryForward<decltype(function)>{function}); });
 }
 
-void unary_backward(CpuStream& stream, UnaryOp op, ConstView dy, ConstView saved, GradView dx, double p) {
-  dispatch_unary<CpuMath>(
-      op, p, [&](auto function) { map(stream, dy, saved, dx, UnaryBackward<decltype(function)>{function}); });
+void unary_backward(CpuStream& stream, UnaryOp op, ConstView dy, ConstView saved, GradView dx,
+                    UnaryNumbers numbers) {
+  dispatch_unary<CpuMath>(op, numbers, [&](auto function) {
+    map(stream, dy, saved, dx, UnaryBackward<decltype(function)>{function});
+  });
 }
 
 void dropout(CpuStream& stream, ConstView x, ConstView sample_ids, double p, Random random, GradView y) {

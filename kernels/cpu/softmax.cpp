@@ -147,12 +147,15 @@ void softmax_cross_entropy_forward(CpuStream& stream, ConstView logits, const Cr
     const T* const x = logits.as<T>() + first;
     const RowTarget<C> of_row(target, row, classes);
     const Exponentials row_exp(x, classes);
-    const double offset = row_exp.largest, log_sum = std::log(row_exp.sum);
+    // An infinite sum makes the softmax 0 in the gradient of log-probabilities.
+    const double offset = target.of_log_p ? 0 : row_exp.largest;
+    const double log_sum = target.of_log_p ? HUGE_VAL : std::log(row_exp.sum);
     double expected =
         0;  // sum of target_c (x_c - offset); a logit of -infinity whose target is 0 does not affect it
     for (std::int64_t c = 0; c < classes; ++c)
       if (const double wanted = of_row(c); wanted != 0) expected += wanted * (widened(x[c]) - offset);
-    losses.as<C>()[row] = static_cast<C>(of_row.is_ignored ? 0 : of_row.sum() * log_sum - expected);
+    losses.as<C>()[row] =
+        static_cast<C>(of_row.is_ignored ? 0 : (target.of_log_p ? 0 : of_row.sum() * log_sum) - expected);
     log_sum_exp.as<C>()[2 * row] = static_cast<C>(offset);
     log_sum_exp.as<C>()[2 * row + 1] = static_cast<C>(log_sum);
     const std::int64_t label = of_row.probabilities == nullptr

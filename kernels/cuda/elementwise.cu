@@ -30,13 +30,15 @@ void scale(CudaStream& stream, ConstView x, double a, GradView y) { cuda::map(st
 
 void add_scalar(CudaStream& stream, ConstView x, double a, View y) { cuda::map(stream, x, y, AddScalar{a}); }
 
-void unary_forward(CudaStream& stream, UnaryOp op, ConstView x, View y, double p) {
-  dispatch_unary<cuda::GpuMath>(
-      op, p, [&](auto function) { cuda::map(stream, x, y, UnaryForward<decltype(function)>{function}); });
+void unary_forward(CudaStream& stream, UnaryOp op, ConstView x, View y, UnaryNumbers numbers) {
+  dispatch_unary<cuda::GpuMath>(op, numbers, [&](auto function) {
+    cuda::map(stream, x, y, UnaryForward<decltype(function)>{function});
+  });
 }
 
-void unary_backward(CudaStream& stream, UnaryOp op, ConstView dy, ConstView saved, GradView dx, double p) {
-  dispatch_unary<cuda::GpuMath>(op, p, [&](auto function) {
+void unary_backward(CudaStream& stream, UnaryOp op, ConstView dy, ConstView saved, GradView dx,
+                    UnaryNumbers numbers) {
+  dispatch_unary<cuda::GpuMath>(op, numbers, [&](auto function) {
     cuda::map(stream, dy, saved, dx, UnaryBackward<decltype(function)>{function});
   });
 }

@@ -116,6 +116,7 @@ struct Targets {
   const std::int32_t* labels;  // null if there are probabilities
   const C *probabilities, *weights;
   std::int32_t ignored;
+  bool of_log_p;
 
   Targets(const CrossEntropyTarget& target, std::int64_t class_count)
       : classes(class_count),
@@ -124,7 +125,8 @@ struct Targets {
         labels(target.of_rows.dtype == DType::i32 ? target.of_rows.as<std::int32_t>() : nullptr),
         probabilities(labels == nullptr ? target.of_rows.as<C>() : nullptr),
         weights(target.class_weights.as<C>()),
-        ignored(target.ignore_index) {}
+        ignored(target.ignore_index),
+        of_log_p(target.of_log_p) {}
 
   /// Returns whether all targets are 1 - s + s / C for the label and s / C for every other class. Their sum
   /// is 1.
@@ -154,14 +156,16 @@ struct Forward {
   C* row_weights;  // null if not wanted
 
   /// Stores and returns the results of a row. `largest` is the first of the largest logits, `exps` the sum of
-  /// exp(x - largest.value), `expected` the sum of target (x - largest.value) and `sum` that of the targets.
+  /// exp(x - largest.value), `expected` the sum of target (x - offset(largest)) and `sum` that of the
+  /// targets.
   __device__ RowResult<C> finish(std::int64_t row, std::int32_t label, cuda::FirstLargest<C> largest, C exps,
                                  C expected, C sum) const {
-    const C log_sum = std::log(exps);
+    // An infinite sum makes the softmax 0 in the gradient of log-probabilities.
+    const C log_sum = target.of_log_p ? std::numeric_limits<C>::infinity() : std::log(exps);
     const bool is_ignored = target.ignores(row);
-    const C loss = is_ignored ? C{0} : sum * log_sum - expected;
+    const C loss = is_ignored ? C{0} : (target.of_log_p ? C{0} : sum * log_sum) - expected;
     losses[row] = loss;
-    log_sum_exp[2 * row] = largest.value;
+    log_sum_exp[2 * row] = offset(largest);
     log_sum_exp[2 * row + 1] = log_sum;
     const int is_correct = largest.index == label && !is_ignored ? 1 : 0;
     correct[row] = is_correct;
@@ -172,6 +176,9 @@ struct Forward {
     return {loss, is_correct};
   }
 
+  /// Returns what is subtracted from the logits: the largest, or 0 of log-probabilities.
+  __device__ C offset(cuda::FirstLargest<C> largest) const { return target.of_log_p ? C{0} : largest.value; }
+
   /// As finish(), for plain targets and `shifted`, the sum of x - largest.value.
   __device__ RowResult<C> finish_plain(std::int64_t row, cuda::FirstLargest<C> largest, C exps,
                                        C shifted) const {
@@ -179,7 +186,7 @@ struct Forward {
     // Without smoothing, a logit of -infinity must not affect the loss.
     C expected = target.class_part > 0 ? target.class_part * shifted : C{0};
     if (!target.ignores(row))
-      expected += target.own_part * (widen(logits[row * target.classes + label]) - largest.value);
+      expected += target.own_part * (widen(logits[row * target.classes + label]) - offset(largest));
     return finish(row, label, largest, exps, expected, C{1});
   }
 };
@@ -193,7 +200,7 @@ __global__ void __launch_bounds__(Team::kBlock) forward_kernel(const Forward<T, 
   const T* const x = forward.logits + row * target.classes;
   const auto largest = first_largest<Team>(x, target.classes);
   C exps = 0, shifted = 0, sum = 0;
-  for_each_of_row<Team>(x, target.classes, [&, offset = largest.value](std::int64_t c, C u) {
+  for_each_of_row<Team>(x, target.classes, [&, offset = forward.offset(largest)](std::int64_t c, C u) {
     exps += std::exp(u - offset);
     const C wanted = kPlain ? C{1} : target(row, c);
     if (kPlain || wanted != 0) shifted += wanted * (u - offset);

@@ -72,11 +72,26 @@ struct Silu {
   }
 };
 
+// NaN is not below the minimum, and has the gradient 0 in clamp and dy in hardtanh, as in PyTorch.
+template <bool kPassesNan>
+struct Clamp {
+  double low, high;
+  template <class T>
+  CONVOY_HOST_DEVICE T forward(T x) const {
+    const T raised = T(low) > x ? T(low) : x;
+    return raised > T(high) ? T(high) : raised;
+  }
+  template <class T>
+  CONVOY_HOST_DEVICE T backward(T dy, T x) const {
+    if (kPassesNan) return x <= T(low) || x >= T(high) ? T{0} : dy;
+    return x > T(low) && x < T(high) ? dy : T{0};
+  }
+};
+
 struct Hardswish {
   template <class T>
   CONVOY_HOST_DEVICE T forward(T x) const {
-    const T positive = T{0} > x + 3 ? T{0} : x + 3;  // propagates NaN, as in Relu
-    return x * (positive > T{6} ? T{6} : positive) * T(1.0 / 6);
+    return x * Clamp<false>{0, 6}.forward(x + 3) * T(1.0 / 6);
   }
   template <class T>
   CONVOY_HOST_DEVICE T backward(T dy, T x) const {
@@ -175,6 +190,70 @@ struct Pow {
   }
 };
 
+struct LeakyRelu {
+  double slope;
+  template <class T>
+  CONVOY_HOST_DEVICE T forward(T x) const {
+    return x > T{0} ? x : T(slope) * x;
+  }
+  template <class T>
+  CONVOY_HOST_DEVICE T backward(T dy, T x) const {
+    return x > T{0} ? dy : T(slope) * dy;
+  }
+};
+
+struct Elu {
+  double alpha;
+  template <class T>
+  CONVOY_HOST_DEVICE T forward(T x) const {
+    return x < T{0} ? T(alpha) * std::expm1(x) : x;
+  }
+  template <class T>
+  CONVOY_HOST_DEVICE T backward(T dy, T x) const {
+    return x <= T{0} ? dy * (T(alpha) * std::exp(x)) : dy;
+  }
+};
+
+template <class Math>
+struct Softplus {
+  double beta, threshold;
+  template <class T>
+  CONVOY_HOST_DEVICE T forward(T x) const {
+    const T scaled = T(beta) * x, positive = T{0} > scaled ? T{0} : scaled;  // propagates NaN, as in Relu
+    return scaled > T(threshold) ? x : (positive + Math::log_one_plus_exp(scaled)) / T(beta);
+  }
+  template <class T>
+  CONVOY_HOST_DEVICE T backward(T dy, T x) const {
+    return T(beta) * x > T(threshold) ? dy : dy * Math::logistic(T(beta) * x);
+  }
+};
+
+// (1 + tanh(u)) / 2 is the logistic function of 2 u, which does not cancel in the lower tail.
+template <class Math>
+struct GeluTanh {
+  static constexpr double kTwice = 1.5957691216057308, kCubic = 0.044715;  // 2 sqrt(2 / pi)
+  template <class T>
+  CONVOY_HOST_DEVICE T forward(T x) const {
+    return x * Math::logistic(T(kTwice) * (x + T(kCubic) * x * x * x));
+  }
+  template <class T>
+  CONVOY_HOST_DEVICE T backward(T dy, T x) const {
+    const T s = Math::logistic(T(kTwice) * (x + T(kCubic) * x * x * x));
+    return dy * (s + x * s * (1 - s) * T(kTwice) * (1 + T(3 * kCubic) * x * x));
+  }
+};
+
+struct Hardsigmoid {
+  template <class T>
+  CONVOY_HOST_DEVICE T forward(T x) const {
+    return Clamp<false>{0, 6}.forward(x + 3) * T(1.0 / 6);
+  }
+  template <class T>
+  CONVOY_HOST_DEVICE T backward(T dy, T x) const {
+    return x > T{-3} && x < T{3} ? dy * T(1.0 / 6) : T{0};
+  }
+};
+
 // The two directions as function objects.
 template <class Function>
 struct UnaryForward {
@@ -193,9 +272,10 @@ struct UnaryBackward {
   }
 };
 
-/// Calls f with the functions of `op`. p is the exponent of pow.
+/// Calls f with the functions of `op`.
 template <class Math, class F>
-void dispatch_unary(UnaryOp op, double p, F f) {
+void dispatch_unary(UnaryOp op, UnaryNumbers numbers, F f) {
+  const auto [p, q] = numbers;
   switch (op) {
     case UnaryOp::relu: return f(Relu{});
     case UnaryOp::gelu: return f(Gelu<Math>{});
@@ -208,6 +288,13 @@ void dispatch_unary(UnaryOp op, double p, F f) {
     case UnaryOp::sqrt: return f(Sqrt{});
     case UnaryOp::abs: return f(Abs{});
     case UnaryOp::pow: return f(Pow{p});
+    case UnaryOp::clamp: return f(Clamp<false>{p, q});
+    case UnaryOp::hardtanh: return f(Clamp<true>{p, q});
+    case UnaryOp::leaky_relu: return f(LeakyRelu{p});
+    case UnaryOp::elu: return f(Elu{p});
+    case UnaryOp::softplus: return f(Softplus<Math>{p, q});
+    case UnaryOp::gelu_tanh: return f(GeluTanh<Math>{});
+    case UnaryOp::hardsigmoid: return f(Hardsigmoid{});
   }
 }
 

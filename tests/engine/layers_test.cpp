@@ -143,6 +143,21 @@ TEST(MultiheadAttention, WhenCausalDoesNotSeeLaterPositions) {
   for (std::size_t i = 0; i < before.size(); ++i) EXPECT_EQ(before[i] == after[i], i < 8) << i;
 }
 
+TEST(MultiheadAttention, DropsProbabilitiesInTrainingOnly) {
+  nn::MultiheadAttention plain(8, 2, {.causal = true}), dropping(8, 2, {.causal = true, .dropout = 0.5});
+  plain.initialize(1);
+  dropping.initialize(1);
+  const Variable x(testing::drawn({2, 5, 8}, DType::f32, Device::cpu(), "x"));
+  EXPECT_EQ(values_of(dropping(x)), values_of(plain(x)));
+  const auto trained = [&](std::int32_t first_id) {
+    const Tensor ids = Tensor::from<std::int32_t>({first_id, 7}, {2}, Device::cpu());
+    return values_of(dropping(x, {.training = true, .seed = 3, .sample_ids = ids}));
+  };
+  EXPECT_NE(trained(1), values_of(plain(x)));
+  EXPECT_EQ(trained(1), trained(1));
+  EXPECT_NE(trained(1), trained(2));
+}
+
 TEST(AttentionLayers, RefuseSizesThatTheyCannotCompute) {
   EXPECT_EQ(message_of<UsageError>([] { nn::MultiheadAttention(8, 3); }),
             "MultiheadAttention of width 8: found 3 heads, expected a positive divisor of the width");

@@ -81,8 +81,10 @@ SampleResult cross_entropy_of(const Variables& x, const Numbers& options) {
   return cross_entropy(x[0], labels, {.smoothing = options[0]});
 }
 
-/// With the options reduction, smoothing, the label that is ignored, and whether there are class weights;
-/// then labels, unless the target is the second input. The weights are the last input.
+/// A cross-entropy or, with `of_log_p`, the loss of log-probabilities. The options are reduction, smoothing,
+/// the label that is ignored and whether there are class weights; then labels, unless the target is the
+/// second input. The weights are the last input.
+template <bool of_log_p>
 SampleResult cross_entropy_with(const Variables& x, const Numbers& options) {
   const std::span<const std::int64_t> sizes = x[0].shape().sizes();
   const bool has_weights = options[3] != 0;
@@ -90,12 +92,11 @@ SampleResult cross_entropy_with(const Variables& x, const Numbers& options) {
                             ? x[1].value()
                             : Tensor::from(from<std::int32_t>(options, 4),
                                            Shape(sizes.first(sizes.size() - 1)), x[0].context());
-  const Variable loss = cross_entropy(x[0], target,
-                                      {.smoothing = options[1],
-                                       .reduction = reduction_of(options),
-                                       .class_weights = has_weights ? x.back().value() : Tensor(),
-                                       .ignore_index = static_cast<std::int32_t>(options[2])})
-                            .loss;
+  const CrossEntropyOptions given{.smoothing = options[1],
+                                  .reduction = reduction_of(options),
+                                  .class_weights = has_weights ? x.back().value() : Tensor(),
+                                  .ignore_index = static_cast<std::int32_t>(options[2])};
+  const Variable loss = of_log_p ? nll_loss(x[0], target, given) : cross_entropy(x[0], target, given).loss;
   return reshape(loss, {loss.shape().numel()});
 }
 
@@ -161,8 +162,12 @@ SampleResult conv2d_transpose_of(const Variables& x, const Numbers& options) {
                           {.stride = at[0], .padding = at[1], .output_padding = at[2], .groups = at[3]});
 }
 
+/// With a boolean mask or a bias as the fourth input, as the third option says: 0 without, 1 or 2.
 SampleResult attention_with(const Variables& x, const Numbers& options) {
-  return scaled_dot_product_attention(x[0], x[1], x[2], {.causal = options[0] != 0, .scale = options[1]});
+  AttentionOptions given{.causal = options[0] != 0, .scale = options[1]};
+  if (options[2] == 1) given.mask = constant_of<std::uint8_t>(x[3]);
+  if (options[2] == 2) given.bias = x[3];
+  return scaled_dot_product_attention(x[0], x[1], x[2], given);
 }
 
 const std::map<std::string, SampledOp>& ops() {
@@ -171,6 +176,13 @@ const std::map<std::string, SampledOp>& ops() {
       {"gelu", {[](auto& x, auto&) { return gelu(x[0]); }, 0, 1, true}},
       {"silu", {[](auto& x, auto&) { return silu(x[0]); }, 0, 1}},
       {"hardswish", {[](auto& x, auto&) { return hardswish(x[0]); }, 0, 1}},
+      {"hardsigmoid", {[](auto& x, auto&) { return hardsigmoid(x[0]); }, 0, 1}},
+      {"gelu_tanh", {[](auto& x, auto&) { return gelu_tanh(x[0]); }, 0, 1, false, true}},
+      {"clamp", {[](auto& x, auto& options) { return clamp(x[0], options[0], options[1]); }}},
+      {"hardtanh", {[](auto& x, auto& options) { return hardtanh(x[0], options[0], options[1]); }}},
+      {"leaky_relu", {[](auto& x, auto& options) { return leaky_relu(x[0], options[0]); }}},
+      {"elu", {[](auto& x, auto& options) { return elu(x[0], options[0]); }, 0, 1}},
+      {"softplus", {[](auto& x, auto& options) { return softplus(x[0], options[0], options[1]); }, 0, 1}},
       {"tanh", {[](auto& x, auto&) { return tanh(x[0]); }, 0, 1}},
       {"sigmoid", {[](auto& x, auto&) { return sigmoid(x[0]); }, 0, 1}},
       {"exp", {[](auto& x, auto&) { return exp(x[0]); }}},
@@ -230,7 +242,15 @@ const std::map<std::string, SampledOp>& ops() {
       {"softmax", {[](auto& x, auto& options) { return softmax(x[0], axes_of(options)[0]); }, 64}},
       {"log_softmax", {[](auto& x, auto& options) { return log_softmax(x[0], axes_of(options)[0]); }, 64}},
       {"cross_entropy", {cross_entropy_of, 40}},
-      {"cross_entropy_with", {cross_entropy_with}},
+      {"cross_entropy_with", {cross_entropy_with<false>}},
+      {"nll_loss", {cross_entropy_with<true>}},
+      {"l1_loss", {[](auto& x, auto& options) { return l1_loss(x[0], x[1], reduction_of(options)); }}},
+      {"huber_loss",
+       {[](auto& x, auto& options) { return huber_loss(x[0], x[1], reduction_of(options), options[1]); }, 0,
+        1}},
+      {"smooth_l1_loss",
+       {[](auto& x, auto& options) { return smooth_l1_loss(x[0], x[1], reduction_of(options), options[1]); },
+        0, 1}},
       {"mse_loss", {[](auto& x, auto& options) { return mse_loss(x[0], x[1], reduction_of(options)); }}},
       {"binary_cross_entropy_with_logits",
        {[](auto& x, auto& options) {

@@ -144,6 +144,20 @@ TEST_P(OpParity, CrossEntropy) {
   }
 }
 
+// Of log-probabilities that are not normalized, with class weights; the label -1 is ignored.
+TEST_P(OpParity, NllLoss) {
+  for (const auto& [suffix, reduction] :
+       {std::pair{"mean", Reduction::mean}, {"sum", Reduction::sum}, {"none", Reduction::none}}) {
+    const std::string name = std::string("nll_loss/") + suffix;
+    std::vector<std::int32_t> labels = formula_labels(name + "/labels", 7, 6).to_vector<std::int32_t>();
+    for (std::int32_t& label : labels) --label;
+    const Variable x = input(name + "/x", {7, 5}, 4);
+    const CrossEntropyOptions options{
+        .reduction = reduction, .class_weights = values(name + "/weight", {5}, 0.5, 1), .ignore_index = -1};
+    expect_parity(name, nll_loss(x, Tensor::from(labels, {7}, Device::cpu()), options), {{"x", x}}, "losses");
+  }
+}
+
 // With class weights; the label -1 is ignored.
 TEST_P(OpParity, CrossEntropyOptions) {
   for (const auto& [name, reduction] :
@@ -288,6 +302,25 @@ TEST_P(OpParity, ScaledDotProductAttention) {
   }
 }
 
+// Query 2 has no keys.
+TEST_P(OpParity, AttentionWithMaskAndBias) {
+  std::vector<std::uint8_t> mask(30);
+  for (std::size_t i = 0; i < mask.size(); ++i) mask[i] = i % 2 == 0 && i / 6 != 2 ? 1 : 0;
+  for (const std::string name : {"attention/mask", "attention/mask_and_bias"}) {
+    Inputs inputs = {{"q", input(name + "/q", {3, 5, 4}, 2)},
+                     {"k", input(name + "/k", {3, 6, 4}, 2)},
+                     {"v", input(name + "/v", {3, 6, 2})}};
+    AttentionOptions options{.mask = Tensor::from(mask, {5, 6}, Device::cpu())};
+    if (name.ends_with("bias")) {
+      options.bias = input(name + "/bias", {5, 6});
+      inputs.emplace_back("bias", options.bias);
+    }
+    expect_parity(name,
+                  scaled_dot_product_attention(inputs[0].second, inputs[1].second, inputs[2].second, options),
+                  inputs, "attention");
+  }
+}
+
 TEST_P(OpParity, LossesWithEveryReduction) {
   struct Case {
     std::string name;
@@ -295,7 +328,13 @@ TEST_P(OpParity, LossesWithEveryReduction) {
     double scale, offset, target_scale, target_offset;
   };
   for (const Case& c :
-       {Case{"mse_loss", mse_loss, 1, 0, 1, 0},
+       {Case{"mse_loss", mse_loss, 1, 0, 1, 0}, Case{"l1_loss", l1_loss, 1, 0, 1, 0},
+        Case{"smooth_l1_loss",
+             [](const Variable&x, const Variable&t, Reduction r) { return smooth_l1_loss(x, t, r, 0.5); }, 1,
+             0, 1, 0},
+        Case{"huber_loss",
+             [](const Variable&x, const Variable&t, Reduction r) { return huber_loss(x, t, r, 0.75); }, 1, 0,
+             1, 0},
         Case{"binary_cross_entropy_with_logits", binary_cross_entropy_with_logits, 40, 0, 0.5, 0.5},
         Case{"kl_divergence", kl_divergence, 2, -3, 0.45, 0.5}})
     for (const auto& [suffix, reduction] :

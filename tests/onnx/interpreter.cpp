@@ -24,7 +24,7 @@ std::size_t count_of(const Sizes& shape) {
 
 OnnxTensor make(const Sizes& shape) { return {shape, std::vector<double>(count_of(shape))}; }
 
-OnnxTensor unary(const OnnxTensor& x, double (*f)(double)) {
+OnnxTensor unary(const OnnxTensor& x, const std::function<double(double)>& f) {
   OnnxTensor y = x;
   std::transform(x.values.begin(), x.values.end(), y.values.begin(), f);
   return y;
@@ -353,6 +353,17 @@ OnnxTensor compute(const OnnxNode& node, const std::vector<const OnnxTensor*>& i
   if (const auto f = kUnary.find(node.type); f != kUnary.end()) return unary(*in.at(0), f->second);
   if (const auto f = kBinary.find(node.type); f != kBinary.end())
     return binary(*in.at(0), *in.at(1), f->second);
+  if (node.type == "Clip")
+    return unary(*in.at(0), [low = in.at(1)->values.at(0), high = third->values.at(0)](double x) {
+      return std::clamp(x, low, high);
+    });
+  if (node.type == "LeakyRelu" || node.type == "Elu" || node.type == "HardSigmoid") {
+    const double alpha = node.floats.at("alpha");
+    return unary(*in.at(0), [&](double x) {
+      if (node.type == "HardSigmoid") return std::clamp(alpha * x + 0.5, 0.0, 1.0);
+      return x > 0 ? x : alpha * (node.type == "Elu" ? std::expm1(x) : x);
+    });
+  }
   if (node.type == "Conv") return conv(*in.at(0), *in.at(1), third, node);
   if (node.type == "Gemm") return gemm(*in.at(0), *in.at(1), third, node);
   if (node.type == "BatchNormalization") return batch_norm(in, node.floats.at("epsilon"));

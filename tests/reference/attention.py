@@ -3,6 +3,7 @@
 Tensors with four axes are stored with three, [B H, T, D], since the tests convert four axes to channels-last.
 """
 
+import torch
 import torch.nn.functional as F
 
 from ops import record, tensor
@@ -16,6 +17,22 @@ def matmuls(out: dict) -> None:
     x, weight, bias = (tensor(f"linear/{name}", *shape) for name, shape in
                        [("x", (2, 3, 5)), ("weight", (4, 5)), ("bias", (4,))])
     record(out, "linear", F.linear(x, weight, bias), x=x, weight=weight, bias=bias)
+
+
+def masked(out: dict) -> None:
+    """Query 2 has no keys. Half of the keys of the others are masked; the bias is one for all matrices."""
+    for case, with_bias in {"attention/mask": False, "attention/mask_and_bias": True}.items():
+        x = {"q": tensor(f"{case}/q", 3, 5, 4, scale=2), "k": tensor(f"{case}/k", 3, 6, 4, scale=2),
+             "v": tensor(f"{case}/v", 3, 6, 2)}
+        mask = torch.arange(30).reshape(5, 6) % 2 == 0
+        mask[2] = False
+        scores = x["q"] @ x["k"].mT / 2
+        if with_bias:
+            x["bias"] = tensor(f"{case}/bias", 5, 6)
+            scores = scores + x["bias"]
+        has_keys = mask.any(-1, keepdim=True)
+        p = torch.where(has_keys, scores.masked_fill(~mask & has_keys, -torch.inf).softmax(-1), 0)
+        record(out, case, p @ x["v"], **x)
 
 
 # case: (B, H, T, S, D, Dv), causal, scale
@@ -41,4 +58,5 @@ def compute() -> dict:
     out = {}
     matmuls(out)
     attentions(out)
+    masked(out)
     return out

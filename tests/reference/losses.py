@@ -14,6 +14,17 @@ def compute() -> dict:
         x, target = tensor(f"{case}/x", 5, 7), tensor(f"{case}/target", 5, 7)
         record(out, case, F.mse_loss(x, target, reduction=reduction).reshape(-1), x=x, target=target)
 
+        for name, function in {"l1_loss": F.l1_loss, "smooth_l1_loss": lambda *x, **r: F.smooth_l1_loss(*x, beta=0.5, **r),
+                               "huber_loss": lambda *x, **r: F.huber_loss(*x, delta=0.75, **r)}.items():
+            case = f"{name}/{reduction}"
+            x, target = tensor(f"{case}/x", 5, 7), tensor(f"{case}/target", 5, 7)
+            record(out, case, function(x, target, reduction=reduction).reshape(-1), x=x, target=target)
+
+        case = f"nll_loss/{reduction}"
+        x, weight = tensor(f"{case}/x", 7, 5, scale=4), tensor(f"{case}/weight", 5, scale=0.5, offset=1, grad=False)
+        labels = torch.from_numpy(formula.labels(f"{case}/labels", 7, 6)) - 1  # -1 is ignored
+        record(out, case, F.nll_loss(x, labels, weight, ignore_index=-1, reduction=reduction).reshape(-1), x=x)
+
         case = f"binary_cross_entropy_with_logits/{reduction}"
         x = tensor(f"{case}/x", 5, 7, scale=40)
         target = tensor(f"{case}/target", 5, 7, scale=0.5, offset=0.5)

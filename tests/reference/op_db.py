@@ -82,8 +82,18 @@ def unary(op: str, *options):
 
 
 def gelu(x, approximate="none"):
-    need(approximate == "none", "gelu by tanh")
-    return Case("gelu", [x], exact=samples.exact_gelu)
+    return Case("gelu", [x], exact=samples.exact_gelu) if approximate == "none" else Case(
+        "gelu_tanh", [x], exact=samples.exact_gelu_tanh)
+
+
+def without_nan(op: str, x, *options):
+    need(not x.isnan().any(), "NaN, whose gradient in PyTorch depends on its position")
+    return Case(op, [x], options)
+
+
+def clamp(x, min=None, max=None):
+    need(not isinstance(min, torch.Tensor) and not isinstance(max, torch.Tensor), "tensors as the bounds of clamp")
+    return Case("clamp", [x], [-math.inf if min is None else min, math.inf if max is None else max])
 
 
 def binary(op: str, with_number: str = "", is_reflected: bool = False):
@@ -292,15 +302,19 @@ REDUCTIONS = ["mean", "sum", "none"]
 
 
 def loss(op: str, exact=None):
-    def case(x, target, reduction="mean", weight=None, pos_weight=None, log_target=False):
+    def case(x, target, reduction="mean", weight=None, pos_weight=None, log_target=False, **width):  # beta or delta
         reductions = {"mean": lambda y: y.mean().reshape(1), "sum": lambda y: y.sum().reshape(1), "none": lambda y: y}
         need(reduction in reductions, f"reduction={reduction}")
         need(weight is None and pos_weight is None, "weights of classes or elements")
         need(not log_target, "log_target")
-        return Case(op, [x, target], [list(reductions).index(reduction)], terms=0 if reduction == "none" else x.numel(),
+        return Case(op, [x, target], [list(reductions).index(reduction), *(width.values() or [1])], terms=0 if reduction == "none" else x.numel(),
                     result=lambda out: out if reduction == "none" else out.reshape(1),
                     exact=exact and (lambda *leaves: reductions[reduction](exact(*leaves))))
     return case
+
+
+def nll_loss(x, target, weight=None, ignore_index=-100, reduction="mean"):
+    return dataclasses.replace(cross_entropy(x, target, weight, ignore_index, reduction), op="nll_loss")
 
 
 def cross_entropy(x, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
@@ -313,15 +327,22 @@ def cross_entropy(x, target, weight=None, ignore_index=-100, reduction="mean", l
 
 
 def attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    need(attn_mask is None, "an attention mask")
-    need(dropout_p == 0, "dropout in attention")
+    need(dropout_p == 0, "dropout in attention, whose draws are others")
+    kind = 0 if attn_mask is None else 1 if attn_mask.dtype == torch.bool else 2
     need(not enable_gqa or q.shape[:-2] == k.shape[:-2], "grouped queries")
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    return Case("attention_with", [q, k, v], [is_causal, scale], terms=max(*q.shape[-2:], *k.shape[-2:]))
+    inputs = [q, k, v, attn_mask] if kind == 2 else [q, k, v]
+    return Case("attention_with", inputs, [is_causal, scale, kind], (attn_mask,) if kind == 1 else (), terms=max(*q.shape[-2:], *k.shape[-2:]))
 
 
 UNARY = {"nn.functional.relu": unary("relu"), "nn.functional.gelu": gelu, "nn.functional.silu": unary("silu"),
-         "nn.functional.hardswish": unary("hardswish"), "tanh": unary("tanh"), "sigmoid": unary("sigmoid"),
+         "nn.functional.hardswish": unary("hardswish"), "clamp": clamp,
+         "nn.functional.hardsigmoid": lambda x: Case("hardsigmoid", [x], exact=samples.exact_hardsigmoid),
+         "nn.functional.hardtanh": lambda x, min_val=-1, max_val=1: without_nan("hardtanh", x, min_val, max_val),
+         "nn.functional.relu6": lambda x: without_nan("hardtanh", x, 0, 6),
+         "nn.functional.leaky_relu": lambda x, negative_slope=0.01: Case("leaky_relu", [x], [negative_slope]),
+         "nn.functional.elu": lambda x, alpha=1: without_nan("elu", x, alpha),
+         "nn.functional.softplus": lambda x, beta=1, threshold=20: Case("softplus", [x], [beta, threshold]), "tanh": unary("tanh"), "sigmoid": unary("sigmoid"),
          "exp": unary("exp"), "log": unary("log"), "sqrt": unary("sqrt"), "abs": unary("abs"), "neg": unary("neg"),
          "square": unary("pow", 2), "reciprocal": unary("pow", -1)}
 BINARY = {"add": binary("add", "add_scalar"), "__radd__": binary("add", "add_scalar"),
@@ -355,6 +376,8 @@ FAMILIES = {
     "normalization": {"nn.functional.batch_norm": batch_norm, "nn.functional.layer_norm": layer_norm,
                       "nn.functional.group_norm": group_norm},
     "losses": {"nn.functional.cross_entropy": cross_entropy, "nn.functional.mse_loss": loss("mse_loss"),
+               "nn.functional.nll_loss": nll_loss, "nn.functional.l1_loss": loss("l1_loss"),
+               "nn.functional.huber_loss": loss("huber_loss"), "nn.functional.smooth_l1_loss": loss("smooth_l1_loss"),
                "nn.functional.binary_cross_entropy_with_logits": loss("binary_cross_entropy_with_logits", samples.exact_bce),
                "nn.functional.kl_div": loss("kl_divergence")},
     "attention": {"nn.functional.scaled_dot_product_attention": attention},

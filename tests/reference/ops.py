@@ -74,7 +74,10 @@ def unary_ops(out: dict) -> None:
     functions = {"relu": (F.relu, 6, 0), "gelu": (F.gelu, 6, 0), "silu": (F.silu, 6, 0), "hardswish": (F.hardswish, 6, 0),
                  "tanh": (torch.tanh, 6, 0), "sigmoid": (torch.sigmoid, 6, 0), "exp": (torch.exp, 2, 0),
                  "log": (torch.log, 1.5, 2), "sqrt": (torch.sqrt, 1.5, 2), "abs": (torch.abs, 6, 0),
-                 "pow": (lambda x: x.pow(1.5), 1.5, 2)}
+                 "pow": (lambda x: x.pow(1.5), 1.5, 2), "hardsigmoid": (F.hardsigmoid, 6, 0),
+                 "gelu_tanh": (lambda x: F.gelu(x, approximate="tanh"), 6, 0), "hardtanh": (F.relu6, 8, 0),
+                 "clamp": (lambda x: x.clamp(-0.5, 0.75), 6, 0), "leaky_relu": (F.leaky_relu, 6, 0), "elu": (F.elu, 6, 0),
+                 "softplus": (lambda x: F.softplus(x, 2, 1.5), 6, 0)}
     for name, (function, scale, offset) in functions.items():
         x = tensor(f"{name}/x", 5, 7, scale=scale, offset=offset)
         record(out, name, function(x), x=x)

@@ -77,6 +77,14 @@ def exact_gelu(x: torch.Tensor) -> torch.Tensor:
     return x * 0.5 * torch.erfc(-x / math.sqrt(2))  # PyTorch's 1 + erf(x) cancels
 
 
+def exact_gelu_tanh(x: torch.Tensor) -> torch.Tensor:  # PyTorch's 1 + tanh cancels
+    return x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3))
+
+
+def exact_hardsigmoid(x: torch.Tensor) -> torch.Tensor:  # PyTorch's gradient has 1/6 in float32
+    return (x + 3).clamp(0, 6) / 6
+
+
 def exact_bce(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:  # PyTorch's difference cancels where the loss is small
     return torch.where(x > 0, x * (1 - t), -x * t) + torch.log1p(torch.exp(-x.abs()))
 
@@ -84,10 +92,13 @@ def exact_bce(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:  # PyTorch's di
 def unary(samples: Samples) -> None:
     functions = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "hardswish": F.hardswish, "tanh": torch.tanh,
                  "sigmoid": torch.sigmoid, "exp": torch.exp, "log": torch.log, "sqrt": torch.sqrt, "abs": torch.abs}
-    exact = {"gelu": exact_gelu}
+    exact = {"gelu": exact_gelu, "gelu_tanh": exact_gelu_tanh, "hardsigmoid": exact_hardsigmoid}
     cases = [(name, function, ()) for name, function in functions.items()]
     cases += [("pow", lambda x, p=p: x.pow(p), (p,)) for p in (0.0, 0.5, -0.5, 2.0, 3.0, -1.0, 1.5)]
     cases += [("div_scalar", lambda x, a=a: x / a, (a,)) for a in (3.0, 1e-30)]
+    cases += [("clamp", lambda x: x.clamp(-1, 3), (-1, 3)), ("hardtanh", F.relu6, (0, 6)), ("leaky_relu", F.leaky_relu, (0.01,)),
+              ("elu", F.elu, (1,)), ("softplus", F.softplus, (1, 20)), ("hardsigmoid", F.hardsigmoid, ()),
+              ("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"), ())]
     for op, function, options in cases:
         case = f"{op}/{options[0]}_" if options else f"{op}/"
         samples.add(f"{case}special", function, [SPECIAL], options, exact=exact.get(op))

@@ -462,6 +462,29 @@ std::vector<OpCase> attention_cases() {
       attention("scaled_dot_product_attention_few_keys", shapes(1, 2, 6, 3, 4, 2), {.causal = true}),
       attention("scaled_dot_product_attention_few_queries", shapes(1, 2, 3, 6, 4, 2), {.causal = true}),
       attention("scaled_dot_product_attention_scale", {{2, 3, 4}, {2, 5, 4}, {2, 5, 4}}, {.scale = 0.8}),
+      // A bias per pair of positions, a causal mask and probabilities that are changed: all of the
+      // composition.
+      {.name = "scaled_dot_product_attention_causal_with_bias",
+       .inputs = {{2, 3, 5, 4}, {2, 3, 6, 4}, {2, 3, 6, 2}, {3, 5, 6}},
+       .op =
+           [](auto x) {
+             return scaled_dot_product_attention(
+                 x[0], x[1], x[2],
+                 {.causal = true, .bias = x[3], .dropout = [](const Variable& p) { return p * 1.25; }});
+           },
+       .terms = 60,
+       .roundings = 0},
+      {.name = "scaled_dot_product_attention_mask",
+       .inputs = {{2, 3, 4}, {2, 5, 4}, {2, 5, 2}},
+       .op =
+           [](auto x) {
+             // The second query has no keys.
+             const Tensor mask = Tensor::from<std::uint8_t>({1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0},
+                                                            {3, 5}, x[0].context());
+             return scaled_dot_product_attention(x[0], x[1], x[2], {.mask = mask});
+           },
+       .terms = 30,
+       .roundings = 0},
       {.name = "scaled_dot_product_attention_of_itself",
        .inputs = {{2, 4, 3}},
        .op = [](auto x) { return scaled_dot_product_attention(x[0], x[0], x[0]); },
@@ -491,19 +514,18 @@ Tensor positive_for(const Variable& logits, const Shape& shape) {
 
 /// Labels, or probabilities, with class weights and ignored rows.
 OpCase weighted_cross_entropy(std::string name, Shape logits, Reduction reduction, bool has_labels,
-                              double smoothing) {
+                              double smoothing, bool of_log_p = false) {
   return {
       .name = std::move(name),
       .inputs = {logits},
       .op =
           [=](std::span<const Variable> x) {
             const Tensor target = has_labels ? labels_for(x[0], true) : positive_for(x[0], x[0].shape());
-            return cross_entropy(x[0], target,
-                                 {.smoothing = smoothing,
-                                  .reduction = reduction,
-                                  .class_weights = positive_for(x[0], {x[0].shape()[-1]}),
-                                  .ignore_index = -7})
-                .loss;
+            const CrossEntropyOptions options{.smoothing = smoothing,
+                                              .reduction = reduction,
+                                              .class_weights = positive_for(x[0], {x[0].shape()[-1]}),
+                                              .ignore_index = -7};
+            return of_log_p ? nll_loss(x[0], target, options) : cross_entropy(x[0], target, options).loss;
           },
       .terms = 2 * static_cast<double>(logits.numel()),
       .batched = reduction == Reduction::mean ? std::vector<std::size_t>() : std::vector<std::size_t>{0},
@@ -569,11 +591,23 @@ std::vector<OpCase> loss_cases() {
     const std::string prefix = has_labels ? "cross_entropy_labels_" : "cross_entropy_probabilities_";
     cases.push_back(weighted_cross_entropy(prefix + "mean", {5, 7}, Reduction::mean, has_labels, 0.2));
     cases.push_back(weighted_cross_entropy(prefix + "sum", {4, 10}, Reduction::sum, has_labels, 0));
+    cases.push_back(weighted_cross_entropy(has_labels ? "nll_loss_labels" : "nll_loss_probabilities", {5, 7},
+                                           has_labels ? Reduction::mean : Reduction::none, has_labels, 0,
+                                           true));
     cases.push_back(weighted_cross_entropy(prefix + "none", {2, 3, 5}, Reduction::none, has_labels, 0.1));
   }
   for (const auto& [suffix, reduction] :
        {std::pair{"", Reduction::mean}, {"_sum", Reduction::sum}, {"_none", Reduction::none}}) {
     cases.push_back(loss(std::string("mse_loss") + suffix, mse_loss, reduction, {}));
+    cases.push_back(loss(std::string("l1_loss") + suffix, l1_loss, reduction, {}));
+    const auto smooth_l1 = [](const Variable& x, const Variable& t, Reduction r) {
+      return smooth_l1_loss(x, t, r, 0.5);
+    };
+    cases.push_back(loss(std::string("smooth_l1_loss") + suffix, smooth_l1, reduction, {}));
+    const auto huber = [](const Variable& x, const Variable& t, Reduction r) {
+      return huber_loss(x, t, r, 0.75);
+    };
+    cases.push_back(loss(std::string("huber_loss") + suffix, huber, reduction, {}));
     cases.push_back(loss(std::string("binary_cross_entropy_with_logits") + suffix,
                          binary_cross_entropy_with_logits, reduction, logits));
     cases.push_back(loss(std::string("kl_divergence") + suffix, kl_divergence, reduction, probabilities));
