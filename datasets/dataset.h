@@ -76,7 +76,7 @@ ChannelStatistics channel_statistics(const ImageSet& set);
 struct RemoteFile {
   std::string url;   // http or https
   std::string name;  // file name in the target directory
-  std::string md5;   // 32 hexadecimal digits
+  std::string md5;   // 32 hexadecimal digits; empty: the caller verifies the contents
 };
 
 /// The mirrors of one file, in the order in which they are tried. All have the same name and checksum.

@@ -294,7 +294,7 @@ class Reasons {
 
 bool has_checksum(const fs::path& file, const std::string& md5) {
   std::error_code error;
-  return fs::is_regular_file(file, error) && md5_of_file(file) == md5;
+  return fs::is_regular_file(file, error) && (md5.empty() || md5_of_file(file) == md5);
 }
 
 /// Tries one mirror until `part` is complete and has the right checksum. Returns false, and adds the reasons,
@@ -309,6 +309,7 @@ bool fetch(const RemoteFile& mirror, const fs::path& part, const DownloadOptions
     const Transfer transfer = continue_transfer(
         mirror.url, part, {.stall_seconds = options.stall_seconds, .progress = options.progress});
     if (transfer.outcome == Transfer::Outcome::complete) {
+      if (mirror.md5.empty()) return true;
       const std::string md5 = md5_of_file(part);
       if (md5 == mirror.md5) return true;
       std::error_code ignored;  // if the file cannot be removed, the next attempt finds the same error
@@ -379,25 +380,48 @@ fs::path cache_directory() {
   return fs::path(home) / ".cache" / "convoy";
 }
 
+namespace {
+
+/// A checksum by OpenSSL, in hexadecimal digits.
+class Digest {
+ public:
+  Digest(const EVP_MD* algorithm, const std::string& name) : context_(EVP_MD_CTX_new(), &EVP_MD_CTX_free) {
+    if (!context_ || EVP_DigestInit_ex(context_.get(), algorithm, nullptr) != 1)
+      fail<DataError>("{}: the checksum cannot be computed, because OpenSSL has no {} (FIPS mode?)", name,
+                      algorithm == EVP_md5() ? "MD5" : "SHA-256");
+  }
+  void add(std::string_view bytes) { EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()); }
+  std::string finish() {
+    std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+    unsigned int length = 0;
+    EVP_DigestFinal_ex(context_.get(), digest.data(), &length);
+    std::string text;
+    for (unsigned int i = 0; i < length; ++i) text += fmt::format("{:02x}", digest[i]);
+    return text;
+  }
+
+ private:
+  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
+};
+
+}  // namespace
+
 std::string md5_of_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) fail<DataError>("{}: cannot be read", path.string());
 
-  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
-  if (!context || EVP_DigestInit_ex(context.get(), EVP_md5(), nullptr) != 1)
-    fail<DataError>("{}: the checksum cannot be computed, because OpenSSL has no MD5 (FIPS mode?)",
-                    path.string());
+  Digest digest(EVP_md5(), path.string());
   std::vector<char> buffer(std::size_t{1} << 20);
   while (file.read(buffer.data(), static_cast<std::streamsize>(buffer.size())), file.gcount() > 0)
-    EVP_DigestUpdate(context.get(), buffer.data(), static_cast<std::size_t>(file.gcount()));
+    digest.add({buffer.data(), static_cast<std::size_t>(file.gcount())});
   if (file.bad()) fail<DataError>("{}: reading failed before the end of the file", path.string());
+  return digest.finish();
+}
 
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned int length = 0;
-  EVP_DigestFinal_ex(context.get(), digest.data(), &length);
-  std::string text;
-  for (unsigned int i = 0; i < length; ++i) text += fmt::format("{:02x}", digest[i]);
-  return text;
+std::string sha256_of(std::span<const std::string_view> parts) {
+  Digest digest(EVP_sha256(), "weights");
+  for (const std::string_view part : parts) digest.add(part);
+  return digest.finish();
 }
 
 }  // namespace convoy::data

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "convoy/datasets/dataset.h"
 
@@ -23,7 +25,8 @@ struct DownloadOptions {
   std::function<void(std::int64_t holder)> waiting;
 };
 
-/// Downloads the file to `directory`, unless it exists there with the right checksum, and returns its path.
+/// Downloads the file to `directory`, unless it exists there with the right checksum (or with any contents, if the mirrors
+/// have none), and returns its path.
 /// Blocks until the download is complete. A lock file makes other processes and threads wait; they then find
 /// the complete file. On a file system without locks, each downloads a file of its own. A partial file
 /// (NAME.part) is resumed. One with a wrong checksum is deleted and counts as a failed attempt. Permanent
@@ -35,6 +38,9 @@ std::filesystem::path download(const Mirrors& mirrors, const std::filesystem::pa
 /// Returns the directory of downloaded data sets: $XDG_CACHE_HOME/convoy or ~/.cache/convoy. Throws
 /// UsageError if neither variable is an absolute path.
 std::filesystem::path cache_directory();
+
+/// Returns the SHA-256 of these bytes, one part after the other, as 64 hexadecimal digits.
+std::string sha256_of(std::span<const std::string_view> parts);
 
 /// Returns the MD5 checksum of a file as 32 hexadecimal digits. Throws DataError if the file cannot be read.
 std::string md5_of_file(const std::filesystem::path& path);

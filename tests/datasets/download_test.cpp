@@ -78,6 +78,9 @@ TEST_F(Download, ComputesTheChecksumsOfTheStandard) {
   // RFC 1321, appendix A.5.
   EXPECT_EQ(data::md5_of_file(directory.write("empty", "")), "d41d8cd98f00b204e9800998ecf8427e");
   EXPECT_EQ(data::md5_of_file(directory.write("abc", "abc")), "900150983cd24fb0d6963f7d28e17f72");
+  // FIPS 180-2, appendix B.1.
+  const std::vector<std::string_view> parts = {"a", "", "bc"};
+  EXPECT_EQ(data::sha256_of(parts), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_THROW(data::md5_of_file(directory.path() / "missing"), DataError);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "convoy/apps/common/input_spec.h"
+#include "convoy/apps/train/tuning/pretrained.h"
 #include "convoy/engine/io/manifest.h"
 #include "convoy/engine/io/safetensors.h"
 #include "convoy/engine/io/state_dict.h"
@@ -17,6 +18,7 @@ namespace convoy {
 namespace {
 
 std::filesystem::path file_of(const std::string& source) {
+  if (const auto file = pretrained_file(source)) return *file;
   std::error_code ignored;
   return std::filesystem::is_directory(source, ignored)
              ? find_checkpoint(source, "--init-from").path / io::kModelFile
@@ -76,6 +78,7 @@ std::string head_of(const models::Model& model) {
 }
 
 void check_initial_parameters(const std::string& source) {
+  check_pretrained(source);
   const io::SafetensorsReader readable(file_of(source));
 }
 

@@ -10,11 +10,12 @@ namespace convoy {
 /// Returns the name of the last layer of a model, "fc" of a ResNet: of the layer with the last parameter.
 std::string head_of(const models::Model& model);
 
-/// Throws CheckpointError if `source` of load_initial_parameters() cannot be read. Reads its header only.
+/// Throws CheckpointError if `source` of load_initial_parameters() cannot be read. Reads its header only, unless it is a
+/// name of pre-trained weights (pretrained.h), whose file is downloaded if needed and whose checksums are compared.
 void check_initial_parameters(const std::string& source);
 
 /// Loads the parameters and buffers of a model from `source`: a safetensors file, the directory of a
-/// checkpoint, or that of a run, whose best checkpoint is read. Removes the prefixes "module." and
+/// checkpoint, that of a run, whose best checkpoint is read, or a name of pretrained_file(). Removes the prefixes "module." and
 /// "_orig_mod." of DistributedDataParallel and torch.compile if all names have them.
 ///
 /// If the file has no last layer (head_of()), or one for another number of classes, the model keeps its own.

@@ -2,12 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "convoy/datasets/download/download.h"
 #include "convoy/engine/io/safetensors.h"
 #include "tests/apps/programs.h"
+#include "tests/testing/support/http_server.h"
 
 namespace convoy::testing {
 namespace {
@@ -267,6 +270,89 @@ TEST(FineTuningStem, IsThatOfTheFile) {
   ASSERT_EQ(train("base", {"--image-size", "66"}).exit_code, 0);
   ASSERT_THAT(train("tuned", {"--image-size", "32", "--init-from", workshop.path("base").string()}),
               Prints(HasSubstr("resnet18 with the imagenet stem")));
+}
+
+/// A server of pre-trained weights, and a cache of its own.
+class PretrainedWeights : public ::testing::Test {
+ protected:
+  PretrainedWeights() {
+    write_color_directories(workshop_.path("colors"), 16, 2);
+    EXPECT_EQ(train("base", {}).exit_code, 0);
+    tensors_ = tensors_of(last_checkpoint(workshop_, "base"));
+  }
+  ProcessResult train(const std::string& out, const Arguments& more, const std::string& server = "") const {
+    return workshop_.run("convoy-train",
+                         with({"--model",      "resnet18",
+                               "--dataset",    "folder",
+                               "--data",       workshop_.path("colors").string(),
+                               "--out",        workshop_.path(out).string(),
+                               "--batch-size", "2",
+                               "--threads",    "1",
+                               "--device",     "cpu",
+                               "--eval-every", "0",
+                               "--max-steps",  "1",
+                               "--image-size", "32"},
+                              more),
+                         {.environment = {{"XDG_CACHE_HOME", workshop_.path("cache").string()},
+                                          {"CONVOY_MODELS_URL", server},
+                                          {"no_proxy", "*"}}});
+  }
+  /// Returns the weights as the documented command writes them.
+  std::string converted(const std::string& source_sha256) const {
+    std::vector<io::NamedTensor> sorted = tensors_;
+    std::erase_if(sorted, [](const io::NamedTensor& each) { return !is_floating(each.tensor.dtype()); });
+    std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+    std::vector<std::string_view> bytes;
+    for (const io::NamedTensor& each : sorted)
+      bytes.emplace_back(each.tensor.view().as<char>(), each.tensor.bytes());
+    return io::encode_safetensors(
+        tensors_, {{"source_sha256", source_sha256}, {"content_sha256", data::sha256_of(bytes)}});
+  }
+  fs::path cached() const { return workshop_.path("cache/convoy/models/resnet18-imagenet.safetensors"); }
+
+  const Workshop workshop_;
+  std::vector<io::NamedTensor> tensors_;
+  const std::string official_ = "f37072fd" + std::string(56, '0');
+  const Arguments by_name_ = {"--init-from", "resnet18-imagenet", "--lr", "0"};
+};
+
+TEST_F(PretrainedWeights, AreFetchedOnceAndKeptInTheCache) {
+  EXPECT_THAT(train("missing", by_name_),
+              FailsWith(5, "found no " + cached().string() +
+                               "; download https://download.pytorch.org/models/"
+                               "resnet18-f37072fd.pth, and convert it once with: mkdir -p "));
+  const std::string file = converted(official_);
+  HttpServer server([&](const HttpRequest& request) { return serve(request, file); });
+  server.start();
+  ASSERT_THAT(train("fetched", by_name_, server.url("/weights")), Succeeds());
+  ASSERT_EQ(server.requests().size(), 1u);
+  EXPECT_EQ(server.requests()[0].path, "/weights/resnet18-imagenet.safetensors");
+  EXPECT_EQ(read_text(cached()), file);
+  ASSERT_THAT(train("cached", by_name_), Succeeds());
+  workshop_.directory().write("given.safetensors", file);
+  ASSERT_THAT(train("given", {"--init-from", workshop_.path("given.safetensors").string(), "--lr", "0"}),
+              Succeeds());
+  for (const char* out : {"fetched", "cached"})
+    EXPECT_EQ(workshop_.result(out)["parameters_hash"], workshop_.result("given")["parameters_hash"]) << out;
+}
+
+TEST_F(PretrainedWeights, AreRefusedWithOtherChecksums) {
+  const std::string other = converted("00000000" + std::string(56, '0'));
+  HttpServer server([&](const HttpRequest& request) { return serve(request, other); });
+  server.start();
+  EXPECT_THAT(train("run", by_name_, server.url("")),
+              FailsWith(5, "expected f37072fd…, that of resnet18-f37072fd.pth"));
+  EXPECT_FALSE(fs::exists(cached())) << "a file that does not fit is not kept";
+
+  std::string file = converted(official_);
+  file.back() = static_cast<char>(file.back() ^ 1);
+  workshop_.directory().write(cached().lexically_relative(workshop_.path("")), file);
+  EXPECT_THAT(train("run", by_name_),
+              FailsWith(5, "resnet18-imagenet.safetensors: found tensors of SHA-256 "));
+  EXPECT_TRUE(fs::exists(cached())) << "a file of the user is kept";
+  workshop_.directory().write(cached().lexically_relative(workshop_.path("")),
+                              io::encode_safetensors(tensors_));
+  EXPECT_THAT(train("run", by_name_), FailsWith(5, "found source_sha256 'none' in its metadata"));
 }
 
 // The same batch in each step, and a rate of 0, so that all steps have the same statistics.
