@@ -116,7 +116,9 @@ std::string format_value(const T& value, bool quoted) {
 
 /// Returns nullopt for an optional without a value, a choice without an alternative, and a member that its alternative
 /// does not have.
-std::optional<std::string> format_value(const FlagTarget& target, bool quoted) {
+std::optional<std::string> format_value(const FlagTarget& target, const FlagDetails& details, bool quoted) {
+  if (details.word.is_chosen != nullptr && *details.word.is_chosen)
+    return format_value(details.word.text, quoted);
   if (target.chosen) {
     const std::string name = target.chosen();
     return name.empty() ? std::nullopt : std::optional(format_value(name, quoted));
@@ -293,6 +295,10 @@ void CommandLine::give(Flag& flag, std::string text, std::string source) {
   flag.text = std::move(text);
   flag.source = std::move(source);
   if (!flag.target.choice.empty() || flag.target.select) return;
+  if (const FlagDetails::Word& word = flag.details.word; word.is_chosen != nullptr) {
+    *word.is_chosen = flag.text == word.text;
+    if (*word.is_chosen) return;
+  }
   set_variable(*flag.target.variable(), flag.text, flag.source, flag.details);
 }
 
@@ -337,7 +343,7 @@ bool CommandLine::given(std::string_view name) const {
 std::map<std::string, std::string> CommandLine::values() const {
   std::map<std::string, std::string> texts;
   for (const Flag& flag : flags_)
-    if (const auto value = format_value(flag.target, false)) texts[flag.name] = *value;
+    if (const auto value = format_value(flag.target, flag.details, false)) texts[flag.name] = *value;
   return texts;
 }
 
@@ -345,7 +351,7 @@ std::string CommandLine::start_row(std::string_view row) const {
   std::string all;
   for (const Flag& flag : flags_) {
     if (flag.details.start.row != row) continue;
-    std::string value = format_value(flag.target, false).value_or("");
+    std::string value = format_value(flag.target, flag.details, false).value_or("");
     // Six digits say enough of a default that is a quotient.
     if (double number = 0;
         value.size() > 8 &&
@@ -361,7 +367,7 @@ std::string CommandLine::config() const {
   std::string text;
   for (const Flag& flag : flags_) {
     if (!flag.details.in_config) continue;
-    if (const auto value = format_value(flag.target, true))
+    if (const auto value = format_value(flag.target, flag.details, true))
       text += fmt::format("{} = {}\n", flag.name, *value);
   }
   return text;

@@ -126,6 +126,12 @@ struct FlagDetails {
   double maximum = std::numeric_limits<double>::infinity();
   double above = -std::numeric_limits<double>::infinity();
   double below = std::numeric_limits<double>::infinity();
+  /// A word that the flag takes in place of a value: it sets `is_chosen`, and leaves the variable as it is until the
+  /// program finds its value. Null: none.
+  struct Word {
+    std::string text;
+    bool* is_chosen = nullptr;
+  } word = {};
   /// Value that has no effect, so that it may be given with alternatives that do not have the flag: "0".
   std::string unused = "";
   /// What CommandLine::start_row() appends to a row for a value other than 0, none and false:

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "convoy/apps/common/compute.h"
 #include "convoy/apps/common/config_file.h"
@@ -25,6 +26,7 @@
 #include "convoy/apps/train/report/run_summary.h"
 #include "convoy/apps/train/trace.h"
 #include "convoy/apps/train/tuning/initial_parameters.h"
+#include "convoy/apps/train/tuning/rate_search.h"
 #include "convoy/comm/core/collective.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/kernels/base/check.h"
@@ -81,11 +83,12 @@ std::map<std::string, std::string> stored_flags_for(const Setup& setup, const io
   return flags;
 }
 
-/// Returns whether rank 0 has a checkpoint to resume from. If so, replaces --stem auto and --activation auto by the
-/// values of the checkpoint, and --init-from by what its training began with. `directory` is null on other ranks.
+/// Returns whether rank 0 has a checkpoint to resume from. If so, replaces --stem auto, --activation auto, --lr find and
+/// --batch-size auto by the values of the checkpoint, and --init-from by what its training began with. `directory` is
+/// null on other ranks.
 /// Collective.
 bool take_from_checkpoint(TrainOptions& options, const RunDirectory* directory, Job& job) {
-  std::string stem, activation, init_from;  // empty without a checkpoint
+  std::string stem, activation, init_from, lr, batch_size;  // empty without a checkpoint
   if (directory != nullptr && directory->checkpoint()) {
     const std::map<std::string, std::string> stored = stored_flags(directory->checkpoint()->manifest);
     const auto value = [&](const char* flag, const char* missing) {
@@ -95,14 +98,21 @@ bool take_from_checkpoint(TrainOptions& options, const RunDirectory* directory, 
     stem = value("stem", "auto");
     activation = value("activation", "auto");
     init_from = value("init-from", "");
+    lr = value("lr", "");
+    batch_size = value("batch-size", "");
   }
   if (dist::Communicator* comm = job.control()) {
     stem = dist::broadcast_text(*comm, stem);
     activation = dist::broadcast_text(*comm, activation);
     init_from = dist::broadcast_text(*comm, init_from);
+    lr = dist::broadcast_text(*comm, lr);
+    batch_size = dist::broadcast_text(*comm, batch_size);
   }
   if (stem.empty()) return false;
   options.init_from = init_from;
+  // With these, a launcher has started the training again.
+  if (std::exchange(options.finds_lr, false)) options.lr = std::stod(lr);
+  if (std::exchange(options.finds_batch_size, false)) options.batch_size = std::stoll(batch_size);
   const models::Entry& entry = models::find(options.model);
   if (options.stem == "auto" && entry.has_stems) options.stem = stem;
   if (options.activation == "auto" && entry.has_activations) options.activation = activation;
@@ -327,10 +337,11 @@ class Training {
   std::chrono::duration<double> views_time_{};
 };
 
-/// Runs one training of a rank on the data at `location`. If a peer fails and the training can continue on the other
-/// ranks, goes on in their group. Returns the exit code. `options` must be resolved, and the job connected.
-int run_training(const std::string& program, TrainOptions& options, const CommandLine& line,
-                 const DeviceContext& device, const DataLocation& location, Job& job,
+/// Runs one training of a rank on the data at `location`. `given`: the flags before resolve_recipe(). If a peer fails and
+/// the training can continue on the other ranks, goes on in their group. Returns the exit code. `options` must be
+/// resolved, and the job connected.
+int run_training(const std::string& program, TrainOptions& options, const TrainOptions& given,
+                 const CommandLine& line, const DeviceContext& device, const DataLocation& location, Job& job,
                  const std::vector<training::Callback*>& callbacks) {
   std::optional<RunDirectory> directory;  // on rank 0
   job.control_plane().enter(dist::Phase::load);
@@ -342,6 +353,26 @@ int run_training(const std::string& program, TrainOptions& options, const Comman
   loading.reset();
   job.verify_consistency(consistency_entries_of(setup));
   if (directory && !directory->checkpoint()) initialize_from_data(setup);
+  if (options.finds_batch_size) {
+    setup.batch_search = find_batch_size(options, setup, job);
+    // Other defaults depend on it.
+    TrainOptions chosen = given;
+    chosen.batch_size = options.batch_size;
+    chosen.finds_batch_size = false;
+    for (std::string TrainOptions::*const text :
+         {&TrainOptions::stem, &TrainOptions::activation, &TrainOptions::init_from})
+      chosen.*text = options.*text;
+    chosen.data = options.data;
+    resolve_recipe(chosen);
+    options = std::move(chosen);
+    setup.config = line.config();
+    for (auto& [row, text] : setup.start_rows) text = line.start_row(row);
+  }
+  if (options.finds_lr) {
+    if (job.is_first() && !options.quiet) fmt::print("trying learning rates, from low to high ones\n");
+    setup.rate_search = find_learning_rate(options, setup, job);
+    setup.config = line.config();
+  }
   const std::unique_ptr<Continuation> continuation = job.can_regroup() ? make_continuation() : nullptr;
   std::int64_t kept_step = 0;
   for (bool continues = false;; continues = true) {
@@ -399,7 +430,9 @@ int run_several(const std::string& program, const TrainOptions& options, std::ve
       ++number;
       const CommandLine flags = train_command_line(own, program);
       try {
-        if (const int code = run_training(program, own, flags, device, location, job, callbacks)) return code;
+        if (const int code =
+                run_training(program, own, TrainOptions(own), flags, device, location, job, callbacks))
+          return code;
       } catch (const NumericError& error) {
         if (!options.sweep || !job.is_alone()) throw;
         fmt::print(stderr, "{}: warning: {}\n", program,
@@ -443,9 +476,10 @@ int run_rank(const std::string& program, TrainOptions& options, const CommandLin
   DataLocation location;
   job.run_on_rank_zero_first([&] { location = locate_data(options.data); });
   options.data.dataset = location.dataset;
+  const TrainOptions given = options;
   resolve_recipe(options);
   if (options.repeat == 1 && !options.sweep)
-    return run_training(program, options, line, device, location, job, callbacks);
+    return run_training(program, options, given, line, device, location, job, callbacks);
   if (!options.sweep) sweep = {{.values = {}, .options = options}};
   return run_several(program, options, std::move(sweep), device, location, job, callbacks);
 }

@@ -184,7 +184,9 @@ Json timeline_of(const Json& trace_events) {
 Json page_data(const RunRecord& run) {
   std::size_t starts = 0;
   for (const Json& event : run.events) starts += event["event"] == "start" ? 1 : 0;
-  Json start = *run.last("start");
+  Json start = *run.last("start"), search;
+  for (const Json& event : run.events)
+    if (event["event"] == "start" && event.contains("lr_search")) search = event["lr_search"];
   if (!start.value("config", Json()).is_object()) start["config"] = Json::object();
   if (number(start, "steps_per_epoch").value_or(0) < 1) start["steps_per_epoch"] = 1;
   const Json* const result = run.last("result");
@@ -198,6 +200,7 @@ Json page_data(const RunRecord& run) {
           {"begun", run.events.front().value("time", Json())},
           {"resumed", starts - 1},
           {"start", std::move(start)},
+          {"lr_search", std::move(search)},
           {"curves", curves(run)},
           {"epochs", accuracies(run, "epoch")},
           {"evaluations", accuracies(run, "eval")},

@@ -45,6 +45,42 @@ void check_optimizer(const TrainOptions& o) {
   check(!o.bias_lr || *o.lr > 0, "--bias-lr {}: found --lr 0, expected more than 0", o.bias_lr.value_or(0));
 }
 
+/// Checks --batch-size auto.
+void check_batch_search(const TrainOptions& o, const CommandLine& line) {
+  if (!o.finds_batch_size) return;
+  check(!line.given("resume"),
+        "--batch-size auto: found --resume, whose training has its size, expected one of the two");
+  check(o.micro_batch_size == 0,
+        "--batch-size auto: found --micro-batch-size {}, which decides the memory, expected 0",
+        o.micro_batch_size);
+  check(o.repeat == 1, "--batch-size auto: found --repeat {}, whose trainings have the same size, expected 1",
+        o.repeat);
+  check(!o.overfit_batch && o.hardest == 1 && o.selection.empty(),
+        "--batch-size auto: found --{}, expected a number",
+        o.overfit_batch ? "overfit-batch"
+        : o.hardest < 1 ? "hardest"
+                        : "selection");
+}
+
+/// Checks --lr find, which tries the rate of all parameters at once, in steps of the training itself.
+void check_rate_search(const TrainOptions& o, const CommandLine& line) {
+  if (!o.finds_lr) return;
+  const std::string optimizer = to_string(*o.optimizer);
+  check(optimizer != "muon" && !o.bias_lr,
+        "--lr find: found {}, whose parameters have several rates, expected another --optimizer, or a rate",
+        optimizer == "muon" ? "--optimizer muon" : "--bias-lr");
+  for (const RateRule& rule : parse_rate_rules(o.lr_for))
+    check(rule.is_factor, "--lr find: found --lr-for {}={}, expected a factor such as 10x", rule.prefix,
+          rule.value);
+  check(!line.given("resume"),
+        "--lr find: found --resume, whose training has its rate, expected one of the two");
+  check(o.lr_rule == "none", "--lr find: found --lr-rule {}, expected none", o.lr_rule);
+  check(o.repeat == 1, "--lr find: found --repeat {}, whose trainings have the same rate, expected 1",
+        o.repeat);
+  check(o.hardest == 1 && o.selection.empty(), "--lr find: found --{}, expected one of the two",
+        o.hardest < 1 ? "hardest" : "selection");
+}
+
 void check_augmentation(const TrainOptions& o) {
   const auto& [randaugment, random_erasing, mixup, cutmix] = o.augmentation;
   const bool is_random = data::parse_rand_augment(randaugment).enabled();
@@ -76,9 +112,10 @@ void add_model_flags(CommandLine& line, TrainOptions& o) {
            {.value = "NAME", .choices = {"auto", "cifar", "imagenet"}, .fixed = true, .advanced = true});
 }
 
-void add_batch_flags(CommandLine& line, TrainOptions& o) {
-  line.add("batch-size", &o.batch_size, "Global batch size (samples)",
-           {.value = "N", .minimum = 1, .maximum = 1 << 20, .fixed = true});
+void add_batch_flags(CommandLine& line, TrainOptions& o, bool has_auto) {
+  FlagDetails size{.value = has_auto ? "N|auto" : "N", .minimum = 1, .maximum = 1 << 20, .fixed = true};
+  if (has_auto) size.word = {"auto", &o.finds_batch_size};
+  line.add("batch-size", &o.batch_size, "Global batch size (samples)", std::move(size));
   line.add("micro-batch-size", &o.micro_batch_size,
            "Micro-batch size (samples) for gradient accumulation; 0: the whole batch at once",
            {.value = "N",
@@ -173,10 +210,14 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            {.value = "N", .minimum = 0, .maximum = 1e6, .reschedules = true});
   line.add("max-steps", &o.max_steps, "Maximum number of steps; 0: no limit",
            {.value = "N", .minimum = 0, .reschedules = true});
-  add_batch_flags(line, o);
+  add_batch_flags(line, o, /*has_auto=*/true);
 
-  line.add("lr", &o.lr, "Peak learning rate",
-           {.value = "RATE", .default_note = "follows --batch-size", .minimum = 0, .reschedules = true});
+  line.add("lr", &o.lr, "Peak learning rate; find: by a range test",
+           {.value = "RATE|find",
+            .default_note = "follows --batch-size",
+            .minimum = 0,
+            .word = {"find", &o.finds_lr},
+            .reschedules = true});
   line.add("sgd-lr", member_of("optimizer", o.optimizer, &MuonOptions::sgd_lr),
            "Peak learning rate of the parameters that muon leaves to SGD: biases, norms and the last weight",
            {.value = "RATE",
@@ -489,6 +530,8 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
   check(o.lookahead > 0 || !line.given("lookahead-alpha"),
         "--lookahead-alpha: found --lookahead 0, expected a number of steps");
   check_schedule(o, line);
+  check_rate_search(o, line);
+  check_batch_search(o, line);
   check(o.resume.empty() || o.resume == "auto" || o.init_from.empty(),
         "--init-from: found --resume {}, which loads parameters from a checkpoint; expected one of the two",
         o.resume);

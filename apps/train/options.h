@@ -135,9 +135,11 @@ struct TrainOptions {
   std::optional<std::int64_t> epochs;  // 0: until --max-steps
   std::int64_t max_steps = 0;          // 0: no limit
   std::optional<std::int64_t> batch_size;
+  bool finds_batch_size = false;      // --batch-size auto: until find_batch_size() sets batch_size
   std::int64_t micro_batch_size = 0;  // 0: the whole batch at once
   std::optional<OptimizerOptions> optimizer;
   std::optional<double> lr;
+  bool finds_lr = false;          // --lr find: until find_learning_rate() sets lr
   std::optional<double> bias_lr;  // nullopt: that of their weights
   std::optional<double> weight_decay;
   std::optional<bool> decay_biases;
@@ -192,8 +194,9 @@ struct TrainOptions {
 
 /// Adds --model and --stem.
 void add_model_flags(CommandLine& line, TrainOptions& options);
-/// Adds --batch-size, --micro-batch-size and --optimizer.
-void add_batch_flags(CommandLine& line, TrainOptions& options);
+/// Adds --batch-size, --micro-batch-size and --optimizer. `has_auto`: also --batch-size auto, for programs that call
+/// find_batch_size() (tuning/rate_search.h).
+void add_batch_flags(CommandLine& line, TrainOptions& options, bool has_auto);
 /// Adds --randaugment, --random-erasing, --mixup and --cutmix. `options` must outlive `line`.
 void add_augmentation_flags(CommandLine& line, AugmentationOptions& options);
 /// Adds these augmentations to the transforms of a training.

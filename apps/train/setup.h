@@ -16,6 +16,13 @@
 
 namespace convoy {
 
+/// The result of --lr find (tuning/rate_search.h).
+struct RateSearch {
+  std::vector<double> rates, losses;  // of the steps, in their order
+  double chosen = 0;
+  std::string reason = {};  // "a tenth of 0.41, where …"
+};
+
 /// The resolved inputs of a training.
 struct Setup {
   const TrainOptions& options;
@@ -28,6 +35,8 @@ struct Setup {
   std::vector<std::string> warnings;
   bool resumes = false;                               // from a checkpoint
   std::string new_head;                               // as load_initial_parameters() returns it
+  std::string batch_search = {};                      // with --batch-size auto, the figures of a new training
+  std::optional<RateSearch> rate_search = {};         // with --lr find, of a new training
   std::optional<double> initialization_seconds = {};  // of initialize_from_data(), on the rank that called it
 };
 

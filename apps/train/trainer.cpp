@@ -407,6 +407,32 @@ double Trainer::try_batch() {
   return step_->evaluate(loader_->next_step().front());
 }
 
+std::vector<double> Trainer::try_rates(const std::vector<double>& rates,
+                                       const std::function<bool(double loss)>& goes_on) {
+  const dist::PhaseScope phase(context_.observer, dist::Phase::forward);
+  parallel_.connect();
+  loader_->seek(0, 0);
+  std::vector<double> losses;
+  for (const double rate : rates) {
+    std::vector<data::Batch> batches = loader_->next_step();
+    if (batches.empty()) batches = loader_->next_step();  // the previous epoch has ended
+    const auto& results =
+        step_->run(batches, std::vector<double>(rates_->at(0).size(), rate), std::ssize(losses));
+    double loss = 0;
+    for (const MicroBatchResult& result : results) loss += result.loss.to(DType::f64).item();
+    if (context_.is_distributed()) {
+      const std::vector<std::string> all = context_.control->gather_object(fmt::format("{}", loss));
+      loss = 0;
+      for (const std::string& each : all) loss += std::stod(each);
+      loss = std::stod(parallel_.from_rank_zero(fmt::format("{}", loss)));
+    }
+    losses.push_back(loss);
+    if (!goes_on(loss)) break;
+  }
+  synchronize();
+  return losses;
+}
+
 // --- Checkpoints ---
 
 void Trainer::save(bool is_best) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,6 +59,12 @@ class Trainer {
   /// Runs forward on one batch and returns its mean loss, to check that data, model and memory fit. Changes
   /// no state.
   double try_batch();
+
+  /// Trains a step with each of `rates` in turn, and returns the losses, which are the same on all ranks. Ends after one
+  /// for which goes_on() is false. Changes parameters, buffers and the state of the optimizer, and blocks until the device
+  /// has computed each step. For a trainer that does nothing else. Collective.
+  std::vector<double> try_rates(const std::vector<double>& rates,
+                                const std::function<bool(double loss)>& goes_on);
 
   /// Returns the position of the training, and its results so far.
   TrainingState state() const;

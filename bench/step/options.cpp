@@ -33,7 +33,7 @@ CommandLine step_command_line(StepOptions& options) {
   add_model_flags(line, o);
   line.add("image-size", &o.data.image_size, "Image size (pixels per side)",
            {.value = "PIXELS", .default_text = "32", .minimum = 8, .maximum = 4096});
-  add_batch_flags(line, o);
+  add_batch_flags(line, o, /*has_auto=*/false);
   line.add("workers", &o.data.workers, "Data loader threads; 0: main thread",
            {.value = "N", .minimum = 0, .maximum = 256, .advanced = true});
 

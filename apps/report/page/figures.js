@@ -195,6 +195,27 @@ function lineChart({title, caption, series, format, smoothed = false, logarithmi
 }
 lineChart.count = 0;
 
+/** Returns a figure of the losses of --lr find by rate: {rates, losses, chosen, reason}. */
+function rateChart({rates, losses, chosen, reason}) {
+  return figure("Search of the learning rate", `Loss of each step while the rate rose. Chosen: ${chosen}, ${reason}.`, (svg, width) => {
+    const points = rates.map((rate, i) => ({rate, loss: losses[i]})).filter((point) => point.loss !== null);
+    const margin = {left: 58, right: 24, top: 10, bottom: 42}, height = Math.max(240, Math.min(340, 0.45 * width));
+    const x = d3.scaleLog().domain(d3.extent([...rates, chosen])).range([margin.left, width - margin.right]);
+    const y = d3.scaleLinear().domain(d3.extent(points, (point) => point.loss)).nice().range([height - margin.bottom, margin.top]);
+    svg.append("g").attr("class", "grid").attr("transform", `translate(${margin.left},0)`)
+        .call(d3.axisLeft(y).ticks(5).tickSize(-(width - margin.left - margin.right)));
+    svg.append("g").attr("class", "axis").attr("transform", `translate(0,${height - margin.bottom})`)
+        .call(d3.axisBottom(x).ticks(Math.max(3, Math.min(8, width / 90)), "~g"));
+    svg.append("text").attr("class", "label").attr("x", (margin.left + width - margin.right) / 2).attr("y", height - 6)
+        .attr("text-anchor", "middle").text("learning rate");
+    svg.append("path").attr("d", d3.line().x((point) => x(point.rate)).y((point) => y(point.loss))(points)).style("fill", "none")
+        .style("stroke", color(0)).style("stroke-width", 1.8);
+    svg.append("path").attr("d", `M${x(chosen)},${margin.top}V${height - margin.bottom}`).style("stroke", color(1))
+        .style("stroke-dasharray", "4 3");
+    return height;
+  });
+}
+
 /** Lets a mouse select a range of the x axis, in all charts. A finger scrolls. */
 function addBrush(svg, x, top, bottom, right) {
   const brush = d3.brushX().extent([[x.range()[0], top], [right, bottom]]).touchable(false).on("end", (event) => {

@@ -294,6 +294,7 @@ function show() {
     ["Results", resultsSection],
     ["Curves", curvesSection],
     ["Data", dataSection],
+    ["Rate", () => perRun((run) => run.lr_search ? make("div", {className: "figures"}, rateChart(run.lr_search)) : null)],
     ["Predictions", predictionsSection],
     ["Mistakes", mistakesSection],
     ["Timeline", () => perRun((run) => run.timeline ? timeline(run.timeline) : null)],

@@ -69,7 +69,8 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
                                                           const Job& job) {
   const TrainOptions& o = setup.options;
   const data::DataSet& data = setup.data;
-  const std::string batch = fmt::format("{}{}", *o.batch_size, setup.start_rows.at("batch"));
+  std::string batch = fmt::format("{}{}", *o.batch_size, setup.start_rows.at("batch"));
+  if (!setup.batch_search.empty()) batch += "; auto: " + setup.batch_search;
   const std::string schedule = to_string(*o.schedule);
   std::string rate = fmt::format("{} {} {}, {}", schedule, schedule == "constant" ? "at" : "with peak",
                                  peak_rate(o), counted(total_steps, "step"));
@@ -85,6 +86,7 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
                         counted(plateau->patience, data.validation.size() > 0 ? "evaluation" : "epoch"),
                         data.validation.size() > 0 ? "validation" : "training");
   rate += setup.start_rows.at("lr");
+  if (setup.rate_search) rate += "; found: " + setup.rate_search->reason;
   std::string model = setup.model.name();
   if (models::find(o.model).has_stems) model += fmt::format(" with the {} stem", o.stem);
   if (o.activation == "silu") model += " with SiLU";
@@ -133,23 +135,27 @@ Json start_event(const Setup& setup, const Trainer& trainer, const Job& job) {
   std::vector<std::string> hosts;  // by node number
   for (const dist::RankInfo& rank : job.all())
     if (rank.node == static_cast<int>(hosts.size())) hosts.push_back(rank.host);
-  return {{"schema", kLogSchema},
-          {"version", kVersion},
-          {"cpu_level", cpu_level()},
-          {"step", trainer.state().step},
-          {"total_steps", trainer.total_steps()},
-          {"steps_per_epoch", trainer.steps_per_epoch()},
-          {"config", settings_to_json(setup.config)},
-          {"hosts", hosts},
-          {"devices", job.devices()},
-          {"world_size", job.info().world_size},
-          {"ranks", job.describe()},
-          {"model_parameters", setup.model.parameter_count()},
-          {"train_images", setup.data.train.size()},
-          {"validation_images", setup.data.validation.size()},
-          {"test_images", setup.data.test.size()},
-          {"classes", setup.data.classes},
-          {"class_images", data::class_counts(setup.data.train, setup.data.classes.size())}};
+  Json event = {{"schema", kLogSchema},
+                {"version", kVersion},
+                {"cpu_level", cpu_level()},
+                {"step", trainer.state().step},
+                {"total_steps", trainer.total_steps()},
+                {"steps_per_epoch", trainer.steps_per_epoch()},
+                {"config", settings_to_json(setup.config)},
+                {"hosts", hosts},
+                {"devices", job.devices()},
+                {"world_size", job.info().world_size},
+                {"ranks", job.describe()},
+                {"model_parameters", setup.model.parameter_count()},
+                {"train_images", setup.data.train.size()},
+                {"validation_images", setup.data.validation.size()},
+                {"test_images", setup.data.test.size()}};
+  if (const auto& search = setup.rate_search)
+    event["lr_search"] = {{"rates", search->rates},
+                          {"losses", search->losses},
+                          {"chosen", search->chosen},
+                          {"reason", search->reason}};
+  return event;
 }
 
 Json result_event(const Setup& setup, const Trainer& trainer, const Job& job) {

@@ -79,6 +79,22 @@ TEST(Report, ShowsATraining) {
   EXPECT_GE(run["timeline"]["ranks"][0]["spans"].size(), 3U);
 }
 
+TEST(Report, ShowsTheSearchOfTheRateAfterAResumption) {
+  const TempDirectory directory;
+  const std::string start = kStart;
+  const fs::path out = write_run(
+      directory, "run",
+      start.substr(0, start.size() - 2) +
+          R"(,"lr_search":{"rates":[0.1,0.2],"losses":[2.5,null],"chosen":0.02,"reason":"a tenth of 0.2"}})"
+          "\n" +
+          start);
+  const Workshop workshop;
+  ASSERT_THAT(workshop.run("convoy-report", {out.string()}), Succeeds());
+  const Json run = data_of(read_text(out / "report.html"))["runs"][0];
+  EXPECT_EQ(run["lr_search"]["chosen"], 0.02);
+  EXPECT_EQ(run["resumed"], 1);
+}
+
 TEST(Report, WritesATableAndEventFiles) {
   const Workshop workshop;
   ASSERT_EQ(workshop.train("run").exit_code, 0);

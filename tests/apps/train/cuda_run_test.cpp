@@ -53,6 +53,45 @@ TEST_F(CudaRun, LeNetTrainingMatchesTheCpu) {
   EXPECT_GT(workshop.events("gpu", "step").back()["memory_bytes"].get<std::int64_t>(), 0);
 }
 
+/// Returns the bytes of "12.5 KiB" at the beginning of a text.
+double bytes_in(const std::string& text) {
+  std::istringstream in(text);
+  double number = 0;
+  std::string unit;
+  in >> number >> unit;
+  return number * (unit.starts_with("K")   ? 1024.0
+                   : unit.starts_with("M") ? 1048576.0
+                   : unit.starts_with("G") ? 1073741824.0
+                                           : 1.0);
+}
+
+TEST_F(CudaRun, BatchSizeAutoFollowsTheMemoryOfTheGpu) {
+  const auto run = [&](const std::string& out, const std::string& size, double memory) {
+    ProcessOptions options = gpus(1);
+    options.environment["CONVOY_EMULATED_MEMORY"] = fmt::format("{:.0f}", memory);
+    return run_program(workshop.train_arguments(out, {"--device", "cuda:0", "--max-steps", "2",
+                                                      "--eval-every", "0", "--batch-size", size}),
+                       options);
+  };
+  const ProcessResult roomy = run("roomy", "auto", 4.0 * (1 << 30));
+  ASSERT_THAT(roomy, Succeeds());
+  EXPECT_EQ(workshop.events("roomy", "start")[0]["config"]["batch-size"], 320) << "all images";
+  // "320; auto: 120.5 KiB for an image and 2.1 MiB besides, of 90% of the 4.0 GiB of the GPU; …"
+  const std::string figures = roomy.out.substr(roomy.out.find("; auto: ") + 8);
+  const double per_image = bytes_in(figures),
+               fixed = bytes_in(figures.substr(figures.find(" image and ") + 11));
+  ASSERT_GT(per_image, 10000) << figures;
+  ASSERT_THAT(figures, HasSubstr("of 90% of the 4.0 GiB of the GPU; at most all training images"));
+  const double memory = (fixed + 80 * per_image) / 0.9;
+  const ProcessResult tight = run("tight", "auto", memory);
+  ASSERT_THAT(tight, Succeeds());
+  const std::int64_t size = workshop.events("tight", "start")[0]["config"]["batch-size"];
+  EXPECT_GE(size, 56);
+  EXPECT_LE(size, 88);
+  EXPECT_LE(workshop.events("tight", "step").back()["memory_bytes"].get<double>(), memory);
+  EXPECT_THAT(run("over", std::to_string(3 * size), memory), FailsWith(7, "out of memory on cuda:0"));
+}
+
 TEST_F(CudaRun, CheckpointsArePortableBetweenDevices) {
   ASSERT_EQ(train("run", {"--device", "cuda"}).exit_code, 0);
   EXPECT_THAT(train("run", {"--device", "cpu", "--resume", "auto", "--max-steps", "8"}), Succeeds());
