@@ -135,16 +135,9 @@ void add_algorithm_flags(CommandLine& line, ComputeOptions& options) {
   line.add("plan-cache", &options.plan_cache,
            "GPU algorithm cache between runs: a file, auto (in the user's cache directory), or none",
            {.value = "FILE", .advanced = true});
-  line.add(
-      "convolutions", &options.convolutions,
-      "Convolutions on a GPU: cudnn, implicit_gemm (this project's kernels, which compute 3x3 convolutions in "
-      "half precision), or auto (the fastest)",
-      {.value = "NAME", .choices = {"auto", "cudnn", "implicit_gemm"}, .advanced = true});
 }
 
 void check_algorithm_flags(const ComputeOptions& options, const DeviceContext& device) {
-  check(options.convolutions == "auto" || device.kind() == DeviceKind::cuda,
-        "--convolutions {}: found --device {}, expected a GPU", options.convolutions, device.name());
   if (options.plan_cache == "auto" || options.plan_cache == "none") return;
   check(device.kind() == DeviceKind::cuda, "--plan-cache {}: the CPU has no autotuning, expected a GPU",
         options.plan_cache);
@@ -190,13 +183,9 @@ DeviceContext open_device(ComputeOptions& options, const Precision& precision, c
   std::string name = options.device;
   if (const int gpus = cuda_availability().count; gpus > 0 && (name == "auto" || name == "cuda"))
     name = fmt::format("cuda:{}", rank.local_rank % gpus);
-  const DeviceContext device = DeviceContext::create(
-      Device::parse(name), {.threads = static_cast<int>(options.threads)},
-      {.tf32 = precision.tf32,
-       .deterministic = options.deterministic,
-       .convolutions = options.convolutions == "cudnn"           ? Convolutions::cudnn
-                       : options.convolutions == "implicit_gemm" ? Convolutions::implicit_gemm
-                                                                 : Convolutions::fastest});
+  const DeviceContext device =
+      DeviceContext::create(Device::parse(name), {.threads = static_cast<int>(options.threads)},
+                            {.tf32 = precision.tf32, .deterministic = options.deterministic});
   if (kHasCuda && options.device == "auto" && device.kind() == DeviceKind::cpu)
     options.no_gpu = cuda_availability().reason;
   // The resolved flag must be equal on all ranks, so it omits the index of a GPU that depends on the rank.

@@ -12,7 +12,6 @@
 #include "convoy/apps/common/run_main.h"
 #include "convoy/bench/kernels/user_op.h"
 #include "convoy/kernels/base/check.h"
-#include "convoy/kernels/runtime/cuda/facts.h"
 
 namespace convoy::bench {
 namespace {
@@ -120,11 +119,8 @@ int run(const std::string& program, int argc, char** argv, const std::vector<Use
   for (testing::ModelCase& op : testing::all_model_cases({.batch = flags.batch, .dtype = precision.compute}))
     ops.push_back(std::move(op));
   std::vector<KernelRow> kernels = kernel_rows(flags.elements);
-  if (flags.compute.device == "cuda") {
-    const std::vector<GpuFacts> gpus = cuda_facts().gpus;
-    const bool has_wgmma = !gpus.empty() && gpus.front().compute_capability == 90;
-    for (KernelRow& row : convolution_rows(flags.batch, has_wgmma)) kernels.push_back(std::move(row));
-  }
+  if (flags.compute.device == "cuda")
+    for (KernelRow& row : convolution_rows(flags.batch)) kernels.push_back(std::move(row));
   KernelBenchmarks benchmarks(std::move(kernels), std::move(ops), benchmark::GetBenchmarkFilter());
   if (flags.table) {
     fmt::print("{}", benchmarks.table());

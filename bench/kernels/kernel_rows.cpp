@@ -10,7 +10,6 @@
 #include "convoy/kernels/augment.h"
 #include "convoy/kernels/batchnorm.h"
 #include "convoy/kernels/conv2d.h"
-#include "convoy/kernels/cuda/implicit_gemm/conv2d_3x3.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/matmul.h"
 #include "convoy/kernels/optimizer_step.h"
@@ -331,26 +330,21 @@ KernelRow pixel_row(std::string name, const Shape& shape, Kernel kernel) {
 
 }  // namespace
 
-std::vector<KernelRow> convolution_rows(std::int64_t batch, bool has_wgmma) {
+std::vector<KernelRow> convolution_rows(std::int64_t batch) {
   std::vector<KernelRow> rows;
   for (const auto& [side, channels] : {std::pair{32, 64}, {16, 128}, {8, 256}, {4, 512}}) {
     const Shape shape{batch, side, side, channels};
     const std::string name = fmt::format("conv2d_3x3/{}x{}x{}/", side, side, channels);
-    rows.push_back(pixel_row(name + "forward/conv2d", shape, [](auto& s, auto x, auto filter, View y) {
+    rows.push_back(pixel_row(name + "forward", shape, [](auto& s, auto x, auto filter, View y) {
       kernels::conv2d_forward(s, x, filter, {}, y, kOptions);
     }));
-    rows.push_back(
-        pixel_row(name + "backward_data/conv2d", shape, [](auto& s, auto dy, auto filter, View dx) {
-          kernels::conv2d_backward_data(s, dy, filter, GradView(dx), kOptions);
-        }));
-    rows.push_back(row_of(name + "backward_filter/conv2d", shape, shape, filter_shape(shape),
+    rows.push_back(pixel_row(name + "backward_data", shape, [](auto& s, auto dy, auto filter, View dx) {
+      kernels::conv2d_backward_data(s, dy, filter, GradView(dx), kOptions);
+    }));
+    rows.push_back(row_of(name + "backward_filter", shape, shape, filter_shape(shape),
                           [](auto& s, auto dy, auto x, View dfilter) {
                             kernels::conv2d_backward_filter(s, dy, x, GradView(dfilter), kOptions);
                           }));
-    if (has_wgmma)
-      rows.push_back(pixel_row(
-          name + "forward/implicit_gemm", shape,
-          [](auto& s, auto x, auto filter, View y) { kernels::implicit_gemm::forward(s, x, filter, y); }));
   }
   return rows;
 }

@@ -72,8 +72,6 @@ void resolve(StepOptions& options) {
     options.steps = 1;
     options.warmup = 4;
     options.rounds = 2;
-    // Emulated times say nothing, and emulating tensor cores takes long.
-    if (training.compute.convolutions == "auto") training.compute.convolutions = "cudnn";
   }
   options.steps = options.steps.value_or(uses_gpu(training.compute.device) ? kGpuSteps : kCpuSteps);
   training.max_steps = options.total_steps();

@@ -1,16 +1,7 @@
 // Options for the computations on a GPU: a value, which DeviceContext::create_cuda() copies.
 #pragma once
 
-#include <cstdint>
-
 namespace convoy {
-
-/// A choice among the algorithms for convolutions.
-enum class Convolutions : std::uint8_t {
-  fastest,       // what is fastest of cuDNN's and this project's kernels (kernels/cuda/implicit_gemm)
-  cudnn,         // cuDNN's, except where it has none that runs
-  implicit_gemm  // this project's, except where they do not support the problem
-};
 
 /// Constraints on the algorithms that cuBLAS and cuDNN may use.
 struct CudaOptions {
@@ -19,8 +10,6 @@ struct CudaOptions {
   /// Every run gives the same bytes: no autotuning, and no algorithms that the library marks as
   /// nondeterministic.
   bool deterministic = false;
-  /// Which algorithms compute convolutions.
-  Convolutions convolutions = Convolutions::fastest;
 };
 
 }  // namespace convoy

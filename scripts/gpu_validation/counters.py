@@ -10,8 +10,7 @@ from gpu_validation.environment import need_device
 from gpu_validation.work import Failed, NotHere, last_line
 
 COUNTED = pathlib.Path(__file__).resolve().parents[2] / "bench" / "results" / "counted" / "resnet18-bf16-128.json"
-# As counted: --count leaves out this project's convolutions.
-STEP = ("--model", "resnet18", "--precision", "bf16", "--batch-size", "128", "--convolutions", "cudnn")
+STEP = ("--model", "resnet18", "--precision", "bf16", "--batch-size", "128")
 QUICK_STEP = ("--model", "lenet", "--batch-size", "8")
 # Figure: the metrics of Nsight Compute that it sums. The first ones are also counted by the emulator.
 COUNTS = {

@@ -16,7 +16,7 @@ def case(name, flags, seconds, **goals):
 
 # Goals: minimum ratios to PyTorch's images per second, minimum images per second, and a maximum ratio of memory.
 CASES = (
-    case("resnet18_128", ("--model", "resnet18", "--batch-size", 128, "--precision", "bf16", "--steps", 100, "--cudnn"),
+    case("resnet18_128", ("--model", "resnet18", "--batch-size", 128, "--precision", "bf16", "--steps", 100),
          430,
          eager=2.0,
          compiled=1.15,

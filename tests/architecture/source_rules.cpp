@@ -35,8 +35,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"kernels/cuda/cublas", {"kernels/cuda/primitives"}},
     {"kernels/cuda/normalization", {"kernels/cuda/primitives"}},
     {"kernels/cuda/optimizer", {"kernels/cuda/primitives"}},
-    {"kernels/cuda/implicit_gemm", {"kernels/cuda/primitives"}},
-    {"kernels/cuda/cudnn", {"kernels/cuda/cublas", "kernels/cuda/implicit_gemm"}},
+    {"kernels/cuda/cudnn", {"kernels/cuda/cublas"}},
     {"kernels/cuda", {"kernels/cuda/cublas", "kernels/cuda/cudnn", "kernels/cuda/normalization"}},
     {"engine/profile", {"kernels/runtime"}},
     {"engine/tensor", {"kernels"}},
@@ -90,8 +89,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
       "comm/cluster/hierarchical", "comm/cluster/store", "comm/nccl", "comm/parallel"}},
     {"bench/collectives", {"apps/train/report"}},
     {"bench/counted", {"kernels", "tests/cuda_emulator/vendor"}},
-    {"bench/kernels",
-     {"bench/counted", "apps/common", "kernels/cuda/implicit_gemm", "tests/testing/op_cases"}},
+    {"bench/kernels", {"bench/counted", "apps/common", "tests/testing/op_cases"}},
     {"bench/programs", {"apps/train/report"}},
     {"bench/step", {"bench/programs", "bench/counted"}},
     {"tests/testing/source_tree", {}},
@@ -117,7 +115,6 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/kernels/cuda/planned",
      {"tests/kernels/cuda/driver_stub", "tests/testing/source_tree", "kernels/cuda", "models"}},
     {"tests/kernels/cuda/normalization", {"tests/kernels", "kernels/cuda"}},
-    {"tests/kernels/cuda/implicit_gemm", {"tests/kernels", "kernels/cuda"}},
     {"tests/kernels/cuda",
      {"tests/kernels", "kernels/cuda", "tests/cuda_emulator/vendor", "tests/kernels/cuda/planned"}},
     {"tests/kernels/cuda/cudnn",
@@ -126,8 +123,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/engine",
      {"engine/training", "engine/profile", "tests/testing/op_cases", "tests/testing/support"}},
     {"tests/models",
-     {"models", "apps/examples", "kernels/cuda/implicit_gemm", "tests/testing/op_cases",
-      "tests/testing/support"}},
+     {"models", "apps/examples", "kernels/cuda", "tests/testing/op_cases", "tests/testing/support"}},
     {"tests/onnx", {"models", "tests/testing/support"}},
     {"tests/comm", {"tests/testing/support"}},
     {"tests/comm/cluster", {"comm/cluster/control", "tests/comm/transport"}},
@@ -153,12 +149,15 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
 };
 
 // Outside kernels/base and kernels/runtime: sources that differ between versions of a library, or between processors.
-const std::set<std::string> kVersionShims = {
-    "kernels/cpu/onednn/versions.h",         "kernels/cpu/primitives/simd.h",
-    "kernels/cuda/primitives/async_copy.h",  "kernels/cuda/primitives/early_start.h",
-    "kernels/cuda/primitives/tensor_core.h", "kernels/cuda/primitives/warpgroup.h",
-    "datasets/download/download.cpp",        "emulator/runtime/fiber.cpp",
-    "emulator/runtime/sanitizer.h"};
+const std::set<std::string> kVersionShims = {"kernels/cpu/onednn/versions.h",
+                                             "kernels/cpu/primitives/simd.h",
+                                             "tests/cuda_emulator/tests/async_copy.h",
+                                             "kernels/cuda/primitives/early_start.h",
+                                             "tests/cuda_emulator/tests/tensor_core.h",
+                                             "tests/cuda_emulator/tests/warpgroup.h",
+                                             "datasets/download/download.cpp",
+                                             "emulator/runtime/fiber.cpp",
+                                             "emulator/runtime/sanitizer.h"};
 
 constexpr const char* kTopDirectories[] = {"emulator", "kernels", "engine", "comm", "models",
                                            "datasets", "apps",    "bench",  "tests"};

@@ -68,7 +68,6 @@ class Arguments(Programs):
         for flags, what in (
             ((), "the following arguments are required: comparison"),
             (("steps",), "invalid choice: 'steps'"),
-            (("step", "--cudnn"), "--cudnn: found --device cpu, expected cuda"),
             (("ranks", "--ranks", "1"), "--ranks: found 1, expected 2 or more"),
             (("ranks", "--json", "/nowhere/figures.json"), "--json: found no directory /nowhere"),
             (("accuracy", "--seeds", "1"), "--seeds: found 1, expected 2 or more"),

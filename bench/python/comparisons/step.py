@@ -24,7 +24,6 @@ from comparisons.harness import (PYTORCH, ROUND_SECONDS, Peer, Unavailable, busy
 
 PROGRAM = "convoy-train"
 PEER = PYTORCH / "pytorch_step.py"
-ONLY_CUDNN = "convoy:cudnn"  # with --convolutions cudnn
 MODELS = ("lenet", "resnet20", "resnet18", "resnet34", "resnet50")
 
 
@@ -136,8 +135,6 @@ def compare_rates(arguments, left):
         data = pathlib.Path(work) / "data"
         write_images(arguments, data)
         variants = {"convoy": ["--plan-cache", str(pathlib.Path(work) / "plans")] if arguments.device == "cuda" else []}
-        if arguments.cudnn:
-            variants[ONLY_CUDNN] = ["--plan-cache", str(pathlib.Path(work) / "cudnn_plans"), "--convolutions", "cudnn"]
         if arguments.device == "cuda":
             for flags in variants.values():
                 convoy_windows(arguments, data, flags, left())
@@ -254,8 +251,6 @@ def add_flags(flags):
         help="PyTorch sides, comma-separated MODE:FORMAT, where MODE is eager or a mode of torch.compile and FORMAT is "
         "contiguous_format or channels_last; default: eager with both formats on the CPU, eager and max-autotune with "
         "channels_last on a GPU")
-    flags.add_argument("--cudnn", action="store_true",
-                       help="measure Convoy without its own convolutions too (--convolutions cudnn); needs --device cuda")
     flags.add_argument("--steps", type=int, help="steps in a window; default: 1 on the CPU, 100 on a GPU")
     flags.add_argument("--windows", type=int, default=5, help="windows per side and round")
     flags.add_argument("--warmup", type=int, default=3, help="warm-up windows per run of Convoy")
@@ -269,8 +264,6 @@ def add_flags(flags):
 
 def check(arguments):
     on_gpu = arguments.device == "cuda"
-    if arguments.cudnn and not on_gpu:
-        arguments.error(f"--cudnn: found --device {arguments.device}, expected cuda")
     arguments.steps = arguments.steps or (100 if on_gpu else 1)
     if arguments.sides is None:
         second = "max-autotune:channels_last" if on_gpu else "eager:contiguous_format"

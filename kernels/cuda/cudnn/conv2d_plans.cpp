@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "convoy/kernels/base/check.h"
-#include "convoy/kernels/cuda/implicit_gemm/channel_padding.h"
-#include "convoy/kernels/cuda/implicit_gemm/conv2d_3x3.h"
+#include "convoy/kernels/cuda/cudnn/channel_padding.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/cuda/primitives/timing.h"
 #include "convoy/kernels/elementwise.h"
@@ -56,21 +55,6 @@ std::optional<Conv2dProblem> padded_problem(const Conv2dProblem& problem) {
   return padded;
 }
 
-/// Returns whether the kernel of kernels/cuda/implicit_gemm computes the problem on the GPU of the stream: never
-/// a gradient, a bias or a ReLU, or arrays that are not aligned to kCudnnAlignment.
-bool has_own_kernel(const CudaStream& stream, const Conv2dProblem& problem) {
-  return problem.direction == Conv2dDirection::forward && !problem.has_epilogue() &&
-         problem.alignment >= kCudnnAlignment &&
-         implicit_gemm::supports_forward(problem.dtype, problem.sizes) && implicit_gemm::has_wgmma(stream);
-}
-
-void enqueue_own_kernel(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays) {
-  const ConvSizes& s = problem.sizes;
-  implicit_gemm::forward(stream, View{arrays.x, {s.n, s.h, s.w, s.i}, problem.dtype},
-                         View{arrays.filter, {s.o, s.kh, s.kw, s.i}, problem.dtype},
-                         View{arrays.y, {s.n, s.oh, s.ow, s.o}, problem.dtype});
-}
-
 }  // namespace
 
 bool Conv2dPlans::run(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays) {
@@ -96,7 +80,6 @@ Conv2dPlans::Outcome Conv2dPlans::enqueue(CudaStream& stream, const Conv2dProble
                                           const Conv2dArrays& arrays, const Entry& entry) {
   switch (entry.method) {
     case Method::plan: return try_enqueue(stream, problem, arrays, entry.plan);
-    case Method::implicit_gemm: enqueue_own_kernel(stream, problem, arrays); return Outcome::enqueued;
     case Method::separate:
       return run_separately(stream, problem, arrays) ? Outcome::enqueued : Outcome::failed;
     case Method::padded: return run_padded(stream, problem, arrays) ? Outcome::enqueued : Outcome::failed;
@@ -114,12 +97,9 @@ std::string Conv2dPlans::for_each_plan(const CudaStream& stream, const Conv2dPro
 
 std::optional<Conv2dPlans::Entry> Conv2dPlans::choose(CudaStream& stream, const Conv2dProblem& problem,
                                                       const Conv2dArrays& arrays) {
-  const CudaOptions& options = stream.cuda_options();
-  if (options.convolutions == Convolutions::implicit_gemm)
-    if (const auto own = own_kernel(stream, problem)) return own;
-  if (options.deterministic) return std::nullopt;
+  if (stream.cuda_options().deterministic) return std::nullopt;
   if (const auto stored = stream.algorithm_cache().find(key_of(stream, problem))) {
-    for (const Entry& entry : alternatives(stream, problem))
+    for (const Entry& entry : alternatives(problem))
       if (entry.to_text() == *stored) return entry;
     auto plan = restored(stream, problem, *stored);
     if (plan && !has_failed(problem, *plan))
@@ -131,7 +111,6 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::choose(CudaStream& stream, const 
 std::string Conv2dPlans::Entry::to_text() const {
   switch (method) {
     case Method::plan: return plan->to_text();
-    case Method::implicit_gemm: return "implicit_gemm";
     case Method::separate: return "separate";
     case Method::padded: return "padded";
     case Method::loops: return "loops";
@@ -139,22 +118,11 @@ std::string Conv2dPlans::Entry::to_text() const {
   return "";
 }
 
-std::vector<Conv2dPlans::Entry> Conv2dPlans::alternatives(const CudaStream& stream,
-                                                          const Conv2dProblem& problem) {
+std::vector<Conv2dPlans::Entry> Conv2dPlans::alternatives(const Conv2dProblem& problem) {
   std::vector<Entry> all;
   if (problem.has_epilogue()) all.push_back({.method = Method::separate, .is_final = true});
-  if (stream.cuda_options().convolutions != Convolutions::cudnn && has_own_kernel(stream, problem))
-    all.push_back({.method = Method::implicit_gemm, .is_final = true});
   if (padded_problem(problem)) all.push_back({.method = Method::padded, .is_final = true});
   return all;
-}
-
-std::optional<Conv2dPlans::Entry> Conv2dPlans::own_kernel(const CudaStream& stream,
-                                                          const Conv2dProblem& problem) {
-  if (has_own_kernel(stream, problem)) return Entry{.method = Method::implicit_gemm, .is_final = true};
-  const auto padded = padded_problem(problem);
-  if (padded && has_own_kernel(stream, *padded)) return Entry{.method = Method::padded, .is_final = true};
-  return std::nullopt;
 }
 
 std::optional<CudnnPlan> Conv2dPlans::restored(CudaStream& stream, const Conv2dProblem& problem,
@@ -202,8 +170,8 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::fastest(CudaStream& stream, const
         entries.push_back({.plan = std::make_shared<const CudnnPlan>(std::move(plan)), .is_final = true});
     if (!entries.empty()) break;
   }
-  const bool is_large = flops_of(problem) >= stream.local<implicit_gemm::MinimumFlops>().value;
-  for (const Entry& entry : alternatives(stream, problem))
+  const bool is_large = flops_of(problem) >= stream.local<MinimumPaddedFlops>().value;
+  for (const Entry& entry : alternatives(problem))
     if (is_large || entry.method == Method::separate) entries.push_back(entry);
 
   std::vector<cuda::Candidate> candidates;
@@ -245,9 +213,6 @@ bool Conv2dPlans::run_first(CudaStream& stream, const Conv2dProblem& problem, co
   const bool lacks_memory = workspace_limit != kAnyWorkspace;
   if (entry.plan != nullptr) {
     entry.method = Method::plan;
-  } else if (const auto own = own_kernel(stream, problem)) {
-    entry.method = own->method;
-    enqueue(stream, problem, arrays, *own);
   } else if (problem.has_epilogue() && run_separately(stream, problem, arrays)) {
     entry.method = Method::separate;
   } else if (lacks_memory) {
@@ -284,13 +249,13 @@ bool Conv2dPlans::run_padded(CudaStream& stream, const Conv2dProblem& problem, c
   const cuda::Scratch wide_x(stream, bytes_of(true)), wide_filter(stream, bytes_of(false));
   const View from_x = view(wide_x.as<void>(), true, padded.sizes);
   const View from_filter = view(wide_filter.as<void>(), false, padded.sizes);
-  if (problem.direction != Conv2dDirection::backward_data) implicit_gemm::pad_channels(stream, x, from_x);
+  if (problem.direction != Conv2dDirection::backward_data) channel_padding::pad_channels(stream, x, from_x);
   if (problem.direction != Conv2dDirection::backward_filter)
-    implicit_gemm::pad_channels(stream, filter, from_filter);
+    channel_padding::pad_channels(stream, filter, from_filter);
   if (!run(stream, padded, {from_x.data, from_filter.data, arrays.bias, arrays.y})) return false;
-  if (problem.direction == Conv2dDirection::backward_data) implicit_gemm::cut_channels(stream, from_x, x);
+  if (problem.direction == Conv2dDirection::backward_data) channel_padding::cut_channels(stream, from_x, x);
   if (problem.direction == Conv2dDirection::backward_filter)
-    implicit_gemm::cut_channels(stream, from_filter, filter);
+    channel_padding::cut_channels(stream, from_filter, filter);
   return true;
 }
 
@@ -341,7 +306,6 @@ void Conv2dPlans::report(CudaStream& stream, const Conv2dProblem& problem, const
         fmt::format("no engine of {} computes {} on cuda:{}{}{}", cudnn_version_text(),
                     key_of(stream, problem), stream.device(), reason.empty() ? "" : ": ", reason);
   const std::string instead = entry.method == Method::separate ? "bias and ReLU run after the convolution"
-                              : entry.method == Method::padded ? "a convolution of padded copies replaces it"
                               : entry.method == Method::loops  ? "plain loops compute it, which are slow"
                                                                : entry.to_text() + " replaces it";
   stream.warn(fmt::format("{}; {}", failures.first, instead));

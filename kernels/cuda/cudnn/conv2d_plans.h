@@ -1,5 +1,5 @@
-// The choice of the algorithm for each of a stream's convolutions: a plan of cuDNN, or a kernel of this
-// project.
+// The choice of the algorithm for each of a stream's convolutions: a plan of cuDNN, with or without padded
+// copies of the arrays.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,29 @@
 
 namespace convoy::kernels {
 
+/// The number of floating-point operations of a convolution from which on a stream times padded copies:
+/// stream.local<MinimumPaddedFlops>().
+struct MinimumPaddedFlops {
+  explicit MinimumPaddedFlops(CudaStream& /*stream*/) {}
+  /// A convolution with fewer takes little longer than a launch, by any algorithm.
+  double value = 2.5e8;
+};
+
 /// Chooses, caches and runs the algorithms of a stream's convolutions. The one for a problem is, in this
 /// order:
 ///  1. One that was timed before, by this stream or as stored in stream.algorithm_cache(). The cache's keys
 ///     are problems (Conv2dProblem::text(), and "tf32" if f32 may use it). Its values are plans
-///     (CudnnPlan::to_text()); "implicit_gemm": the kernel of this project; "separate": first the
-///     convolution, then bias and ReLU by this project's kernels; or "padded": a convolution of copies with as
-///     many input channels as tensor cores want, which has an entry of its own. The cache also keeps the code
-///     of plans that cuDNN compiled at run time. If it cannot be used, for example after an update of the
-///     driver, the plan is compiled again, with one warning per stream.
+///     (CudnnPlan::to_text()); "separate": first the convolution, then bias and ReLU by this project's
+///     kernels; or "padded": a convolution of copies with as many input channels as tensor cores want, which
+///     has an entry of its own. The cache also keeps the code of plans that cuDNN compiled at run time. If it
+///     cannot be used, for example after an update of the driver, the plan is compiled again, with one warning
+///     per stream.
 ///  2. If stream.autotune(): the fastest of all plans that the heuristics propose and that finalize, with
-///     bias or ReLU also "separate", and if the problem has at least implicit_gemm::MinimumFlops, this
-///     project's kernel and "padded". It is then added to the cache.
-///  3. The first plan that finalizes and runs, or else a kernel of this project. It is not added to the
-///     cache, and is replaced as soon as 1 or 2 applies.
-/// Deterministic streams use 3 only. CudaOptions::convolutions excludes this project's kernels from 1 and 2,
-/// or makes them the choice for all problems that they support, with or without padded copies. A plan that
-/// cuDNN could not run is not used again on this stream.
+///     bias or ReLU also "separate", and if the problem has at least MinimumPaddedFlops also "padded". It is
+///     then added to the cache.
+///  3. The first plan that finalizes and runs. It is not added to the cache, and is replaced as soon as 1 or 2
+///     applies.
+/// Deterministic streams use 3 only. A plan that cuDNN could not run is not used again on this stream.
 class Conv2dPlans {
  public:
   static constexpr std::size_t kCapacity = 512;  // problems; training ResNet-50 needs about 160
@@ -52,7 +58,7 @@ class Conv2dPlans {
 
  private:
   using Plan = std::shared_ptr<const CudnnPlan>;
-  enum class Method : std::uint8_t { plan, implicit_gemm, separate, padded, loops };  // loops: no plan runs
+  enum class Method : std::uint8_t { plan, separate, padded, loops };  // loops: no plan runs
   struct Entry {
     Method method = Method::plan;
     Plan plan = nullptr;         // of Method::plan
@@ -78,10 +84,7 @@ class Conv2dPlans {
   std::optional<Entry> choose(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays);
   std::optional<Entry> fastest(CudaStream& stream, const Conv2dProblem& problem, Conv2dArrays arrays);
   /// Returns the entries of the methods other than a plan that may compute the problem.
-  static std::vector<Entry> alternatives(const CudaStream& stream, const Conv2dProblem& problem);
-  /// Returns the entry of this project's kernel, for the problem or for padded copies. Returns nullopt if
-  /// there is none.
-  static std::optional<Entry> own_kernel(const CudaStream& stream, const Conv2dProblem& problem);
+  static std::vector<Entry> alternatives(const Conv2dProblem& problem);
   /// Makes the plan that is stored as `text`, from its compiled code if there is any. Returns nullopt if it
   /// is not valid.
   std::optional<CudnnPlan> restored(CudaStream& stream, const Conv2dProblem& problem,
@@ -90,8 +93,8 @@ class Conv2dPlans {
   /// Enqueues the convolution by an entry. If a plan cannot run, says why not.
   Outcome enqueue(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays,
                   const Entry& entry);
-  /// Enqueues by the first plan that runs and has a workspace of less than `workspace_limit` bytes, or else
-  /// by a kernel of this project, and keeps it for this stream. Returns false if there is none.
+  /// Enqueues by the first plan that runs and has a workspace of less than `workspace_limit` bytes, and keeps
+  /// it for this stream. Returns false if there is none.
   bool run_first(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays,
                  std::size_t workspace_limit);
   /// Enqueues the convolution, then bias and ReLU. Returns false if the convolution has no plan that runs.

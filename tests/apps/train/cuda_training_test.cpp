@@ -212,9 +212,6 @@ TEST_F(CudaTraining, RejectsContradictoryFlags) {
               HasSubstr("--loss-scale: found --precision fp32, expected fp16"));
   EXPECT_THAT(refused({"--precision", "fp16", "--loss-scale", "0"}), HasSubstr("--loss-scale: found '0'"));
   EXPECT_THAT(refused({"--device", "cpu", "--plan-cache", "plans.json"}), HasSubstr("expected a GPU"));
-  EXPECT_THAT(refused({"--device", "cpu", "--convolutions", "cudnn"}),
-              HasSubstr("--convolutions cudnn: found --device cpu, expected a GPU"));
-  EXPECT_THAT(refused({"--convolutions", "winograd"}), HasSubstr("--convolutions: found 'winograd'"));
   EXPECT_THAT(refused({"--deterministic", "--plan-cache", "plans.json"}),
               HasSubstr("expected only one of the two"));
 }

@@ -70,8 +70,6 @@ constexpr Exception kExceptions[] = {
     {"docs/from-pytorch.md", "torchrun ", "needs PyTorch", "TorchLaunchers"},
     {"docs/from-pytorch.md", "python3 -m torch.", "needs PyTorch", "TorchLaunchers"},
     {"bench/results/", "", "made the figures of a certain machine"},
-    {"kernels/cuda/implicit_gemm/", "build/test/bin/convoy-bench-kernels",
-     "counts for minutes on an emulated GPU", "KernelCounts"},
     {"", "convoy-bench-kernels --device cuda", "needs a GPU; a test has emulated ones", "KernelCounts"},
     {"bench/README.md", "convoy-bench-allreduce --devices 4 --device cuda",
      "needs GPUs; a test has emulated ones", "AllreduceOnGpus"},

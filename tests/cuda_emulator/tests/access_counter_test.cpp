@@ -2,11 +2,11 @@
 #include <numeric>
 
 #include "convoy/kernels/cuda/primitives/element.h"
-#include "convoy/kernels/cuda/primitives/tensor_core.h"
-#include "convoy/kernels/cuda/primitives/warpgroup.h"
 #include "convoy/kernels/elementwise.h"
 #include "emulator/counting/source_lines.h"
 #include "tests/cuda_emulator/tests/fixture.h"
+#include "tests/cuda_emulator/tests/tensor_core.h"
+#include "tests/cuda_emulator/tests/warpgroup.h"
 
 namespace convoy::emulator {
 namespace {

@@ -2,10 +2,10 @@
 #include <cmath>
 
 #include "convoy/kernels/base/dtype.h"
-#include "convoy/kernels/cuda/primitives/async_copy.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
-#include "convoy/kernels/cuda/primitives/tensor_core.h"
+#include "tests/cuda_emulator/tests/async_copy.h"
 #include "tests/cuda_emulator/tests/fixture.h"
+#include "tests/cuda_emulator/tests/tensor_core.h"
 
 namespace convoy::emulator {
 namespace {

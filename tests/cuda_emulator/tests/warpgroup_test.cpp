@@ -1,5 +1,5 @@
 // Tests of matrix multiplications by warpgroups: results, when they are there, and each mistake.
-#include "convoy/kernels/cuda/primitives/warpgroup.h"
+#include "tests/cuda_emulator/tests/warpgroup.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,12 +7,11 @@
 #include <cstdint>
 
 #include "convoy/kernels/base/dtype.h"
-#include "convoy/kernels/cuda/implicit_gemm/geometry.h"
-#include "convoy/kernels/cuda/primitives/async_copy.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
-#include "convoy/kernels/cuda/primitives/tensor_core.h"
 #include "emulator/runtime/warpgroup.h"
+#include "tests/cuda_emulator/tests/async_copy.h"
 #include "tests/cuda_emulator/tests/fixture.h"
+#include "tests/cuda_emulator/tests/tensor_core.h"
 
 namespace convoy::emulator {
 namespace {
@@ -48,13 +47,17 @@ std::uint32_t pair_of(T low, T high) {
   return std::uint32_t{low.bits} | std::uint32_t{high.bits} << 16;
 }
 
+// Swizzles: the offset of 16 bytes in a matrix whose rows have 2 or 8 such chunks. Any 8 adjacent rows have
+// the same chunk in 8 different groups of four banks, so that ldmatrix reads them at once.
+__device__ int narrow_offset(int row, int chunk) { return row * 32 + (chunk ^ (row >> 2 & 1)) * 16; }
+__device__ int wide_offset(int row, int chunk) { return row * 128 + (chunk ^ (row & 7)) * 16; }
+
 /// Sets b [16, 64], row-major, in the layout of matrix_descriptor<kTransposed>().
 template <class T, bool kTransposed>
 __device__ void put(const T* b, unsigned char* shared) {
   for (int i = static_cast<int>(threadIdx.x); i < kDepth * kColumns; i += kThreads) {
     const int k = i / kColumns, n = i % kColumns;
-    const int at = kTransposed ? kernels::implicit_gemm::wide_offset(k, n / 8) + n % 8 * 2
-                               : kernels::implicit_gemm::narrow_offset(n, k / 8) + k % 8 * 2;
+    const int at = kTransposed ? wide_offset(k, n / 8) + n % 8 * 2 : narrow_offset(n, k / 8) + k % 8 * 2;
     *reinterpret_cast<T*>(shared + at) = b[i];
   }
 }

@@ -100,24 +100,6 @@ TEST_F(CudnnFailures, UsesPlainLoopsIfNoPlanRuns) {
   }
 }
 
-TEST_F(CudnnFailures, UsesKernelOfThisProjectIfNoPlanRuns) {
-  const auto failing = with([](auto& cudnn) {
-    cudnn.failing = failures(kEveryEngine);
-    cudnn.greedy_workspace = 1 << 20;
-  });
-  constexpr double kTwoRoundings = 0.25;  // of values below 32
-  for (const CudaOptions& options : {CudaOptions{}, CudaOptions{.deterministic = true}}) {
-    Convolution<bfloat16> a(options, kWide);
-    a.forward();
-    expect_near(a.y.values(), reference_of(a), kTwoRoundings);
-    EXPECT_THAT(a.gpu.take_warnings(), ElementsAre(HasSubstr("; implicit_gemm replaces it")));
-    EXPECT_EQ(a.gpu.algorithm_cache().size(), 0u);
-    a.forward(true, true);
-    expect_near(a.y.values(), reference_of(a, true, true), kTwoRoundings);
-    EXPECT_THAT(runs_by_engine(), IsEmpty());
-  }
-}
-
 TEST_F(CudnnFailures, UsesPlainLoopsForGradientsIfNoPlanRuns) {
   const auto failing = with([](auto& cudnn) {
     cudnn.failing = failures(kEveryEngine);

@@ -23,9 +23,6 @@ namespace convoy::testing {
 inline constexpr ConvCase kBody{2, 6, 6, 16, 16, 3, 3, 1, 1};
 inline constexpr std::string_view kForward = "conv2d forward f32 n2 6x6x16 k16 3x3 s1 p1";
 inline constexpr std::string_view kForwardHalf = "conv2d forward bf16 n2 6x6x16 k16 3x3 s1 p1";
-// Channels for which kernels/cuda/implicit_gemm has kernels.
-inline constexpr ConvCase kWide{2, 6, 6, 64, 64, 3, 3, 1, 1};
-inline constexpr std::string_view kForwardWide = "conv2d forward bf16 n2 6x6x64 k64 3x3 s1 p1";
 // The first choice of the knobs; its workspace has two f32 partial sums of y.
 inline constexpr std::string_view kKnobs = "engine 11 knobs 0=2 2=0 workspace 9216";
 

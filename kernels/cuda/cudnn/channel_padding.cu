@@ -1,9 +1,9 @@
-#include "convoy/kernels/cuda/implicit_gemm/channel_padding.h"
+#include "convoy/kernels/cuda/cudnn/channel_padding.h"
 
 #include "convoy/kernels/cuda/primitives/element.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 
-namespace convoy::kernels::implicit_gemm {
+namespace convoy::kernels::channel_padding {
 namespace {
 
 using namespace cuda;
@@ -73,4 +73,4 @@ void cut_channels(CudaStream& stream, ConstView x, View y) {
   });
 }
 
-}  // namespace convoy::kernels::implicit_gemm
+}  // namespace convoy::kernels::channel_padding

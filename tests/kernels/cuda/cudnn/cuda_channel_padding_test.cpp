@@ -1,5 +1,5 @@
-// kernels/cuda/implicit_gemm/channel_padding.h.
-#include "convoy/kernels/cuda/implicit_gemm/channel_padding.h"
+// kernels/cuda/cudnn/channel_padding.h.
+#include "convoy/kernels/cuda/cudnn/channel_padding.h"
 
 #include <gtest/gtest.h>
 
@@ -30,8 +30,8 @@ TYPED_TEST(CudaChannelPadding, PadsWithZerosAndCutsAgain) {
     const auto values = Array<T>::random({1, rows, channels}, 1);
     const DeviceArray<T> x(gpu, values), wide(gpu, Array<T>({1, rows, padded}, static_cast<T>(7))),
         again(gpu, Array<T>({1, rows, channels}, static_cast<T>(7)));
-    kernels::implicit_gemm::pad_channels(stream, x.view(), wide.view());
-    kernels::implicit_gemm::cut_channels(stream, wide.view(), again.view());
+    kernels::channel_padding::pad_channels(stream, x.view(), wide.view());
+    kernels::channel_padding::cut_channels(stream, wide.view(), again.view());
     const Array<T> found = wide.values(), cut = again.values();
     for (std::int64_t row = 0; row < rows; ++row)
       for (std::int64_t c = 0; c < padded; ++c) {
@@ -47,8 +47,8 @@ TYPED_TEST(CudaChannelPadding, DoesNothingWithoutRows) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   CudaStream& stream = std::get<std::reference_wrapper<CudaStream>>(gpu.stream());
   const DeviceArray<TypeParam> x(gpu, Array<TypeParam>({0, 3})), y(gpu, Array<TypeParam>({0, 16}));
-  kernels::implicit_gemm::pad_channels(stream, x.view(), y.view());
-  kernels::implicit_gemm::cut_channels(stream, y.view(), x.view());
+  kernels::channel_padding::pad_channels(stream, x.view(), y.view());
+  kernels::channel_padding::cut_channels(stream, y.view(), x.view());
   gpu.synchronize();
 }
 

@@ -5,7 +5,7 @@
 #include "convoy/kernels/base/view.h"
 #include "convoy/kernels/runtime/cuda/stream.h"
 
-namespace convoy::kernels::implicit_gemm {
+namespace convoy::kernels::channel_padding {
 
 /// Enqueues y[…, c] = x[…, c] if c is a channel of x, and 0 otherwise. The other axes are equal. The type is
 /// f16 or bf16. y has at least as many channels as x, and a multiple of 8. Its address is a multiple of 16.
@@ -14,4 +14,4 @@ void pad_channels(CudaStream& stream, ConstView x, View y);
 /// Enqueues y[…, c] = x[…, c] for the channels of y, of which x has at least as many.
 void cut_channels(CudaStream& stream, ConstView x, View y);
 
-}  // namespace convoy::kernels::implicit_gemm
+}  // namespace convoy::kernels::channel_padding
