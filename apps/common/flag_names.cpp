@@ -89,7 +89,7 @@ const std::vector<Synonyms> kSynonyms = {
     {"profile", {"profiler", "profile-steps"}},
     {"",
      {"tensorboard", "logger", "wandb", "mlflow", "report-to", "log-wandb", "use-wandb"},
-     "convoy-report RUN --tensorboard DIR writes event files; docs/report.md logs to Weights & Biases and MLflow"},
+     "docs/report.md passes the log of a run on to TensorBoard, Weights & Biases and MLflow"},
     {"",
      {"hostfile", "hosts", "host", "machinefile", "hostname"},
      "hosts come from the launcher: mpirun --hostfile FILE, srun, or convoy-launch"},

@@ -1,4 +1,4 @@
-// convoy-report: turns the logs of runs into an HTML page, a table or event files of TensorBoard.
+// convoy-report: turns the logs of runs into an HTML page.
 #include <chrono>
 #include <string>
 #include <thread>
@@ -8,7 +8,6 @@
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/common/signals.h"
-#include "convoy/apps/report/exports.h"
 #include "convoy/apps/report/page.h"
 #include "convoy/apps/report/page_files.h"
 #include "convoy/engine/io/file.h"
@@ -21,8 +20,7 @@ namespace fs = std::filesystem;
 
 struct Options {
   std::vector<std::string> runs;
-  std::optional<std::string> out;
-  std::string csv, tensorboard;
+  std::string out;
   bool watch = false;
 };
 
@@ -32,12 +30,8 @@ CommandLine command_line(Options& o) {
   line.add_positionals("RUN", o.runs,
                        "Directories of runs of convoy-train (--out), also with --repeat or --sweep");
   line.group("Output");
-  line.add(
-      "out", &o.out, "HTML page, which needs no other file",
-      {.value = "FILE", .default_text = "report.html of the first run; none with --csv or --tensorboard"});
-  line.add("csv", &o.csv, "Table of all steps, evaluations and results", {.value = "FILE"});
-  line.add("tensorboard", &o.tensorboard, "Directory for event files of TensorBoard, one directory per run",
-           {.value = "DIR"});
+  line.add("out", &o.out, "HTML page, which needs no other file",
+           {.value = "FILE", .default_text = "report.html of the first run"});
   line.add("watch", &o.watch, "Repeat while the runs are written; the page reloads itself",
            {.in_config = false});
   return line;
@@ -49,15 +43,6 @@ void write(const fs::path& file, const std::string& bytes) {
   if (file.has_parent_path()) fs::create_directories(file.parent_path(), error);
   if (error) fail<OutputError>("{}: {}", file.parent_path().string(), error.message());
   io::write_file_atomically(file, bytes);
-}
-
-void write_all(const Options& options, const std::vector<RunRecord>& runs, bool goes_on) {
-  constexpr int kReloadSeconds = 5;
-  if (options.out) write(*options.out, make_page(runs, goes_on ? kReloadSeconds : 0));
-  if (!options.csv.empty()) write(options.csv, to_csv(runs));
-  if (options.tensorboard.empty()) return;
-  for (const RunRecord& run : runs)
-    write(fs::path(options.tensorboard) / run.name / kEventFile, to_event_file(run));
 }
 
 /// Returns the times at which the files of the runs were written.
@@ -86,15 +71,12 @@ void wait_for_change(const std::vector<std::string>& directories,
   }
 }
 
-/// Prints warnings and the names of the files.
+/// Prints warnings and the name of the page.
 void print_summary(const Options& options, const std::vector<RunRecord>& runs) {
   for (const RunRecord& run : runs)
     for (const std::string& note : run.notes)
       fmt::print(stderr, "convoy-report: warning: {}: {}\n", run.directory.string(), note);
-  if (options.out) fmt::print("page          {}\n", *options.out);
-  if (!options.csv.empty()) fmt::print("table         {}\n", options.csv);
-  if (!options.tensorboard.empty())
-    fmt::print("event files   {}: tensorboard --logdir {}\n", options.tensorboard, options.tensorboard);
+  fmt::print("page          {}\n", options.out);
   std::fflush(stdout);
 }
 
@@ -103,13 +85,10 @@ int run(int argc, char** argv) {
   CommandLine line = command_line(options);
   if (!line.parse(argc, argv)) return 0;
   check(!options.runs.empty(), "no run: expected directories of runs, such as runs/resnet20-cifar10");
-  if (!options.out && options.csv.empty() && options.tensorboard.empty())
-    options.out = (fs::path(options.runs.front()) / "report.html").string();
-  check(
-      !options.out || *page_files::kD3 != '\0',
-      "--out {}: this build has no D3, which draws the page; install node-d3 and build again, or use --csv or "
-      "--tensorboard",
-      options.out.value_or(""));
+  if (options.out.empty()) options.out = (fs::path(options.runs.front()) / "report.html").string();
+  check(*page_files::kD3 != '\0',
+        "--out {}: this build has no D3, which draws the page; install node-d3 and build again", options.out);
+  constexpr int kReloadSeconds = 5;
   const StopSignals signals(/*announces=*/false);
   bool printed = false;
   while (true) {
@@ -117,7 +96,7 @@ int run(int argc, char** argv) {
     const std::vector<fs::file_time_type> times = times_of(directories);  // before the files are read
     const std::vector<RunRecord> runs = read_runs(directories);
     const bool goes_on = options.watch && !all_complete(runs) && StopSignals::received() == 0;
-    write_all(options, runs, goes_on);
+    write(options.out, make_page(runs, goes_on ? kReloadSeconds : 0));
     if (!std::exchange(printed, true)) print_summary(options, runs);
     if (!goes_on) break;
     wait_for_change(options.runs, times);

@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"--gradient-checkpointing"}, "did you mean '--activation-checkpointing'?"},
         Mistake{{"--hostfile", "hosts"},
                 "unknown flag; hosts come from the launcher: mpirun --hostfile FILE"},
-        Mistake{{"--wandb"}, "unknown flag; convoy-report RUN --tensorboard DIR writes event files"},
+        Mistake{{"--wandb"}, "unknown flag; docs/report.md passes the log of a run on to TensorBoard"},
         Mistake{{"--deepspeed_config", "x.json"}, "unknown flag; docs/from-pytorch.md has the flags for"},
         Mistake{{"--xyz"}, "--xyz: unknown flag (--help-all lists all flags)"},
         Mistake{{"resnet20"}, "'resnet20': unexpected argument"},

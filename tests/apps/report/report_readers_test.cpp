@@ -1,4 +1,4 @@
-// Other programs read what convoy-report writes: Chromium the page, and TensorBoard its event files. Runs with
+// Other programs read what convoy-report writes: Chromium the page. Runs with
 // `ctest -L soak` only, and skips what is not installed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +6,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "convoy/apps/report/exports.h"
-#include "tests/apps/find_python.h"
 #include "tests/apps/report/browser.h"
 
 namespace convoy::testing {
@@ -133,35 +131,6 @@ TEST_F(ReportReaders, ChromiumRunsNoMarkupOfFiles) {
     EXPECT_EQ(checks["problems"], Json::array());
     EXPECT_EQ(checks["themes"]["light"]["overflow"], 0) << checks["themes"]["light"]["outside"];
   }
-}
-
-TEST_F(ReportReaders, TensorBoardReadsEventFiles) {
-  const std::string modules = "tensorboard", python = find_python(modules);
-  if (python.empty()) GTEST_SKIP() << no_python(modules);
-  ASSERT_THAT(workshop.run("convoy-report", {workshop.path("one"), "--tensorboard", workshop.path("events")}),
-              Succeeds());
-  const ProcessResult read = run_program({python, "-c", R"(
-import json, sys
-from tensorboard.backend.event_processing import event_accumulator
-events = event_accumulator.EventAccumulator(sys.argv[1], size_guidance={event_accumulator.SCALARS: 0})
-events.Reload()
-tags = events.Tags()["scalars"]
-print(json.dumps({tag: [[e.wall_time, e.step, e.value] for e in events.Scalars(tag)] for tag in tags}))
-)",
-                                          workshop.path("events/one")});
-  ASSERT_EQ(read.exit_code, 0) << read.err;
-  const Json scalars = Json::parse(read.out);
-  const std::vector<Json> steps = workshop.events("one", "step"),
-                          evaluations = workshop.events("one", "eval");
-  ASSERT_EQ(scalars["train/loss"].size(), steps.size());
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    EXPECT_EQ(scalars["train/loss"][i][1], steps[i]["step"]);
-    EXPECT_EQ(scalars["train/loss"][i][2].get<float>(), steps[i]["loss"].get<float>());
-    EXPECT_EQ(scalars["train/lr"][i][2].get<float>(), steps[i]["lr"].get<float>());
-  }
-  for (std::size_t i = 0; i < evaluations.size(); ++i)
-    EXPECT_EQ(scalars["test/accuracy"][i][2].get<float>(), evaluations[i]["accuracy"].get<float>());
-  EXPECT_GT(scalars["train/loss"][0][0], 1.7e9) << "seconds since 1970";
 }
 
 }  // namespace

@@ -3,14 +3,11 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <bit>
 #include <chrono>
-#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "convoy/apps/report/exports.h"
 #include "convoy/apps/report/page.h"
 #include "tests/apps/programs.h"
 #include "tests/testing/source_tree/source_path.h"
@@ -93,40 +90,6 @@ TEST(Report, ShowsTheSearchOfTheRateAfterAResumption) {
   const Json run = data_of(read_text(out / "report.html"))["runs"][0];
   EXPECT_EQ(run["lr_search"]["chosen"], 0.02);
   EXPECT_EQ(run["resumed"], 1);
-}
-
-TEST(Report, WritesATableAndEventFiles) {
-  const Workshop workshop;
-  ASSERT_EQ(workshop.train("run").exit_code, 0);
-  const ProcessResult report =
-      workshop.run("convoy-report", {workshop.path("run"), "--csv", workshop.path("new/table.csv"),
-                                     "--tensorboard", workshop.path("events")});
-  ASSERT_EQ(report.exit_code, 0) << report.err;
-  EXPECT_FALSE(fs::exists(workshop.path("run") / "report.html")) << "not asked for";
-  const std::string table = read_text(workshop.path("new/table.csv"));
-  EXPECT_THAT(table, ::testing::StartsWith("run,event,time,elapsed,step,epoch,samples,loss,"));
-  EXPECT_EQ(count_of(table, "\r\n"), 1 + 20 + 2 + 2 + 1U)
-      << "the header, steps, epochs, evaluations and the result";
-
-  const std::string events = read_text(workshop.path("events") / "run" / report::kEventFile);
-  std::size_t records = 0;
-  for (std::size_t at = 0; at < events.size(); ++records) {
-    const auto number = [&](auto value, std::size_t place) {
-      std::memcpy(&value, events.data() + place, sizeof(value));
-      return value;
-    };
-    const auto length = number(std::uint64_t{}, at);
-    ASSERT_LE(at + 16 + length, events.size());
-    const auto unmasked = [](std::uint32_t crc) { return std::rotl(crc - 0xa282ead8U, 15); };
-    EXPECT_EQ(unmasked(number(std::uint32_t{}, at + 8)), report::crc32c(events.substr(at, 8)));
-    EXPECT_EQ(unmasked(number(std::uint32_t{}, at + 12 + length)),
-              report::crc32c(events.substr(at + 12, length)));
-    at += 16 + length;
-  }
-  EXPECT_EQ(records, 1 + 20 + 2 + 2 + 1U) << "the version, steps, epochs, evaluations and the result";
-  EXPECT_EQ(count_of(events, "train/loss"), 20U);
-  EXPECT_EQ(count_of(events, "test/accuracy"), 2U);
-  EXPECT_EQ(count_of(events, "train/epoch_accuracy"), 2U);
 }
 
 TEST(Report, ComparesRunsWhoseNamesDiffer) {
@@ -255,8 +218,7 @@ TEST(Report, ErrorsAreOneLineWithTheirExitCode) {
   EXPECT_THAT(refusal({directory.path()}, 3),
               HasSubstr("; runs below it: " + (directory.path() / "damaged").string() + ", " +
                         other.string() + ", " + run.string() + "\n"));
-  for (const char* flag : {"--out", "--csv", "--tensorboard"})
-    EXPECT_THAT(refusal({run, flag, (run / "log.jsonl" / "x").string()}, 8), HasSubstr("log.jsonl")) << flag;
+  EXPECT_THAT(refusal({run, "--out", (run / "log.jsonl" / "x").string()}, 8), HasSubstr("log.jsonl"));
 }
 
 TEST(Report, DamagedLinesAreSkippedAndCounted) {
@@ -364,16 +326,10 @@ TEST(Report, TimelineIsAStepOfMedianLength) {
 }
 
 TEST(Report, EncodesKnownValues) {
-  EXPECT_EQ(report::crc32c("123456789"), 0xe3069283U);  // RFC 3720, B.4
-  EXPECT_EQ(report::to_base64(""), "");                 // RFC 4648, 10
+  EXPECT_EQ(report::to_base64(""), "");  // RFC 4648, 10
   EXPECT_EQ(report::to_base64("f"), "Zg==");
   EXPECT_EQ(report::to_base64("fo"), "Zm8=");
   EXPECT_EQ(report::to_base64("foobar"), "Zm9vYmFy");
-  report::RunRecord run{.directory = "run", .name = "a,\"b\"", .events = {Json::parse(kStart)}};
-  run.events.push_back({{"event", "step"}, {"step", 1}, {"loss", 0.5}});
-  run.events.push_back({{"event", "eval"}, {"step", 1}, {"best", true}, {"loss", nullptr}});
-  EXPECT_EQ(report::to_csv({run}),
-            "run,event,step,loss,best\r\n\"a,\"\"b\"\"\",step,1,0.5,\r\n\"a,\"\"b\"\"\",eval,1,,true\r\n");
 }
 
 TEST(Report, WatchFollowsATraining) {
