@@ -29,7 +29,7 @@ class ChannelGate final : public nn::Module {
   Variable forward(const Variable& x, const nn::ForwardContext& context) override {
     const Variable means = unsqueeze(unsqueeze(global_avg_pool2d(x), 1), 1);  // [N, 1, 1, C]
     const Variable gate = fc2_(fc1_(means, context, {.activation = FusedActivation::relu}), context);
-    return x * ((relu(gate + 3) - relu(gate - 3)) / 6);  // torch.nn.Hardsigmoid
+    return x * hardsigmoid(gate);
   }
   nn::Layer fc1_, fc2_;
 };

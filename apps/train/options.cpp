@@ -55,11 +55,7 @@ void check_batch_search(const TrainOptions& o, const CommandLine& line) {
         o.micro_batch_size);
   check(o.repeat == 1, "--batch-size auto: found --repeat {}, whose trainings have the same size, expected 1",
         o.repeat);
-  check(!o.overfit_batch && o.hardest == 1 && o.selection.empty(),
-        "--batch-size auto: found --{}, expected a number",
-        o.overfit_batch ? "overfit-batch"
-        : o.hardest < 1 ? "hardest"
-                        : "selection");
+  check(!o.overfit_batch, "--batch-size auto: found --overfit-batch, expected a number");
 }
 
 /// Checks --lr find, which tries the rate of all parameters at once, in steps of the training itself.
@@ -77,8 +73,6 @@ void check_rate_search(const TrainOptions& o, const CommandLine& line) {
   check(o.lr_rule == "none", "--lr find: found --lr-rule {}, expected none", o.lr_rule);
   check(o.repeat == 1, "--lr find: found --repeat {}, whose trainings have the same rate, expected 1",
         o.repeat);
-  check(o.hardest == 1 && o.selection.empty(), "--lr find: found --{}, expected one of the two",
-        o.hardest < 1 ? "hardest" : "selection");
 }
 
 void check_augmentation(const TrainOptions& o) {

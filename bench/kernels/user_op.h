@@ -2,7 +2,7 @@
 //
 //   int main(int argc, char** argv) {
 //     return convoy::bench::run_kernel_benchmarks("my_benchmark", argc, argv,
-//                                                 {{.name = "softplus", .inputs = {{128, 32, 32, 64}}, .op = …}});
+//                                                 {{.name = "softsign", .inputs = {{128, 32, 32, 64}}, .op = …}});
 //   }
 #pragma once
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <numbers>
@@ -358,14 +359,27 @@ class OnnxExporter {
   std::string elementwise(Names inputs) {
     const std::string_view op = node_->name;
     const std::string x = inputs.front();
-    if (op == "scale") return graph_.node("Mul", {x, graph_.scalar(number("factor"))});
+    const auto times = [&](const std::string& y, double factor) {
+      return graph_.node("Mul", {y, graph_.scalar(factor)});
+    };
+    if (op == "scale") return times(x, number("factor"));
     if (op == "add_scalar") return graph_.node("Add", {x, graph_.scalar(number("addend"))});
     if (op == "silu") return graph_.node("Mul", {x, graph_.node("Sigmoid", {x})});
     if (op == "gelu") {  // x (1 + erf(x / sqrt(2))) / 2, which runtimes recognize
       const std::string erf =
           graph_.node("Erf", {graph_.node("Div", {x, graph_.scalar(std::numbers::sqrt2)})});
       const std::string sum = graph_.node("Add", {erf, graph_.scalar(1)});
-      return graph_.node("Mul", {graph_.node("Mul", {x, sum}), graph_.scalar(0.5)});
+      return times(graph_.node("Mul", {x, sum}), 0.5);
+    }
+    if (op == "gelu_tanh") {  // x sigmoid(2 u), where u is the argument of tanh
+      const std::string cube = graph_.node("Pow", {x, graph_.scalar(3)});
+      const std::string sum = graph_.node("Add", {x, times(cube, 0.044715)});
+      return graph_.node("Mul", {x, graph_.node("Sigmoid", {times(sum, std::sqrt(8 / std::numbers::pi))})});
+    }
+    if (op == "softplus") {
+      if (number("q") < 20)
+        refuse("a threshold below 20");  // at higher ones, both formulas have the same value in f32
+      return times(graph_.node("Softplus", {times(x, number("p"))}), 1 / number("p"));
     }
     const auto alpha = [&](double value) {
       return std::vector<OnnxGraph::Attribute>{{"alpha", static_cast<float>(value)}};

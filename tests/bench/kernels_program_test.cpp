@@ -51,12 +51,12 @@ double number(const Json& context, const std::string& key) {
 TEST(BenchKernels, MeasuresAnOpOfAUser) {
   const ProcessResult table = run({"--table", "--benchmark_filter=user"}, "custom_op_benchmark");
   EXPECT_EQ(table.exit_code, 0) << table.err;
-  // softplus states no cost: 8.4 million floats are read and written; backward reads two arrays and writes one.
-  EXPECT_THAT(table.out, AllOf(HasSubstr("user/softplus"), HasSubstr("67.11"), HasSubstr("100.66")))
+  // softsign states no cost: 8.4 million floats are read and written; backward reads two arrays and writes one.
+  EXPECT_THAT(table.out, AllOf(HasSubstr("user/softsign"), HasSubstr("67.11"), HasSubstr("100.66")))
       << table.out;
   const ProcessResult rows =
-      run({"--benchmark_list_tests", "--benchmark_filter=softplus|ops/exp_"}, "custom_op_benchmark");
-  EXPECT_THAT(rows.out, AllOf(HasSubstr("user/softplus/forward"), HasSubstr("user/softplus/backward"),
+      run({"--benchmark_list_tests", "--benchmark_filter=softsign|ops/exp_"}, "custom_op_benchmark");
+  EXPECT_THAT(rows.out, AllOf(HasSubstr("user/softsign/forward"), HasSubstr("user/softsign/backward"),
                               HasSubstr("ops/exp_")));
   const ProcessResult error = run({"--batch-size", "0"}, "custom_op_benchmark");
   EXPECT_EQ(error.exit_code, 2);

@@ -173,33 +173,35 @@ TEST(Embedding, GivesTheTypeOfItsLowPrecisionCopy) {
 
 using ::testing::HasSubstr;
 
-/// softplus(x) = log(1 + exp(x)), for f64. Its gradient is sigmoid(x), scaled by `factor` to plant an error.
-Variable softplus(const Variable& x, double factor = 1) {
+/// softsign(x) = x / (1 + |x|), for f64. Its gradient 1 / (1 + |x|)^2 is scaled by `factor` to plant an error.
+Variable softsign(const Variable& x, double factor = 1) {
   wait_ready(x);
   const Tensor y = Tensor::empty_like(x.value());
   on(y.stream(), [&](CpuStream&) {
-    for (std::int64_t i = 0; i < y.numel(); ++i)
-      y.view().as<double>()[i] = std::log1p(std::exp(x.value().view().as<double>()[i]));
+    for (std::int64_t i = 0; i < y.numel(); ++i) {
+      const double u = x.value().view().as<double>()[i];
+      y.view().as<double>()[i] = u / (1 + std::abs(u));
+    }
   });
-  return record("softplus", y, {x}, [x = x.value(), factor](const Tensor& dy, std::span<GradSlot> dx) {
+  return record("softsign", y, {x}, [x = x.value(), factor](const Tensor& dy, std::span<GradSlot> dx) {
     const Tensor gradient = Tensor::empty_like(x);
     on(gradient.stream(), [&](CpuStream&) {
       for (std::int64_t i = 0; i < gradient.numel(); ++i)
         gradient.view().as<double>()[i] =
-            factor * dy.view().as<double>()[i] / (1 + std::exp(-x.view().as<double>()[i]));
+            factor * dy.view().as<double>()[i] / std::pow(1 + std::abs(x.view().as<double>()[i]), 2);
     });
     dx[0].alias_or_accumulate(gradient);
   });
 }
 
 TEST(CheckGradients, AcceptsACorrectGradient) {
-  check_gradients([](auto x) { return softplus(x[0]); }, {{3, 4}}, {.low = -4, .high = 4});
-  check_gradients([](auto x) { return sum(softplus(x[0] * x[1]), {1}); }, {{3, 4}, {4}});
+  check_gradients([](auto x) { return softsign(x[0]); }, {{3, 4}}, {.low = -4, .high = 4});
+  check_gradients([](auto x) { return sum(softsign(x[0] * x[1]), {1}); }, {{3, 4}, {4}});
 }
 
 TEST(CheckGradients, NamesTheElementThatDiffers) {
   EXPECT_THAT(testing::message_of<NumericError>([] {
-                check_gradients([](auto x) { return x[0] * softplus(x[1], 1.01); }, {{2}, {2}});
+                check_gradients([](auto x) { return x[0] * softsign(x[1], 1.01); }, {{2}, {2}});
               }),
               HasSubstr("the gradient of argument 1 [2] at element 0 is "));
 }
@@ -214,7 +216,7 @@ TEST(CheckGradients, NoticesAMissingGradient) {
 
 TEST(CustomOp, RunsOnTheMetaDeviceAndIsComposed) {
   const Variable x(Tensor::empty({2, 3}, DType::f64, Device::meta()));
-  EXPECT_EQ(softplus(x).shape(), (Shape{2, 3}));
+  EXPECT_EQ(softsign(x).shape(), (Shape{2, 3}));
 }
 
 }  // namespace

@@ -338,6 +338,7 @@ const std::map<std::string, double (*)(double)> kUnary = {
     {"Log", [](double x) { return std::log(x); }},
     {"Sqrt", [](double x) { return std::sqrt(x); }},
     {"Abs", [](double x) { return std::abs(x); }},
+    {"Softplus", [](double x) { return std::log1p(std::exp(x)); }},
     {"HardSwish", [](double x) { return x * std::clamp(x / 6 + 0.5, 0.0, 1.0); }}};
 const std::map<std::string, double (*)(double, double)> kBinary = {
     {"Add", [](double a, double b) { return a + b; }},

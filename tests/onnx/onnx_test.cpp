@@ -247,6 +247,8 @@ TEST(Onnx, ComputesEveryOperation) {
       {"Sigmoid", [](const Variable& x) { return sigmoid(x); }},
       {"HardSwish", [](const Variable& x) { return hardswish(x * 8 - 4); }},
       {"HardSigmoid", [](const Variable& x) { return hardsigmoid(x * 8 - 4); }},
+      {"Softplus", [](const Variable& x) { return softplus(x * 4 - 2, 1.5); }},
+      {"Sigmoid", [](const Variable& x) { return gelu_tanh(x * 8 - 4); }},
       {"Clip", [](const Variable& x) { return relu6(x * 16 - 4); }},
       {"Clip", [](const Variable& x) { return clamp(x, 0.25, 0.75); }},
       {"LeakyRelu", [](const Variable& x) { return leaky_relu(x - 0.5, 0.2); }},
@@ -435,6 +437,8 @@ TEST(Onnx, WritesAFile) {
 TEST(Onnx, RefusesWhatItCannotExport) {
   EXPECT_EQ(refusal([](const Variable& x) { return group_norm(x, 1); }),
             "onnx: operation 'group_norm': found an unknown operation, which cannot be exported");
+  EXPECT_THAT(refusal([](const Variable& x) { return softplus(x, 1, 10); }),
+              HasSubstr("'softplus': found a threshold below 20"));
   EXPECT_THAT(refusal([](const Variable& x) {
                 return permute(x, {1, 0, 2, 3});
               }),

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 
 import formula
+import samples
 
 
 def tensor(name: str, *shape, scale: float = 1.0, offset: float = 0.0, grad: bool = True) -> torch.Tensor:
@@ -74,7 +75,7 @@ def unary_ops(out: dict) -> None:
     functions = {"relu": (F.relu, 6, 0), "gelu": (F.gelu, 6, 0), "silu": (F.silu, 6, 0), "hardswish": (F.hardswish, 6, 0),
                  "tanh": (torch.tanh, 6, 0), "sigmoid": (torch.sigmoid, 6, 0), "exp": (torch.exp, 2, 0),
                  "log": (torch.log, 1.5, 2), "sqrt": (torch.sqrt, 1.5, 2), "abs": (torch.abs, 6, 0),
-                 "pow": (lambda x: x.pow(1.5), 1.5, 2), "hardsigmoid": (F.hardsigmoid, 6, 0),
+                 "pow": (lambda x: x.pow(1.5), 1.5, 2), "hardsigmoid": (samples.exact_hardsigmoid, 6, 0),
                  "gelu_tanh": (lambda x: F.gelu(x, approximate="tanh"), 6, 0), "hardtanh": (F.relu6, 8, 0),
                  "clamp": (lambda x: x.clamp(-0.5, 0.75), 6, 0), "leaky_relu": (F.leaky_relu, 6, 0), "elu": (F.elu, 6, 0),
                  "softplus": (lambda x: F.softplus(x, 2, 1.5), 6, 0)}
@@ -137,6 +138,9 @@ OPTIMIZERS = {
     "adamw": (torch.optim.AdamW, {"weight_decay": 0.05}, 0.01, None),
     "adam/missing": (torch.optim.Adam, {}, 0.01, None),
     "adamw/missing": (torch.optim.AdamW, {"weight_decay": 0.05}, 0.01, None),
+    "rmsprop": (torch.optim.RMSprop, {}, 0.01, None),
+    "rmsprop/momentum": (torch.optim.RMSprop, {"momentum": 0.9, "alpha": 0.9, "eps": 1e-3, "weight_decay": 0.05}, 0.01, None),
+    "rmsprop/missing": (torch.optim.RMSprop, {"momentum": 0.9}, 0.01, None),
 }
 
 

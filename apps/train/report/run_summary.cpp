@@ -149,7 +149,9 @@ Json start_event(const Setup& setup, const Trainer& trainer, const Job& job) {
                 {"model_parameters", setup.model.parameter_count()},
                 {"train_images", setup.data.train.size()},
                 {"validation_images", setup.data.validation.size()},
-                {"test_images", setup.data.test.size()}};
+                {"test_images", setup.data.test.size()},
+                {"classes", setup.data.classes},
+                {"class_images", data::class_counts(setup.data.train, setup.data.classes.size())}};
   if (const auto& search = setup.rate_search)
     event["lr_search"] = {{"rates", search->rates},
                           {"losses", search->losses},

@@ -5,13 +5,13 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
-#include <map>
-#include <mutex>
 #include <utility>
 
 #include "convoy/apps/common/text.h"
 #include "convoy/apps/train/trainer.h"
 #include "convoy/comm/parallel/broadcast.h"
+#include "convoy/engine/optim/loss_average.h"
+#include "convoy/engine/optim/weight_average.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/memory/host_memory_limit.h"
 
@@ -23,95 +23,10 @@ constexpr double kLowestFactor = 1e-3, kHighestFactor = 100;  // of the default 
 constexpr double kKept = 0.9;                                 // of the average, in each step
 constexpr double kDivergence = 4;                             // times the lowest average
 
-/// Follows the average of losses.
-class SmoothedLoss {
- public:
-  double add(double loss) {
-    sum_ = kKept * sum_ + (1 - kKept) * loss;
-    weight_ = kKept * weight_ + (1 - kKept);
-    return sum_ / weight_;
-  }
-
- private:
-  double sum_ = 0, weight_ = 0;
-};
-
 constexpr std::int64_t kSmallBatch = 8;     // images of a rank
 constexpr std::int64_t kMeasuredSteps = 4;  // with CUDA graphs, the later ones replay
-constexpr std::int64_t kMaxFactor =
-    4;  // of the default, up to which its rate is known to follow (recipe.cpp)
-constexpr double kGpuFraction = 0.9,
-                 kHostFraction = 0.6;  // of the memory; other programs use that of the host
-
-/// Follows how much memory of each allocator is in use, beyond that at begin(). The ranks of a process share it, because
-/// one listener can be active.
-class PeakListener final : public MemoryListener {
- public:
-  static PeakListener& of_process() {
-    static PeakListener listener;
-    return listener;
-  }
-  void begin(const CachingAllocator& allocator) {
-    {
-      const std::lock_guard lock(mutex_);
-      usage_[&allocator] = {};
-    }
-    activate(this);
-  }
-  std::int64_t peak(const CachingAllocator& allocator) {
-    const std::lock_guard lock(mutex_);
-    return usage_[&allocator].peak;
-  }
-  void allocated(const CachingAllocator& allocator, const void*, std::size_t bytes) noexcept override {
-    add(allocator, static_cast<std::int64_t>(bytes));
-  }
-  void released(const CachingAllocator& allocator, const void*, std::size_t bytes) noexcept override {
-    add(allocator, -static_cast<std::int64_t>(bytes));
-  }
-
- private:
-  struct Usage {
-    std::int64_t now = 0, peak = 0;
-  };
-  void add(const CachingAllocator& allocator, std::int64_t bytes) noexcept {
-    const std::lock_guard lock(mutex_);
-    const auto found = usage_.find(&allocator);
-    if (found == usage_.end()) return;
-    found->second.now += bytes;
-    found->second.peak = std::max(found->second.peak, found->second.now);
-  }
-  std::mutex mutex_;
-  std::map<const CachingAllocator*, Usage> usage_;
-};
-
-/// Copies of all parameters and buffers of a network, which it writes back at the end.
-class KeptState {
- public:
-  explicit KeptState(const models::Model& model) : model_(model) {
-    for (const nn::NamedParameter& parameter : model.parameters()) {
-      parameter.variable.wait_ready();
-      keep(parameter.variable.value());
-    }
-    for (const nn::NamedBuffer& buffer : model.buffers()) keep(buffer.tensor);
-  }
-  void restore() const {
-    auto copy = copies_.begin();
-    for (const nn::NamedParameter& parameter : model_.parameters()) {
-      parameter.variable.wait_ready();
-      parameter.variable.value().copy_from(*copy++);
-    }
-    for (const nn::NamedBuffer& buffer : model_.buffers()) Tensor(buffer.tensor).copy_from(*copy++);
-    model_.root().refresh_low_precision_copies();
-  }
-
- private:
-  void keep(const Tensor& tensor) {
-    copies_.push_back(Tensor::empty_like(tensor));
-    copies_.back().copy_from(tensor);
-  }
-  const models::Model& model_;
-  std::vector<Tensor> copies_;
-};
+constexpr std::int64_t kMaxFactor = 4;      // of the default, up to which its rate follows (recipe.cpp)
+constexpr double kGpuFraction = 0.9, kHostFraction = 0.6;  // of the memory; other programs use the host's
 
 /// Returns the options of a training of `steps` steps whose rates the caller chooses.
 TrainOptions trial_options(const TrainOptions& options, std::int64_t steps) {
@@ -139,20 +54,26 @@ std::vector<double> try_steps(const TrainOptions& trial, const Setup& setup, Job
                    .statistics = trial.sync_bn ? job.statistics() : nullptr,
                    .observer = &job.control_plane()});
   trainer.broadcast_state();
-  const KeptState state(setup.model);
+  const auto wait_for_parameters = [&] {
+    for (const nn::NamedParameter& parameter : setup.model.parameters()) parameter.variable.wait_ready();
+  };
+  wait_for_parameters();
+  optim::WeightAverage before(setup.model.root());
   std::vector<double> losses = trainer.try_rates(rates, goes_on);
-  state.restore();
+  wait_for_parameters();
+  before.write_back();
   return losses;
 }
 
 }  // namespace
 
 RateSearch choose_rate(std::vector<double> rates, std::vector<double> losses) {
-  SmoothedLoss average;
+  optim::LossAverage average(kKept);
   double first = 0, lowest = 0;
   std::size_t best = 0;
   for (std::size_t i = 0; i < losses.size() && std::isfinite(losses[i]); ++i) {
-    const double value = average.add(losses[i]);
+    average.add(losses[i]);
+    const double value = average.value();
     if (i == 0) first = lowest = value;
     if (value < lowest) {
       lowest = value;
@@ -182,12 +103,12 @@ RateSearch find_learning_rate(TrainOptions& options, const Setup& setup, Job& jo
   for (std::int64_t i = 0; i < kSearchSteps; ++i)
     rates.push_back(*options.lr * kLowestFactor *
                     std::pow(kHighestFactor / kLowestFactor, static_cast<double>(i) / (kSearchSteps - 1)));
-  SmoothedLoss average;
+  optim::LossAverage average(kKept);
   double lowest = std::numeric_limits<double>::infinity();
   std::vector<double> losses = try_steps(trial, setup, job, rates, [&](double loss) {
-    const double value = average.add(loss);
-    lowest = std::min(lowest, value);
-    return std::isfinite(loss) && value <= kDivergence * lowest;
+    average.add(loss);
+    lowest = std::min(lowest, average.value());
+    return std::isfinite(loss) && average.value() <= kDivergence * lowest;
   });
   rates.resize(losses.size());
   RateSearch result = choose_rate(std::move(rates), std::move(losses));
@@ -214,21 +135,17 @@ std::string find_batch_size(TrainOptions& options, const Setup& setup, Job& job)
   // Images of one step, of all ranks together.
   const std::int64_t small = kSmallBatch * ranks;
   const std::int64_t maximum = std::min(kMaxFactor * *options.batch_size, setup.data.train.size());
-  const std::size_t held = setup.device.memory().stats().in_use;
-  const double limit = is_gpu ? static_cast<double>(held + setup.device.memory().available())
+  CachingAllocator& memory = setup.device.memory();
+  const double limit = is_gpu ? static_cast<double>(memory.stats().in_use + memory.available())
                               : static_cast<double>(host_memory_limit()) / std::max(info.local_world_size, 1);
   const double budget = limit * (is_gpu ? kGpuFraction : kHostFraction);
   std::array<double, 2> peaks{};
   for (const std::int64_t factor : {1, 2}) {
     TrainOptions trial = trial_options(options, kMeasuredSteps);
     trial.batch_size = std::min(factor * small, setup.data.train.size());
-    PeakListener& listener = PeakListener::of_process();
-    listener.begin(setup.device.memory());
-    if (job.control() != nullptr) job.control()->barrier();
+    memory.reset_peak();
     try_steps(trial, setup, job, std::vector<double>(kMeasuredSteps, 0), [](double) { return true; });
-    peaks[static_cast<std::size_t>(factor - 1)] =
-        static_cast<double>(held) + static_cast<double>(listener.peak(setup.device.memory()));
-    if (job.control() != nullptr) job.control()->barrier();
+    peaks[static_cast<std::size_t>(factor - 1)] = static_cast<double>(memory.stats().peak_in_use);
   }
   const bool is_small = setup.data.train.size() < 2 * small;
   std::int64_t batch = is_small ? setup.data.train.size() / ranks
@@ -238,7 +155,6 @@ std::string find_batch_size(TrainOptions& options, const Setup& setup, Job& job)
       batch = std::min<std::int64_t>(batch, std::stoll(each));
     batch = std::stoll(dist::broadcast_text(*control, std::to_string(batch)));
   }
-  MemoryListener::activate(nullptr);
   const double per_image = (peaks[1] - peaks[0]) / static_cast<double>(kSmallBatch);
   const auto bytes = [](double value) {
     return format_bytes(static_cast<std::size_t>(std::max(value, 0.0)));

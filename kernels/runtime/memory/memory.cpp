@@ -201,6 +201,11 @@ MemoryStats CachingAllocator::stats() const {
   return stats;
 }
 
+void CachingAllocator::reset_peak() {
+  const std::lock_guard lock(mutex_);
+  stats_.peak_in_use = stats_.in_use;
+}
+
 void CachingAllocator::trim() noexcept {
   const std::lock_guard lock(mutex_);
   trim_locked();

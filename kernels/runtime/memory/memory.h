@@ -46,7 +46,7 @@ std::unique_ptr<MemorySource> host_memory();
 struct MemoryStats {
   std::size_t in_use = 0;          // allocated, or reserved by a pool
   std::size_t in_pools = 0;        // reserved by pools, whether allocated or free there; part of in_use
-  std::size_t peak_in_use = 0;     // maximum of in_use since the start
+  std::size_t peak_in_use = 0;     // maximum of in_use since the start or reset_peak()
   std::size_t cached = 0;          // free, and kept for later allocations
   std::uint64_t source_calls = 0;  // allocations that the cache could not serve; constant in a steady state
 };
@@ -120,6 +120,8 @@ class CachingAllocator {
 
   /// Returns the statistics at this moment.
   MemoryStats stats() const;
+  /// Begins a new maximum of the memory in use.
+  void reset_peak();
   /// Returns an estimate of the bytes that can still be allocated: free bytes of the source plus cached
   /// bytes. Other processes may use the same memory.
   std::size_t available() const;

@@ -69,25 +69,27 @@ TEST_F(CudaRun, BatchSizeAutoFollowsTheMemoryOfTheGpu) {
   const auto run = [&](const std::string& out, const std::string& size, double memory) {
     ProcessOptions options = gpus(1);
     options.environment["CONVOY_EMULATED_MEMORY"] = fmt::format("{:.0f}", memory);
-    return run_program(workshop.train_arguments(out, {"--device", "cuda:0", "--max-steps", "2",
-                                                      "--eval-every", "0", "--batch-size", size}),
-                       options);
+    // Without timed algorithms, whose workspaces differ from run to run.
+    return run_program(
+        workshop.train_arguments(out, {"--device", "cuda:0", "--max-steps", "2", "--eval-every", "0",
+                                       "--batch-size", size, "--deterministic"}),
+        options);
   };
   const ProcessResult roomy = run("roomy", "auto", 4.0 * (1 << 30));
   ASSERT_THAT(roomy, Succeeds());
   EXPECT_EQ(workshop.events("roomy", "start")[0]["config"]["batch-size"], 320) << "all images";
-  // "320; auto: 120.5 KiB for an image and 2.1 MiB besides, of 90% of the 4.0 GiB of the GPU; …"
+  // "320; auto: 56.50 KiB for an image and 2.63 MiB besides, of 90% of the 4.00 GiB of the GPU; …"
   const std::string figures = roomy.out.substr(roomy.out.find("; auto: ") + 8);
   const double per_image = bytes_in(figures),
                fixed = bytes_in(figures.substr(figures.find(" image and ") + 11));
   ASSERT_GT(per_image, 10000) << figures;
-  ASSERT_THAT(figures, HasSubstr("of 90% of the 4.0 GiB of the GPU; at most all training images"));
+  ASSERT_THAT(figures, HasSubstr("of 90% of the 4.00 GiB of the GPU; at most all training images"));
   const double memory = (fixed + 80 * per_image) / 0.9;
   const ProcessResult tight = run("tight", "auto", memory);
   ASSERT_THAT(tight, Succeeds());
   const std::int64_t size = workshop.events("tight", "start")[0]["config"]["batch-size"];
   EXPECT_GE(size, 56);
-  EXPECT_LE(size, 88);
+  EXPECT_LE(size, 88) << tight.out;
   EXPECT_LE(workshop.events("tight", "step").back()["memory_bytes"].get<double>(), memory);
   EXPECT_THAT(run("over", std::to_string(3 * size), memory), FailsWith(7, "out of memory on cuda:0"));
 }

@@ -352,7 +352,7 @@ TEST_F(PretrainedWeights, AreRefusedWithOtherChecksums) {
   EXPECT_TRUE(fs::exists(cached())) << "a file of the user is kept";
   workshop_.directory().write(cached().lexically_relative(workshop_.path("")),
                               io::encode_safetensors(tensors_));
-  EXPECT_THAT(train("run", by_name_), FailsWith(5, "found source_sha256 'none' in its metadata"));
+  EXPECT_THAT(train("run", by_name_), FailsWith(5, "found source_sha256 \"none\" in its metadata"));
 }
 
 // The same batch in each step, and a rate of 0, so that all steps have the same statistics.

@@ -192,9 +192,31 @@ TEST_F(LayerExamples, cross_entropy_sum) {
   EXPECT_EQ(loss.shape(), (Shape{1}));
 }
 
+TEST_F(LayerExamples, nll_loss) {
+  const Tensor labels = Tensor::from(std::vector<std::int32_t>{3, 0}, {2}, Device::cpu());
+  const Variable log_p = log_softmax(slice(x, 1, 0, 1), -1);
+  const Variable loss = nll_loss(reshape(log_p, {2, 16}), labels);
+  EXPECT_EQ(loss.shape(), (Shape{1}));
+}
+
 TEST_F(LayerExamples, mse_loss) {
   EXPECT_EQ(mse_loss(x, x + 2).value().item(), 4);
   EXPECT_EQ(mse_loss(x, x + 2, Reduction::none).shape(), (Shape{2, 5, 16}));
+}
+
+TEST_F(LayerExamples, l1_loss) {
+  EXPECT_EQ(l1_loss(x, x - 2).value().item(), 2);
+  EXPECT_EQ(l1_loss(x, x - 2, Reduction::none).shape(), (Shape{2, 5, 16}));
+}
+
+TEST_F(LayerExamples, huber_loss) {
+  const Variable loss = huber_loss(x, 3 * x, Reduction::mean, /*delta=*/0.5);
+  EXPECT_EQ(loss.shape(), (Shape{1}));
+}
+
+TEST_F(LayerExamples, smooth_l1_loss) {
+  const Variable loss = smooth_l1_loss(x, x + 2, Reduction::sum, /*beta=*/0.5);
+  EXPECT_EQ(loss.shape(), (Shape{1}));
 }
 
 TEST_F(LayerExamples, binary_cross_entropy_with_logits) {

@@ -117,6 +117,8 @@ TEST(CachingAllocator, CountsSizeClassesAndThePeak) {
   EXPECT_EQ(stats.in_use, 128u);
   EXPECT_EQ(stats.cached, 640u);
   EXPECT_EQ(stats.peak_in_use, 768u);
+  allocator.reset_peak();
+  EXPECT_EQ(allocator.stats().peak_in_use, 128u);
   allocator.release(a, 100);
   allocator.trim();
   stats = allocator.stats();

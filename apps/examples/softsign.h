@@ -1,4 +1,4 @@
-// An op of one's own: softplus(x) = log(1 + exp(x)), with a kernel for the CPU and its gradient.
+// An op of one's own: softsign(x) = x / (1 + |x|), with a kernel for the CPU and its gradient.
 #pragma once
 
 #include <convoy/convoy.h>
@@ -21,18 +21,17 @@ Tensor map(const Tensor& x, F f) {
         for (std::int64_t i = begin; i < end; ++i) to[i] = f(from[i]);
       });
     };
-    dispatch(ElementTypes<float, double>{"softplus"}, x.dtype(), compute);
+    dispatch(ElementTypes<float, double>{"softsign"}, x.dtype(), compute);
   });
   return y;
 }
 
-inline Variable softplus(const Variable& x) {
+inline Variable softsign(const Variable& x) {
   wait_ready(x);  // the bytes of a parameter may still be on their way from other ranks
-  const Tensor y =
-      map(x.value(), [](auto u) { return u > 0 ? u + std::log1p(std::exp(-u)) : std::log1p(std::exp(u)); });
-  return record("softplus", y, {x}, [x = x.value()](const Tensor& dy, std::span<GradSlot> dx) {
+  const Tensor y = map(x.value(), [](auto u) { return u / (1 + std::abs(u)); });
+  return record("softsign", y, {x}, [x = x.value()](const Tensor& dy, std::span<GradSlot> dx) {
     const NoGrad no_grad;
-    const Tensor slope = map(x, [](auto u) { return 1 / (1 + std::exp(-u)); });
+    const Tensor slope = map(x, [](auto u) { return 1 / ((1 + std::abs(u)) * (1 + std::abs(u))); });
     dx[0].alias_or_accumulate((Variable(dy) * Variable(slope)).value());
   });
 }

@@ -1,0 +1,1 @@
+"""In place of torch.utils."""
