@@ -63,7 +63,7 @@ struct AdamSlot {
   View low_precision_copy;  // receives the rounded parameter; null data: none
 };
 
-/// Options of Adam and AdamW.
+/// Options of Adam, AdamW and RMSprop.
 struct AdamOptions {
   int rate = 0;             // index of the learning rate in StepScalars::lr, which is lr below
   int own_steps = -1;       // index in StepScalars::own_steps, of no other group; -1: StepScalars::steps
@@ -76,6 +76,9 @@ struct AdamOptions {
   /// arXiv:1412.6980). true: AdamW, p *= 1 - lr_scale lr weight_decay (Loshchilov and Hutter,
   /// arXiv:1711.05101).
   bool decoupled = false;
+  /// Whether the step is that of RMSprop, whose momentum is beta1, without bias corrections (Tieleman and Hinton,
+  /// Neural Networks for Machine Learning, lecture 6.5, 2012).
+  bool rms_prop = false;
 };
 
 /// Parameters with common options.
@@ -88,6 +91,7 @@ struct AdamGroup {
 // for every parameter p with moments m and v, with g as in sgd_step:
 // m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
 // p -= lr_scale lr (m / (1 - b1^n)) / (sqrt(v / (1 - b2^n)) + epsilon)
+// With rms_prop, m = b1 m + g / (sqrt(v) + epsilon), with the new v, and p -= lr_scale lr m.
 void adam_step(CpuStream&, const std::vector<AdamGroup>& groups, const StepScalars& scalars);
 void adam_step(CudaStream&, const std::vector<AdamGroup>& groups, const StepScalars& scalars);
 

@@ -58,6 +58,11 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainOptions& options, co
           return std::make_unique<optim::Sgd>(
               std::move(groups),
               optim::SgdSettings{.momentum = chosen.momentum, .nesterov = *chosen.nesterov});
+        } else if constexpr (std::is_same_v<T, RmspropOptions>) {
+          return std::make_unique<optim::Adam>(
+              std::move(groups),
+              optim::AdamSettings{
+                  .beta1 = chosen.momentum, .beta2 = chosen.alpha, .epsilon = chosen.eps, .rms_prop = true});
         } else {
           return std::make_unique<optim::Adam>(
               std::move(groups), optim::AdamSettings{.beta1 = chosen.betas[0],

@@ -38,8 +38,8 @@ void check_optimizer(const TrainOptions& o) {
       *o.optimizer);
   check(
       o.zero == 0 || name != "muon",
-      "--zero {}: not supported with --optimizer {}, which needs whole parameters; expected --zero 0, or sgd, adam "
-      "or adamw",
+      "--zero {}: not supported with --optimizer {}, which needs whole parameters; expected --zero 0, or sgd, adam, "
+      "adamw or rmsprop",
       o.zero, name);
   check(name != "muon" || *o.lr > 0, "--lr {}: found --optimizer muon, expected more than 0", *o.lr);
   check(!o.bias_lr || *o.lr > 0, "--bias-lr {}: found --lr 0, expected more than 0", o.bias_lr.value_or(0));
@@ -243,11 +243,17 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add("adam-betas", member_of("optimizer", o.optimizer, &AdamOptions::betas, &AdamWOptions::betas),
            "Decays of the moments of adam and adamw",
            {.value = "B1,B2", .minimum = 0, .below = 1, .fixed = true, .advanced = true});
-  line.add("adam-eps", member_of("optimizer", o.optimizer, &AdamOptions::eps, &AdamWOptions::eps),
-           "Constant in the denominator of adam and adamw",
+  line.add("adam-eps",
+           member_of("optimizer", o.optimizer, &AdamOptions::eps, &AdamWOptions::eps, &RmspropOptions::eps),
+           "Constant in the denominator of adam, adamw and rmsprop",
            {.value = "EPS", .above = 0, .fixed = true, .advanced = true});
-  line.add("momentum", member_of("optimizer", o.optimizer, &SgdOptions::momentum, &MuonOptions::momentum),
-           "Momentum of sgd and muon",
+  line.add("rms-alpha", member_of("optimizer", o.optimizer, &RmspropOptions::alpha),
+           "Decay of the average of squared gradients of rmsprop",
+           {.value = "ALPHA", .minimum = 0, .below = 1, .fixed = true, .advanced = true});
+  line.add("momentum",
+           member_of("optimizer", o.optimizer, &SgdOptions::momentum, &RmspropOptions::momentum,
+                     &MuonOptions::momentum),
+           "Momentum of sgd, rmsprop and muon",
            {.value = "M",
             .minimum = 0,
             .below = 1,
@@ -310,6 +316,12 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
        .start = {"lr", "at least {}"},
        .reschedules = true,
        .advanced = true});
+  line.add("cycles", member_of("schedule", o.schedule, &CosineSchedule::cycles),
+           "Cycles of the schedule cosine, which restarts at the peak (SGDR)",
+           {.value = "N", .minimum = 1, .maximum = 99, .fixed = true, .advanced = true});
+  line.add("cycle-growth", member_of("schedule", o.schedule, &CosineSchedule::growth),
+           "Length of a cycle of --cycles, as a multiple of the one before",
+           {.value = "FACTOR", .minimum = 1, .maximum = 10, .fixed = true, .advanced = true});
   line.add(
       "milestones", member_of("schedule", o.schedule, &StepSchedule::milestones),
       "When the schedule step multiplies the rate by --gamma: a comma-separated list of fractions of all steps "

@@ -36,6 +36,11 @@ struct AdamWOptions {
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
 };
+struct RmspropOptions {
+  static constexpr const char* kName = "rmsprop";
+  static constexpr double kLr = 1e-3, kWeightDecay = 0;
+  double alpha = 0.99, momentum = 0, eps = 1e-8;
+};
 /// --lr is the rate of filters and weights that are matrices, and sgd_lr that of the last weight; those of
 /// biases and norms is --bias-lr.
 struct MuonOptions {
@@ -48,7 +53,7 @@ struct MuonOptions {
   std::int64_t ns_steps = 5;
   bool normalize_filters = false;
 };
-using OptimizerOptions = std::variant<SgdOptions, AdamOptions, AdamWOptions, MuonOptions>;
+using OptimizerOptions = std::variant<SgdOptions, AdamOptions, AdamWOptions, RmspropOptions, MuonOptions>;
 
 // The options of each schedule.
 struct ConstantSchedule {
@@ -64,6 +69,8 @@ struct CosineSchedule {
   static constexpr const char* kName = "cosine";
   TrainingLength warmup = 0.2;
   double min_lr = 0;
+  std::int64_t cycles = 1;
+  double growth = 1;  // of a cycle
 };
 struct StepSchedule {
   static constexpr const char* kName = "step";

@@ -187,8 +187,8 @@ void resolve_recipe(TrainOptions& options) {
           fill(options.bias_lr, *chosen.sgd_lr);
         }
         // The steps of muon are fractions of the norm of a parameter, at every batch size.
-        constexpr bool kIsAdam = std::is_same_v<T, AdamOptions> || std::is_same_v<T, AdamWOptions>;
-        if constexpr (requires { T::kLr; }) recipe.lr = scaled(T::kLr, kIsAdam ? std::sqrt(factor) : 1);
+        constexpr bool kIsMuon = std::is_same_v<T, MuonOptions>;
+        if constexpr (requires { T::kLr; }) recipe.lr = scaled(T::kLr, kIsMuon ? 1 : std::sqrt(factor));
         if constexpr (requires { T::kWeightDecay; }) recipe.weight_decay = T::kWeightDecay;
       },
       *options.optimizer);

@@ -313,13 +313,16 @@ Adam::Adam(const std::vector<nn::NamedParameter>& parameters, AdamSettings setti
     : Adam(one_group(parameters, settings.weight_decay), {.beta1 = settings.beta1,
                                                           .beta2 = settings.beta2,
                                                           .epsilon = settings.epsilon,
-                                                          .decoupled = settings.decoupled}) {}
+                                                          .decoupled = settings.decoupled,
+                                                          .rms_prop = settings.rms_prop}) {}
 
 Adam::Adam(std::vector<ParameterGroup> groups, AdamSettings settings)
     : Optimizer(std::move(groups)), settings_(settings) {
   check_group_decay("adam", settings.weight_decay);
   for (const double beta : {settings.beta1, settings.beta2})
     check(beta >= 0 && beta < 1, "adam: beta {}, expected at least 0 and below 1", beta);
+  check(!settings.rms_prop || !settings.decoupled,
+        "adam: found rms_prop and decoupled, expected one of them");
   check(std::isfinite(settings.epsilon) && settings.epsilon > 0, "adam: epsilon {}, expected above 0",
         settings.epsilon);
   first_ = make_state();
@@ -342,7 +345,8 @@ void Adam::step_groups(const Indices& indices, const kernels::StepScalars& scala
                                  .beta2 = settings_.beta2,
                                  .epsilon = settings_.epsilon,
                                  .weight_decay = groups_[g].weight_decay,
-                                 .decoupled = settings_.decoupled};
+                                 .decoupled = settings_.decoupled,
+                                 .rms_prop = settings_.rms_prop};
     groups[g].options = options;
     for (const std::size_t i : indices[g]) {
       const nn::NamedParameter& parameter = groups_[g].parameters[i];

@@ -1,4 +1,4 @@
-// Optimizers: SGD, Adam and AdamW over parameter groups, by the fused kernels of kernels/optimizer_step.h.
+// Optimizers: SGD, Adam, AdamW and RMSprop over parameter groups, by the fused kernels of kernels/optimizer_step.h.
 // Muon is in muon.h.
 #pragma once
 
@@ -106,7 +106,7 @@ class Optimizer {
   /// Returns the tensors that a checkpoint stores, ordered by kind of state, group and parameter. To restore
   /// the state, write into the tensors and call set_steps(), with own_steps().
   virtual std::vector<NamedState> state() const = 0;
-  /// Returns "sgd", "adam", "adamw" or "muon".
+  /// Returns "sgd", "adam", "adamw", "rmsprop" or "muon".
   virtual std::string name() const = 0;
   /// Returns whether the update of an element depends only on its own gradient and state, apart from
   /// clipping. If so, an optimizer over shards of parameters gives the same result as one over whole
@@ -202,17 +202,18 @@ class Sgd : public Optimizer {
   std::vector<std::vector<Tensor>> momentum_;  // by group and parameter; empty if momentum = 0
 };
 
-/// Settings of Adam and AdamW.
+/// Settings of Adam, AdamW and RMSprop.
 struct AdamSettings {
-  double beta1 = 0.9;       // decay of the first moment, from 0 to less than 1
+  double beta1 = 0.9;       // decay of the first moment or momentum of RMSprop, from 0 to less than 1
   double beta2 = 0.999;     // decay of the second moment, from 0 to less than 1
   double epsilon = 1e-8;    // added to the square root of the second moment; above 0
   double weight_decay = 0;  // must be 0 with explicit groups, which have their own
   bool decoupled = false;   // true: AdamW, whose weight decay is not part of the gradient
+  bool rms_prop = false;    // true: RMSprop, whose alpha is beta2; `decoupled` must be false
 };
 
-/// Adam, and AdamW with decoupled weight decay, as torch.optim's. The bias corrections of a parameter depend
-/// on the number of its own steps.
+/// Adam, AdamW with decoupled weight decay, and RMSprop, as torch.optim's. The bias corrections of a parameter depend
+/// on the number of its own steps; RMSprop has none.
 class Adam : public Optimizer {
  public:
   /// Makes one group in which all parameters decay (PyTorch's default). Throws UsageError for invalid
@@ -221,12 +222,14 @@ class Adam : public Optimizer {
   /// Makes an optimizer of explicit groups. Throws UsageError like the other constructor.
   Adam(std::vector<ParameterGroup> groups, AdamSettings settings);
   std::vector<NamedState> state() const override;
-  std::string name() const override { return settings_.decoupled ? "adamw" : "adam"; }
+  std::string name() const override {
+    return settings_.rms_prop ? "rmsprop" : settings_.decoupled ? "adamw" : "adam";
+  }
   bool is_elementwise() const override { return true; }
 
  protected:
   void step_groups(const Indices& indices, const kernels::StepScalars& scalars) override;
-  bool depends_on_steps() const override { return true; }
+  bool depends_on_steps() const override { return !settings_.rms_prop; }
 
  private:
   AdamSettings settings_;

@@ -58,10 +58,21 @@ Schedule linear(ScheduleOptions options) {
   return after_warmup(options, straight_line(options));
 }
 
-Schedule cosine(ScheduleOptions options) {
+Schedule cosine(ScheduleOptions options, int cycles, double growth) {
   check_options("cosine", options, true);
-  return after_warmup(options, [peak = options.peak, last = options.final](double t) {
-    return last + (peak - last) * (1 + std::cos(std::numbers::pi * t)) / 2;
+  check(cycles >= 1 && std::isfinite(growth) && growth >= 1,
+        "schedule cosine: {} cycles with growth {}, expected at least 1 of both", cycles, growth);
+  double total = 0;  // the length of all cycles; that of the first is 1
+  for (int i = 0; i < cycles; ++i) total += std::pow(growth, i);
+  return with_warmup(options, [options, cycles, growth, total](std::int64_t step) {
+    const auto done = static_cast<double>(std::min(step, options.steps) - options.warmup);
+    double at = done * total / static_cast<double>(options.steps - options.warmup), length = 1;
+    for (int i = 1; i < cycles && at >= length; ++i) {
+      at -= length;
+      length *= growth;
+    }
+    return options.final +
+           (options.peak - options.final) * (1 + std::cos(std::numbers::pi * at / length)) / 2;
   });
 }
 

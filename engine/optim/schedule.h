@@ -33,9 +33,10 @@ struct ScheduleOptions {
 Schedule constant(ScheduleOptions options);
 /// Returns a schedule that falls linearly from peak to final.
 Schedule linear(ScheduleOptions options);
-/// Returns the schedule final + (peak - final) (1 + cos(pi t)) / 2 (Loshchilov and Hutter, arXiv:1608.03983),
-/// without restarts.
-Schedule cosine(ScheduleOptions options);
+/// Returns the schedule final + (peak - final) (1 + cos(pi t)) / 2 (Loshchilov and Hutter, arXiv:1608.03983). With
+/// several cycles, it restarts at the peak: t goes from 0 to 1 in each cycle, which is `growth` times as long as the
+/// one before. Throws UsageError unless cycles >= 1 and growth >= 1.
+Schedule cosine(ScheduleOptions options, int cycles = 1, double growth = 1);
 /// Returns a schedule that rises to the peak over the first R = round(rise S) steps, as a warmup does, then
 /// falls linearly to final (Smith, arXiv:1708.07120). options.warmup must be 0, and `rise` in [0, 1).
 Schedule triangle(ScheduleOptions options, double rise = 0.3);

@@ -124,8 +124,11 @@ void adam_step(CpuStream& stream, const std::vector<AdamGroup>& groups, const St
                   auto zero, double number) {
                 using T = decltype(zero);
                 const AdamCoefficients<T> by(options, pointers.lr[options.rate], number);
-                step_range(begin, end, slot, AdamUpdate<T>{by}, static_cast<T>(pointers.gradient_factor()),
-                           slot.first_moment.template as<T>(), slot.second_moment.template as<T>());
+                const auto run = [&](auto update) {
+                  step_range(begin, end, slot, update, static_cast<T>(pointers.gradient_factor()),
+                             slot.first_moment.template as<T>(), slot.second_moment.template as<T>());
+                };
+                options.rms_prop ? run(RmsPropUpdate<T>{by}) : run(AdamUpdate<T>{by});
               });
 }
 

@@ -71,13 +71,14 @@ struct MomentumUpdate {
 template <class T>
 struct AdamCoefficients {
   using Options = AdamOptions;
-  T beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon;
+  T lr, beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon;
   T step_size, inverse_root_correction2;  // lr / (1 - beta1^step), 1 / sqrt(1 - beta2^step)
   // Weight decay of Adam: g += coupled_decay p. Weight decay of AdamW: p *= decay_factor.
   T coupled_decay, decay_factor;
 
   CONVOY_HOST_DEVICE AdamCoefficients(const AdamOptions& options, double rate, double step)
-      : beta1(static_cast<T>(options.beta1)),
+      : lr(static_cast<T>(rate * options.lr_scale)),
+        beta1(static_cast<T>(options.beta1)),
         one_minus_beta1(static_cast<T>(1 - options.beta1)),
         beta2(static_cast<T>(options.beta2)),
         one_minus_beta2(static_cast<T>(1 - options.beta2)),
@@ -99,6 +100,19 @@ struct AdamUpdate {
     m = by.beta1 * m + by.one_minus_beta1 * g;
     v = by.beta2 * v + by.one_minus_beta2 * g * g;
     p = by.decay_factor * p - by.step_size * m / (std::sqrt(v) * by.inverse_root_correction2 + by.epsilon);
+  }
+};
+
+/// The update of RMSprop with the momentum m.
+template <class T>
+struct RmsPropUpdate {
+  AdamCoefficients<T> by;
+
+  CONVOY_HOST_DEVICE void operator()(T grad, T& p, T& m, T& v) const {
+    const T g = grad + by.coupled_decay * p;
+    v = by.beta2 * v + by.one_minus_beta2 * g * g;
+    m = by.beta1 * m + g / (std::sqrt(v) + by.epsilon);
+    p -= by.lr * m;
   }
 };
 

@@ -49,7 +49,11 @@ TEST_P(OptimizerParity, FiveSteps) {
         OptimizerCase{"adam/decay", adam({.weight_decay = 0.05}), 0.01},
         OptimizerCase{"adamw", adam({.weight_decay = 0.05, .decoupled = true}), 0.01},
         OptimizerCase{"adam/missing", adam({}), 0.01},
-        OptimizerCase{"adamw/missing", adam({.weight_decay = 0.05, .decoupled = true}), 0.01}}) {
+        OptimizerCase{"adamw/missing", adam({.weight_decay = 0.05, .decoupled = true}), 0.01},
+        OptimizerCase{"rmsprop", adam({.beta1 = 0, .beta2 = 0.99, .rms_prop = true}), 0.01},
+        OptimizerCase{"rmsprop/momentum",
+                      adam({.beta2 = 0.9, .epsilon = 1e-3, .weight_decay = 0.05, .rms_prop = true}), 0.01},
+        OptimizerCase{"rmsprop/missing", adam({.beta2 = 0.99, .rms_prop = true}), 0.01}}) {
     const bool misses = c.name.ends_with("/missing");  // b has no gradient in the first and the third step
     const std::vector<nn::NamedParameter> parameters{
         {"a", Variable(formula_values(c.name + "/a", {3, 4}, GetParam()), true), nn::ParameterKind::weight},

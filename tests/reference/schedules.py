@@ -52,6 +52,8 @@ def compute() -> dict:
         "plateau_losses": losses,
         "plateau": plateau(losses),
         "cosine": rates(warmup_and_cosine),
+        "cosine/cycles": rates(lambda o: schedulers.CosineAnnealingWarmRestarts(o, 15, eta_min=0.01)),
+        "cosine/growth": rates(lambda o: schedulers.CosineAnnealingWarmRestarts(o, 20, T_mult=2, eta_min=0.01)),
         "linear": rates(lambda o: schedulers.LinearLR(o, 1, 0.1, STEPS)),
         "triangle": rates(triangle),
         "step": rates(lambda o: schedulers.MultiStepLR(o, [15, 45], gamma=0.3)),

@@ -147,12 +147,14 @@ void adam_step(CudaStream& stream, const std::vector<AdamGroup>& groups, const S
   const ElementStep<AdamStep> step(stream, groups, scalars);
   const auto run = [&](auto zero) {
     using T = decltype(zero);
-    std::vector<StepSlot<T, 3>> slots;
-    cuda::for_each_slot(groups, [&](const AdamSlot& slot, const AdamOptions&, std::size_t group) {
+    std::vector<StepSlot<T, 3>> adam, rms_prop;
+    cuda::for_each_slot(groups, [&](const AdamSlot& slot, const AdamOptions& options, std::size_t group) {
       if (slot.parameter.dtype == dtype_of<T>)
-        slots.push_back(step_slot<T>(slot, group, slot.first_moment, slot.second_moment));
+        (options.rms_prop ? rms_prop : adam)
+            .push_back(step_slot<T>(slot, group, slot.first_moment, slot.second_moment));
     });
-    step.template run<AdamUpdate<T>>(slots);
+    step.template run<AdamUpdate<T>>(adam);
+    step.template run<RmsPropUpdate<T>>(rms_prop);
   };
   run(float{});
   run(double{});

@@ -320,7 +320,7 @@ TEST(Help, ShowsDefaultsOfTraining) {
       {"--epochs N",
        "[default: 10; speedrun 8, speedrun-small 6, speedrun-96 37, lenet on mnist 6; 30 on folder; 0 with --max-steps; 200 with --overfit-batch]"},
       {"--lr RATE",
-       "[default: sgd 0.2 (lenet 0.05); adam, adamw 0.001; muon 0.02 (speedrun 0.24, speedrun-small, speedrun-96 0.12); 0.0125 on folder; follows --batch-size]"},
+       "[default: sgd 0.2 (lenet 0.05); adam, adamw, rmsprop 0.001; muon 0.02 (speedrun 0.24, speedrun-small, speedrun-96 0.12); 0.0125 on folder; follows --batch-size]"},
       {"--devices N", "[default: 1]"},
       {"--comm-timeout SECONDS", "[default: 300]"},
       {"--grad-dtype NAME", "[default: the type they are computed in]"},

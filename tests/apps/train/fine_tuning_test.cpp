@@ -208,7 +208,7 @@ class BiasRate : public ::testing::Test {
 };
 
 TEST_F(BiasRate, IsThatOfEachBiasWithEveryOptimizer) {
-  for (const std::string optimizer : {"sgd", "adam", "adamw"}) {
+  for (const std::string optimizer : {"sgd", "adam", "adamw", "rmsprop"}) {
     const std::string hash = hash_of("own", optimizer, {"--bias-lr", "0.25"});
     EXPECT_THAT(output_, HasSubstr(", rate of biases and norms 0.25")) << optimizer;
     EXPECT_EQ(hash_of("rules", optimizer, {"--lr-for", each_bias("0.25")}), hash) << optimizer;
@@ -221,7 +221,7 @@ TEST_F(BiasRate, IsThatOfEachBiasWithEveryOptimizer) {
 }
 
 TEST_F(BiasRate, IsTheSameWithShardsAndAfterAResume) {
-  for (const std::string optimizer : {"sgd", "adamw"}) {
+  for (const std::string optimizer : {"sgd", "adamw", "rmsprop"}) {
     const Arguments flags = {"--bias-lr", "0.25", "--decay-biases", "--devices", "2", "--save-every", "2"};
     const std::string whole = hash_of("whole", optimizer, with(flags, {"--zero", "0"}));
     EXPECT_EQ(hash_of("1", optimizer, with(flags, {"--zero", "1"})), whole) << optimizer;

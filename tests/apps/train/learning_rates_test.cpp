@@ -77,9 +77,9 @@ TEST(LearningRates, ARuleEndsItsScheduleEarly) {
 // tests/reference/schedules.py has the same settings: 60 steps, 10 of them per epoch.
 TEST(LearningRates, AreThoseOfPyTorchsSchedulers) {
   const Reference reference("schedules.safetensors");
-  const auto expect = [&](const TrainOptions& options) {
+  const auto expect = [&](const TrainOptions& options, const std::string& variant = "") {
     const LearningRates rates(resolved(options), 60, 10);
-    const std::string name = to_string(*options.schedule);
+    const std::string name = to_string(*options.schedule) + variant;
     const std::vector<double> expected = reference.at(name).to_vector<double>();
     ASSERT_EQ(expected.size(), 60u);
     for (std::int64_t step = 0; step < 60; ++step)
@@ -90,6 +90,9 @@ TEST(LearningRates, AreThoseOfPyTorchsSchedulers) {
   const TrainingLength steps = *TrainingLength::parse("6steps"), epochs = *TrainingLength::parse("0.6epochs");
   expect({.lr = 0.4, .schedule = CosineSchedule{.warmup = steps, .min_lr = 0.01}});
   expect({.lr = 0.4, .schedule = CosineSchedule{.warmup = epochs, .min_lr = 0.01}});
+  expect({.lr = 0.4, .schedule = CosineSchedule{.warmup = 0, .min_lr = 0.01, .cycles = 4}}, "/cycles");
+  expect({.lr = 0.4, .schedule = CosineSchedule{.warmup = 0, .min_lr = 0.01, .cycles = 2, .growth = 2}},
+         "/growth");
   expect({.lr = 0.4, .schedule = LinearSchedule{.warmup = 0, .min_lr = 0.04}});
   expect({.lr = 0.4, .schedule = TriangleSchedule{.min_lr = 0.04}});
   expect({.lr = 0.4, .schedule = StepSchedule{.warmup = 0, .milestones = "0.25,4.5,99", .gamma = 0.3}});

@@ -50,6 +50,24 @@ TEST(Schedule, CosineMatchesPyTorch) {
   EXPECT_EQ(rate(11), rate(10));
 }
 
+TEST(Schedule, CosineRestartsAtThePeak) {
+  // 7 warmup steps, then cycles of 10, 15 and 22.5 steps.
+  const optim::Schedule rate = optim::cosine({.peak = 1, .steps = 54, .warmup = 7, .final = 0.5}, 3, 1.5);
+  EXPECT_NEAR(rate(3), 0.5, kRounding);
+  EXPECT_EQ(rate(7), 1);
+  const double first = 47 / 4.75, second = 1.5 * first;  // lengths
+  for (const auto& [step, at] : {std::pair{16, 9 / first},
+                                 {17, (10 - first) / second},
+                                 {31, (24 - first) / second},
+                                 {32, (25 - first - second) / (1.5 * second)},
+                                 {54, 1.0},
+                                 {60, 1.0}})
+    EXPECT_NEAR(rate(step), 0.75 + 0.25 * std::cos(std::numbers::pi * at), 4 * kRounding) << step;
+  EXPECT_THROW(optim::cosine({.steps = 10}, 0), UsageError);
+  EXPECT_THROW(optim::cosine({.steps = 10}, 2, 0.5), UsageError);
+  EXPECT_THROW(optim::cosine({.steps = 10}, 2, std::numeric_limits<double>::infinity()), UsageError);
+}
+
 TEST(Schedule, TriangleRisesThenFalls) {
   const optim::Schedule rate = optim::triangle({.peak = 1, .steps = 10, .final = 0.3}, 0.3);
   EXPECT_NEAR(rate(0), 0.25, kRounding);

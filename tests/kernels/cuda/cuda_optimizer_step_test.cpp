@@ -258,11 +258,12 @@ constexpr auto adam_slots = [](auto& model) {
 };
 
 TYPED_TEST(CudaOptimizer, AdamOfHundredsOfParameters) {
-  for (const bool decoupled : {false, true}) {
-    const kernels::AdamOptions options{.lr_scale = 0.1,
-                                       .epsilon = 1e-3,
-                                       .weight_decay = 0.1,
-                                       .decoupled = decoupled};  // a learning rate of 0.01
+  const kernels::AdamOptions adam{
+      .lr_scale = 0.1, .epsilon = 1e-3, .weight_decay = 0.1};  // a learning rate of 0.01
+  kernels::AdamOptions adamw = adam, rms_prop = adam;
+  adamw.decoupled = true;
+  rms_prop.rms_prop = true;
+  for (const kernels::AdamOptions& options : {adam, adamw, rms_prop}) {
     // As for sgd_step. In addition, v, about (1 - beta2) g^2, may have the same error, which m / sqrt(v)
     // amplifies by at most lr / (2 epsilon).
     this->expect_same(
