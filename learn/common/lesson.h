@@ -1,49 +1,28 @@
-// Helpers of the drivers (exercises/*/driver.cu): the sizes of a case, its values, and the report to convoy-learn. Plain
-// CUDA, which cuemu and nvcc compile.
+// Helpers of the drivers of kernels (exercises/*/driver.cu): arrays of the GPU and their comparison. Plain CUDA, which cuemu
+// and nvcc compile.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cmath>
-#include <cstdarg>
-#include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <vector>
+
+#include "case.h"
 
 namespace lesson {
 
-/// One run of the learner's kernel: sizes, such as 37 rows and 65 columns, and the values of a seed.
-class Case {
+/// One run of the learner's kernel, and the arrays of the GPU that it uses.
+class Case : public BasicCase {
  public:
-  /// `text` has the sizes, as "37x65". It is kept by the caller.
-  Case(const char* text, unsigned seed) : text_(text), state_(seed * 2654435761u + 1) {
-    for (const char* at = text; *at != '\0' && count_ < kMaxSizes; at += *at == 'x') {
-      char* end = nullptr;
-      sizes_[count_++] = static_cast<int>(std::strtol(at, &end, 10));
-      at = end;
-    }
-  }
+  using BasicCase::BasicCase;
   ~Case() {
     for (void* array : arrays_) cudaFree(array);
   }
-  Case(const Case&) = delete;
-  Case& operator=(const Case&) = delete;
 
-  /// Returns the size of an index.
-  int size(int index) const { return index < count_ ? sizes_[index] : 0; }
-
-  /// Fills a device array of n floats with integers from low to high but 0, and returns them. Sums of up to 2^20 of -8 to 8
-  /// are exact in float, in every order, so results are compared without a tolerance. Frees the array at the end of the case.
+  /// Fills a device array of n floats with values(n, low, high), and returns them. Frees the array at the end of the case.
   std::vector<float> fill(float* array, int n, int low = -8, int high = 8) {
-    std::vector<float> values(static_cast<std::size_t>(n));
-    for (float& value : values) {
-      const bool has_zero = low < 0 && high > 0;
-      const int number =
-          low + static_cast<int>(next() % static_cast<unsigned>(high - low + (has_zero ? 0 : 1)));
-      value = static_cast<float>(has_zero && number >= 0 ? number + 1 : number);
-    }
+    const std::vector<float> values = BasicCase::values(n, low, high);
     cudaMemcpy(array, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice);
     free_later(array);
     return values;
@@ -86,51 +65,7 @@ class Case {
     if (error != cudaSuccess) fail("the kernel failed: %s", cudaGetErrorString(error));
   }
 
-  /// Reports why the result is wrong, in the format of printf, and ends the program.
-  [[noreturn]] void fail(const char* format, ...) const {
-    char text[300];
-    std::va_list values;
-    va_start(values, format);
-    std::vsnprintf(text, sizeof text, format, values);
-    va_end(values);
-    report("wrong", text);
-    std::exit(1);
-  }
-  /// Appends a line {"driver": kind, "case": …, "text": …, "key": …} to the file of CONVOY_LEARN_REPORT, or prints it.
-  void report(const char* kind, const char* text) const {
-    const char* const path = std::getenv("CONVOY_LEARN_REPORT");
-    if (path == nullptr) {
-      std::printf("%s: %s %s\n", text_, kind, text);
-      return;
-    }
-    std::FILE* const file = std::fopen(path, "a");
-    if (file == nullptr) std::exit(2);
-    std::fprintf(file, "{\"driver\": \"%s\", \"case\": \"%s\", \"text\": \"%s\", \"key\": \"%s\"}\n", kind,
-                 text_, text, key());
-    std::fclose(file);
-  }
-  /// The first line of the standard input, which convoy-learn writes: only lines with this key are its driver's.
-  static const char* key() {
-    static char text[40] = "";
-    static bool is_read = false;
-    if (!is_read && std::getenv("CONVOY_LEARN_REPORT") != nullptr &&
-        std::fgets(text, sizeof text, stdin) != nullptr)
-      text[std::strcspn(text, "\n")] = '\0';
-    is_read = true;
-    return text;
-  }
-
  private:
-  static constexpr int kMaxSizes = 4;
-
-  std::uint32_t next() {  // a linear congruential generator; the upper bits are the better ones
-    state_ = state_ * 1664525u + 1013904223u;
-    return state_ >> 8;
-  }
-
-  const char* text_;
-  std::uint32_t state_;
-  int count_ = 0, sizes_[kMaxSizes] = {};
   std::vector<void*> arrays_;
 };
 
@@ -139,13 +74,6 @@ void run(Case& at);
 
 }  // namespace lesson
 
-/// Arguments: a seed, and the sizes of each case.
 int main(int count, char** arguments) {
-  lesson::Case::key();
-  for (int i = 2; i < count; ++i) {
-    lesson::Case at(arguments[i], static_cast<unsigned>(std::strtoul(arguments[1], nullptr, 10)));
-    at.report("case", "");
-    lesson::run(at);
-    at.report("right", "");
-  }
+  return lesson::run_cases<lesson::Case>(count, arguments, lesson::run);
 }

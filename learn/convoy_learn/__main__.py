@@ -1,4 +1,4 @@
-"""convoy-learn: exercises in CUDA that a machine checks, without a GPU. Needs g++ and Python."""
+"""convoy-learn: exercises in CUDA and C++ that a machine checks, without a GPU. Needs g++ and Python."""
 import argparse
 import pathlib
 import shutil
@@ -26,7 +26,7 @@ def start(options):
     if target.exists():
         raise Failure(f"{target} exists already; remove it to begin again")
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(exercise.directory / "stub.cu", target)
+    shutil.copyfile(exercise.directory / f"stub{exercise.suffix}", target)
     print(f"{exercise.id}: {exercise.title}\n{exercise.goal}\nEdit {target}, then: convoy-learn check {exercise.id}")
     if exercise.settings.get("needs"):
         print(f"It builds on {' and '.join(exercise.settings['needs'])}.")
@@ -81,8 +81,16 @@ def parse_sizes(exercise, text):
     return [int(part) for part in parts]
 
 
+def of_kernel(name):
+    """Returns an exercise that has a kernel."""
+    exercise = exercises.find(name)
+    if exercise.is_program:
+        raise Failure(f"{name} is plain C++, expected an exercise with a kernel")
+    return exercise
+
+
 def show(options):
-    exercise = exercises.find(options.exercise)
+    exercise = of_kernel(options.exercise)
     sizes = parse_sizes(exercise, options.at)
     print(exercises.size_text(exercise, sizes), flush=True)
     with tempfile.TemporaryDirectory(prefix="convoy-learn-") as work:
@@ -91,7 +99,7 @@ def show(options):
 
 
 def debug(options):
-    exercise = exercises.find(options.exercise)
+    exercise = of_kernel(options.exercise)
     sizes = parse_sizes(exercise, options.at)
     with tempfile.TemporaryDirectory(prefix="convoy-learn-") as work:
         source = runs.write_program(exercise, exercise.learner_file(options.file), work)

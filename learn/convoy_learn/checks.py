@@ -42,7 +42,8 @@ def check(exercise, file, is_secret=False, is_isolated=False):
             verdict.status, verdict.message = 2, "does not compile"
             verdict.lines = str(error).splitlines() + ["does not compile"]
             return verdict
-        for order in ORDERS:
+        orders = ORDERS[:1] if exercise.is_program else ORDERS
+        for order in orders:
             report = runs.run(program, order, given["seed"], given["sizes"], seconds, prefix=prefix)
             judge(verdict, report, order, file)
             if verdict.code == "CE104":
@@ -51,8 +52,9 @@ def check(exercise, file, is_secret=False, is_isolated=False):
             if verdict.status != 0:
                 return verdict
         verdict.passed.update(safety=True, values=True)
-        verdict.add("values", f"{len(given['sizes'])} sizes x {len(ORDERS)} orders of threads: right")
-        verdict.add("safety", "bounds, uninitialized memory, barriers, races: no finding")
+        verdict.add("values", f"{len(given['sizes'])} sizes{'' if exercise.is_program else f' x {len(ORDERS)} orders of threads'}: right")
+        verdict.add("safety", "bounds, overflow: no finding" if exercise.is_program else
+                    "bounds, uninitialized memory, barriers, races: no finding")
         for at in sorted({tuple(count["at"]) for count in given["counts"]}):
             report = runs.run(program, ORDERS[0], given["seed"], [at], seconds, is_counted=True, prefix=prefix)
             variables = dict(zip(exercise.names, at))
@@ -72,11 +74,15 @@ def judge(verdict, report, order, file):
     def text(sizes):
         return size_text(verdict.exercise, sizes) if sizes else "before the first case"
     case = text(report.case)
+    in_order = "" if verdict.exercise.is_program else f", {order} order of threads"
+    if report.stated:
+        verdict.passed["safety"] = report.right > 0
+        return verdict.fail(report.stated[0], f"{report.stated[1]} ({case})")
     first = next((findings[code] for code in CAUSES if code in findings), None)
     if first is None and (report.wrong or not report.is_complete):
         verdict.passed["safety"] = report.right > 0
         if report.is_late:
-            return verdict.fail("CE008", f"the kernel does not end ({case}, {order} order of threads)")
+            return verdict.fail("CE008", f"the {'program' if verdict.exercise.is_program else 'kernel'} does not end ({case}{in_order})")
         if not report.wrong:
             return verdict.fail("CE008", f"the program ended with status {report.status} before its results ({case})")
         if order != ORDERS[0]:
@@ -84,7 +90,7 @@ def judge(verdict, report, order, file):
         return verdict.fail("CE001", f"wrong for {case}: {report.wrong}")
     first = first or next(iter(report.findings), None)
     if first is not None:
-        verdict.fail(first["code"], f"{first['place']}: {first['message']} ({text(first['case'])}, {order} order of threads)",
+        verdict.fail(first["code"], f"{first['place']}: {first['message']} ({text(first['case'])}{in_order})",
                      [source_line(first["place"], file)])
     return None
 
@@ -108,7 +114,7 @@ def source_line(place, file):
 def measure(what, launches):
     """Returns a count summed over the launches: "barriers", or "shared_loads.wavefronts"."""
     kind, _, unit = what.partition(".")
-    return sum(launch[kind][unit] if unit else launch[kind] for launch in launches)
+    return sum(launch[kind][unit] if unit else launch[kind] for launch in launches if kind in launch)
 
 
 def judge_count(verdict, count, launches, variables, file):
@@ -119,14 +125,17 @@ def judge_count(verdict, count, launches, variables, file):
     actual = measure(count["what"], launches)
     verdict.counts[count["what"]] = actual
     kind, _, unit = count["what"].partition(".")
-    name = f"{unit} of {KINDS[kind]}s" if unit else kind
-    verdict.add("counts", f"{size_text(verdict.exercise, count['at'])}: {name} {actual:,}, goal "
+    name = f"{unit} of {KINDS[kind]}s" if unit else kind.replace("_", " ")
+    verdict.add("counts", f"{size_text(verdict.exercise, count['at'])}: {name} {actual:,.10g}, goal "
                           f"{'at most ' if goal == 'at_most' else ''}{limit:,.0f}")
     if actual <= limit if goal == "at_most" else actual == limit:
-        return
+        return None
+    if verdict.exercise.is_program:
+        expected = f"{'at most ' if goal == 'at_most' else ''}{limit:,.10g}"
+        return verdict.fail(count["code"], f"{name} {actual:,.10g}, expected {expected}: {count['because']}")
     message, place = EXPLANATIONS[count["code"]](kind, launches)
     details = [source_line(place, file)] if place else []
-    verdict.fail(count["code"], f"{place + ': ' if place else ''}{message}", [*details, count["because"]])
+    return verdict.fail(count["code"], f"{place + ': ' if place else ''}{message}", [*details, count["because"]])
 
 
 def sites(kind, launches):

@@ -23,11 +23,14 @@ class Exercise:
         self.settings = tomllib.loads((self.directory / "exercise.toml").read_text(encoding="utf-8"))
         self.id, self.title, self.chapter = (self.settings[key] for key in ("id", "title", "chapter"))
         self.points, self.goal, self.edit = (self.settings[key] for key in ("points", "goal", "edit"))
-        self.kernel = self.settings["kernel"]
+        # A program is plain C++: g++ compiles it, and its driver reports counts and findings.
+        self.is_program = self.settings.get("kind") == "program"
+        self.suffix = ".cpp" if self.is_program else ".cu"
+        self.kernel = self.settings.get("kernel")
         self.names = self.settings["values"]["names"]
         self.sizes = [as_list(size) for size in self.settings["values"]["sizes"]]
         self.counts = [{**count, "at": as_list(count["at"])} for count in self.settings.get("count", [])]
-        self.driver = (self.directory / self.settings.get("driver", "driver.cu")).resolve()
+        self.driver = (self.directory / self.settings.get("driver", f"driver{self.suffix}")).resolve()
 
     def learner_file(self, file=None):
         """Returns the learner's file: the given one, or where `start` has put it."""
@@ -54,8 +57,8 @@ class Exercise:
     def write(self, directory, variant=None):
         """Writes the exercise, or a variant of it, with a driver of its own to a directory. Returns it, and the texts that
         the variant replaces and no file has."""
-        shutil.copytree(self.directory, directory, ignore=shutil.ignore_patterns("variants.toml", "driver.cu"))
-        shutil.copyfile(self.driver, directory / "driver.cu")
+        shutil.copytree(self.directory, directory, ignore=shutil.ignore_patterns("variants.toml", "driver.*"))
+        shutil.copyfile(self.driver, directory / f"driver{self.suffix}")
         settings = directory / "exercise.toml"
         text = re.sub(r"^driver = .*\n", "", settings.read_text(encoding="utf-8"), flags=re.M)
         settings.write_text((f'variant = "{variant}"\n' if variant else "") + text, encoding="utf-8")
@@ -91,7 +94,7 @@ def find(exercise_id):
 def every():
     """All exercises, in the order of the chapters and of what they need."""
     found = [Exercise(path.parent) for path in (ROOT / "exercises").glob("*/exercise.toml")]
-    order = ["warm", "mem", "gemm", "reduce"]
+    order = ["grad", "engine", "warm", "mem", "gemm", "reduce", "comm", "overlap", "zero"]
     return sorted(found, key=lambda each: (each.chapter, order.index(each.id.split("-")[0]), each.id))
 
 
@@ -106,6 +109,14 @@ def update_state(exercise_id, **values):
     new = path.with_suffix(".new")
     new.write_text(json.dumps({**state(exercise_id), **values}, indent=1) + "\n", encoding="utf-8")
     os.replace(new, path)
+
+
+def compiler():
+    """Returns the g++ of CXX, or that of the PATH."""
+    name = os.environ.get("CXX", "g++")
+    if shutil.which(name) is None:
+        raise Failure(f"found no compiler {name}; install g++ 12 or later, or set CXX")
+    return name
 
 
 def cuemu():

@@ -117,7 +117,7 @@ def write_exercise(exercise, directory, options):
     variants = sorted(exercise.variants()) if options.secret else []
     exercise.write(directory, variants[secret_number(options.secret, exercise.id, "variant", len(variants))] if variants else None)
     if options.reader == "student":
-        for name in ("solution.cu", "secret.toml"):
+        for name in (f"solution{exercise.suffix}", "secret.toml"):
             (directory / name).unlink()
         shutil.rmtree(directory / "wrong")
     elif options.secret:
@@ -134,7 +134,7 @@ def write_pack(target, options, exercises, points):
         directory = target / "convoy" / "learn" / "exercises" / exercise.id
         write_exercise(exercise, directory, options)
         (target / exercise.id).mkdir()
-        shutil.copyfile(directory / "stub.cu", target / exercise.id / exercise.edit)
+        shutil.copyfile(directory / f"stub{exercise.suffix}", target / exercise.id / exercise.edit)
     (target / f"{options.homework}.toml").write_text("".join(
         f'[[exercise]]\nid = "{each.id}"\npoints = {value}\n' for each, value in zip(exercises, points)), encoding="utf-8")
     rows = "\n".join(f"| {each.id} | {each.title} | {value} | `{each.id}/{each.edit}` |" for each, value in zip(exercises, points))

@@ -2,12 +2,13 @@
 import json
 import os
 import pathlib
+import re
 import resource
 import secrets
 import shutil
 import subprocess
 
-from convoy_learn.exercises import Failure, cuemu
+from convoy_learn.exercises import ROOT, Failure, compiler, cuemu
 
 
 class NotCompiled(Exception):
@@ -15,17 +16,25 @@ class NotCompiled(Exception):
 
 
 def write_program(exercise, file, work):
-    """Writes the program of a kernel and its driver. Returns its path."""
-    path = pathlib.Path(work) / f"{exercise.id}.cu"
+    """Writes the program of the learner's file and its driver. Returns its path."""
+    path = pathlib.Path(work) / f"{exercise.id}{exercise.suffix}"
     path.write_text(f'#include "{file}"\n#include "{exercise.driver}"\n', encoding="utf-8")
     return path
+
+
+def compile_command(exercise):
+    """Returns the command that compiles a program: of CUDA by cuemu, of C++ by g++ with its sanitizers."""
+    if not exercise.is_program:
+        return [*cuemu(), "compile", "--count"]
+    return [compiler(), "-std=c++20", "-O1", "-g", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize=object-size",
+            "-fno-sanitize-recover=all", f"-I{ROOT / 'common'}"]
 
 
 def compile_program(exercise, file, work):
     """Returns the compiled program, whose accesses are checked and counted. Raises NotCompiled."""
     source, program = write_program(exercise, file, work), pathlib.Path(work) / "program"
-    done = subprocess.run([*cuemu(), "compile", "--count", "-o", str(program), str(source)], capture_output=True, text=True)
-    if done.returncode == 2:
+    done = subprocess.run([*compile_command(exercise), "-o", str(program), str(source)], capture_output=True, text=True)
+    if done.returncode == 2 or done.returncode != 0 and exercise.is_program:
         lines = [line for line in done.stderr.replace(f"{file.parent}/", "").splitlines()
                  if not line.lstrip().startswith(("In file included from", "from "))]
         raise NotCompiled("\n".join(lines[:12]))
@@ -43,6 +52,7 @@ class Report:
 
     def __init__(self, lines, key, sizes, is_late, status):
         self.findings, self.launches, self.wrong, self.right, self.case = [], [], None, 0, None
+        self.stated = None  # (code, message) of a finding of the driver
         for line in lines:
             if "finding" in line:
                 self.findings.append({**line["finding"], "case": self.case})
@@ -54,6 +64,11 @@ class Report:
                 self.wrong = line["text"]
             elif line.get("key") == key and line["driver"] == "right":
                 self.right += 1
+            elif line.get("key") == key and line["driver"] == "count":  # of a program: as a launch with one count
+                what, number = line["text"].split()
+                self.launches.append({what: float(number)})
+            elif line.get("key") == key and line["driver"].startswith("CE"):
+                self.stated = (line["driver"], line["text"])
         self.is_complete = self.right == len(sizes)
         self.is_late, self.status = is_late, status
 
@@ -79,12 +94,12 @@ def run(program, order, seed, sizes, seconds, is_counted=False, prefix=()):
     name, _, number = order.partition(":")
     environment = {**os.environ, "CONVOY_EMULATOR_ORDER": name, "CONVOY_EMULATOR_STREAMS": "eager",
                    "CONVOY_EMULATOR_SEED": number or "1", "CUEMU_REPORT": str(path), "CONVOY_LEARN_REPORT": str(path),
-                   "CUEMU_COUNT" if is_counted else "CUEMU_CHECK": "1"}
-    key, is_late, status = secrets.token_hex(16), False, None
+                   "CUEMU_COUNT" if is_counted else "CUEMU_CHECK": "1", "ASAN_OPTIONS": "detect_leaks=0"}
+    key, is_late, status, errors = secrets.token_hex(16), False, None, ""
     try:
         done = subprocess.run([*prefix, str(program), *arguments(seed, sizes)], env=environment, input=key + "\n", text=True,
                               timeout=4 * seconds, capture_output=True, preexec_fn=lambda: limit(seconds))
-        status = done.returncode
+        status, errors = done.returncode, done.stderr
     except subprocess.TimeoutExpired:
         is_late = True
     is_late = is_late or status in (-9, -24, 137, 152)  # SIGKILL and SIGXCPU of the limit
@@ -94,4 +109,17 @@ def run(program, order, seed, sizes, seconds, is_counted=False, prefix=()):
             lines.append(json.loads(line))
         except ValueError:
             pass  # cut by the end of the program
-    return Report(lines, key, sizes, is_late, status)
+    report = Report(lines, key, sizes, is_late, status)
+    report.findings += sanitizer_finding(errors, report.case)
+    return report
+
+
+def sanitizer_finding(errors, case):
+    """Returns the finding of AddressSanitizer or UndefinedBehaviorSanitizer with its first line, or none."""
+    found = re.search(r"ERROR: AddressSanitizer: (?:SEGV|\S+)|runtime error: (.*)", errors)
+    if not found:
+        return []
+    message = found[1] or found[0].removeprefix("ERROR: AddressSanitizer: ").replace("-", " ")
+    # The first line outside of the libraries: the learner's, or that of the driver.
+    place = re.search(r"(?:^|[ (])/(?!usr/|build/)\S*/([\w.-]+\.(?:cpp|h):\d+)", errors, re.M)
+    return [{"code": "CE003", "place": place[1] if place else "?", "message": message, "case": case}]

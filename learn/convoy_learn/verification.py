@@ -42,11 +42,11 @@ def problems_of(exercise):
     if exercise.secret() is None:
         raise Failure("found no solutions: this is the pack for students")
     for is_secret in (False, True):
-        verdict = checks.check(exercise, exercise.directory / "solution.cu", is_secret)
+        verdict = checks.check(exercise, exercise.directory / f"solution{exercise.suffix}", is_secret)
         if verdict.status != 0:
-            yield f"solution.cu{' with secret sizes' if is_secret else ''}: found {verdict.lines[-1]}, expected solved"
-    expected = [{"file": "../stub.cu", "says": "", **exercise.settings["stub"]}, *exercise.settings["wrong"]]
-    unlisted = {path.name for path in (exercise.directory / "wrong").glob("*.cu")} - {each["file"] for each in expected}
+            yield f"solution{exercise.suffix}{' with secret sizes' if is_secret else ''}: found {verdict.lines[-1]}, expected solved"
+    expected = [{"file": f"../stub{exercise.suffix}", "says": "", **exercise.settings["stub"]}, *exercise.settings["wrong"]]
+    unlisted = {path.name for path in (exercise.directory / "wrong").glob(f"*{exercise.suffix}")} - {each["file"] for each in expected}
     if unlisted:
         yield f"wrong/{min(unlisted)} is not in exercise.toml"
     if not 1 <= len(exercise.hints()) <= 3:
@@ -63,9 +63,10 @@ def problems_of(exercise):
             yield f"{each['file']}: found {verdict.code or verdict.lines[-1]}, expected {each['finds']}:\n{text}"
         elif not re.search(each["says"], text):
             yield f"{each['file']}: found no match of '{each['says']}' in:\n{text}"
-        if each["file"] != "../stub.cu" and verdict.message in seen:
+        is_stub = each["file"].startswith("../")
+        if not is_stub and verdict.message in seen:
             yield f"{each['file']} and {seen[verdict.message]} have the same message: {verdict.message}"
-        if each["file"] != "../stub.cu":
+        if not is_stub:
             seen[verdict.message] = each["file"]
     for variant in exercise.variants():
         yield from (f"variant {variant}: {problem}" for problem in problems_of_variant(exercise, variant))
@@ -78,9 +79,9 @@ def problems_of_variant(exercise, variant):
         other, unused = exercise.write(pathlib.Path(work) / "exercises" / exercise.id, variant)
         for text in sorted(unused):
             yield f"no file has '{text}'"
-        verdict = checks.check(other, other.directory / "solution.cu")
+        verdict = checks.check(other, other.directory / f"solution{exercise.suffix}")
         if verdict.status != 0:
             yield f"solution.cu: found {verdict.lines[-1]}, expected solved"
-        verdict = checks.check(other, exercise.directory / "solution.cu")
+        verdict = checks.check(other, exercise.directory / f"solution{exercise.suffix}")
         if verdict.status != 1:
             yield f"the public solution: found {verdict.lines[-1]}, expected a finding"
