@@ -28,8 +28,8 @@ highlight_language = "text"
 class Listing(CppLexer):
     """C++ in which … stands for omitted lines."""
 
-    def get_tokens_unprocessed(self, *arguments):
-        for index, token, text in super().get_tokens_unprocessed(*arguments):
+    def get_tokens_unprocessed(self, *arguments, **options):
+        for index, token, text in super().get_tokens_unprocessed(*arguments, **options):
             yield index, Comment if token is Error and text == "…" else token, text
 
 

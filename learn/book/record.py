@@ -4,7 +4,7 @@
     python3 learn/book/record.py            writes data/counts.json and the output of the console blocks
     python3 learn/book/record.py --verify   compares instead; exit code 1 if anything differs
 
-Needs cuemu on the path, or in emulator/bin. Counts do not depend on the machine.
+Needs g++, and cuemu on the path or in emulator/bin. Counts do not depend on the machine.
 """
 import functools
 import json
@@ -19,7 +19,8 @@ import tempfile
 BOOK = pathlib.Path(__file__).resolve().parent
 COUNTS = BOOK / "data" / "counts.json"
 RUNS = ["saxpy.cu", "grid_stride.cu", "add_bias.cu", *(f"stride.cu {stride}" for stride in (1, 2, 3, 4, 8, 32)),
-        "transpose.cu", "sum.cu"]
+        "transpose.cu", "sum.cu", "gemm.cu"]
+PROGRAMS = ["graph.cpp", "saved.cpp", "allreduce.cpp"]  # plain C++, which print JSON
 KINDS = ("global_loads", "global_stores", "shared_loads", "shared_stores")
 CONSOLE = re.compile(r"(^```console\n)(.*?)(^```$)", re.S | re.M)
 
@@ -67,6 +68,8 @@ def counts():
             if not launches:
                 sys.exit(f"record.py: cuemu count {each} reported no launch:\n{output}")
             result[each] = {launch["kernel"]: of_launch(launch) for launch in launches}
+    for each in PROGRAMS:
+        result[each] = json.loads(run(f"g++ -std=c++20 -O1 -pthread -o /tmp/{each}.out {each} && /tmp/{each}.out --json"))
     return result
 
 

@@ -34,7 +34,7 @@ class Learner(unittest.TestCase):
         exercise = exercises.find(exercise_id)
         target = self.directory / exercise_id / exercise.edit
         target.parent.mkdir(exist_ok=True)
-        target.write_text(text or (exercise.directory / "solution.cu").read_text())
+        target.write_text(text or (exercise.directory / f"solution{exercise.suffix}").read_text())
 
 
 class Checks(Learner):
@@ -91,6 +91,31 @@ __global__ void saxpy(int n, float a, const float* x, const float* y, float* z) 
         self.assertIn("expected one of: CE002", self.learn("explain", "CE999", status=3))
         self.solve("warm-3")
         self.assertIn("found sizes '5', expected rowsxcolumns, such as 65x3", self.learn("show", "warm-3", "--at", "5", status=3))
+
+
+class Programs(Learner):
+    """Exercises in plain C++."""
+
+    def test_check(self):
+        self.solve("comm-4")
+        text = self.learn("check", "comm-4")
+        self.assertIn("values   4 sizes: right", text)
+        self.assertTrue(text.endswith("solved\n"))
+
+    def test_sanitizers_name_the_learners_line(self):
+        self.solve("comm-4", "double crossover(int ranks, double, double) {\n  double* a = new double[1]();\n  return a[ranks];\n}\n")
+        self.assertRegex(self.learn("check", "comm-4", status=1), r"not yet \[CE003\]: crossover.cpp:3: heap buffer overflow \(ranks = 4,")
+        self.solve("comm-4", "double crossover(int ranks, double, double) {\n  return 1 << (ranks + 100);\n}\n")
+        self.assertRegex(self.learn("check", "comm-4", status=1), r"not yet \[CE003\]: crossover.cpp:2: shift exponent 104 is too large")
+
+    def test_does_not_compile(self):
+        self.solve("comm-4", "double crossover(int, double, double) {\n  return x;\n}\n")
+        text = self.learn("check", "comm-4", status=2)
+        self.assertIn("crossover.cpp:2:10: error: 'x' was not declared in this scope", text.replace("‘", "'").replace("’", "'"))
+
+    def test_have_no_kernel(self):
+        for command in ("show", "debug"):
+            self.assertIn("comm-4 is plain C++, expected an exercise with a kernel", self.learn(command, "comm-4", status=3))
 
 
 class Help(Learner):

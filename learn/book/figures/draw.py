@@ -5,6 +5,7 @@ A drawing that shows a count computes it from what it draws, and fails if cuemu 
 """
 import html
 import json
+import math
 import pathlib
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -144,7 +145,98 @@ def ladder(counts):
     return picture
 
 
-FIGURES = {"path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
+def pending(counts):
+    frames = counts["graph.cpp"]["frames"]
+    places = {"x": (0, 2), "y": (2, 2), "exp": (0, 1), "mul": (2, 1), "add": (1, 0.4), "sum": (1, -0.6)}
+    edges = (("add", "sum"), ("exp", "add"), ("mul", "add"), ("x", "exp"), ("x", "mul"), ("y", "mul"))
+    picture = Picture(760, 560, "Six steps of the backward pass of z = sum(x y + exp(x))")
+    require(len(frames), len(places), "pending")
+    for at, frame in enumerate(frames.values()):
+        left, top = 50 + 250 * (at % 3), 80 + 270 * (at // 3)
+        picture.text(left - 30, top - 54, f"{at + 1}: {next(name for name, node in frame.items() if node['now'])} runs", size=13)
+        where = {name: (left + 75 * x, top + 30 + 58 * y) for name, (x, y) in places.items()}
+        for lower, upper in edges:
+            picture.line(where[lower][0], where[lower][1], where[upper][0], where[upper][1], GRAY)
+        for name, (x, y) in where.items():
+            node = frame[name]
+            fill = ORANGE if node["now"] else BLUE if node["has"] else PALE
+            picture.rect(x - 30, y - 16, 60, 32, fill, GRAY)
+            color = INK if fill == PALE else "#ffffff"
+            picture.text(x, y - 3, name, "middle", color, 11)
+            gradient = f"{node['gradient']:g}" if node["has"] else "?"
+            picture.text(x, y + 11, f"d = {gradient}", "middle", color, 11)
+            picture.text(x + 33, y + 4, node["pending"], "start", INK, 11)
+    for x, fill, text in ((20, ORANGE, "runs now"), (130, BLUE, "has a gradient"), (270, PALE, "has none yet")):
+        picture.rect(x, 532, 14, 12, fill, GRAY)
+        picture.text(x + 20, 543, text)
+    picture.text(400, 543, "number to the right: uses that are pending; d: the gradient")
+    return picture
+
+
+def saved(counts):
+    picture = Picture(760, 270, "Activations alive during a step of 12 layers, for three strategies")
+    for at, (name, title) in enumerate((("keeps_all", "nothing is freed"), ("frees", "freed after use"), ("checkpoints_4", "segments of 4"))):
+        left, curve, peak = 40 + 245 * at, counts["saved.cpp"][name]["curve"], counts["saved.cpp"][name]["peak"]
+        require(max(curve), peak, f"saved, {name}")
+        picture.text(left, 22, f"{title}: at most {peak}", size=13)
+        width = 200 / len(curve)
+        for i, alive in enumerate(curve):
+            picture.rect(round(left + width * i, 2), 230 - 8 * alive, round(width - 0.6, 2), 8 * alive, ORANGE if alive == peak else BLUE)
+        picture.line(left, 230, left + 200, 230)
+        for value in (0, 12, 24):
+            picture.text(left - 6, 234 - 8 * value, value, "end", GRAY, 10)
+    picture.text(40, 258, "height: activations and gradients alive; time goes to the right, forward pass first; orange: the peak", fill=GRAY, size=11)
+    return picture
+
+
+def all_reduce(counts):
+    ways = {"gather_and_broadcast": GRAY, "doubling": ORANGE, "ring": BLUE, "halving": "#3c8f4e", "direct": INK}
+    picture = Picture(760, 330, "Time of an all-reduce of 8 ranks, against its size")
+    left, bottom, sizes = 90, 280, (1000, 10000, 100000, 1000000, 4000000)
+
+    def x_of(size):
+        return round(left + 130 * math.log10(size / 1000), 1)
+
+    def y_of(microseconds):
+        return round(bottom - 75 * math.log10(microseconds / 30), 1)
+    for microseconds in (100, 1000, 10000):
+        picture.line(left, y_of(microseconds), x_of(4000000), y_of(microseconds), PALE)
+        picture.text(left - 8, y_of(microseconds) + 4, f"{microseconds:,}", "end", GRAY, 11)
+    for size in sizes:
+        picture.text(x_of(size), bottom + 18, f"{size // 1000:,} KB" if size < 10**6 else f"{size // 10**6} MB", "middle", GRAY, 11)
+    picture.line(left, bottom, x_of(4000000), bottom)
+    picture.text(left, 22, "microseconds; 8 ranks, 20 microseconds per message, 1 GB/s", size=13)
+    for at, (way, color) in enumerate(ways.items()):
+        times = [counts["allreduce.cpp"]["8_hosts"][way][str(size)]["microseconds"] for size in sizes]
+        for i in range(len(sizes) - 1):
+            picture.line(x_of(sizes[i]), y_of(times[i]), x_of(sizes[i + 1]), y_of(times[i + 1]), color)
+        for size, microseconds in zip(sizes, times):
+            picture.rect(x_of(size) - 3, y_of(microseconds) - 3, 6, 6, color)
+        picture.rect(590, 56 + 20 * at, 12, 12, color)
+        picture.text(608, 66 + 20 * at, way.replace("_", " "))
+    return picture
+
+
+def gemm(counts):
+    m, n, k = 128, 128, 64
+    # One thread per element: a warp is 2 rows of 16 columns. Tiles: each of m n / T^2 blocks loads (m + n) rows or columns of
+    # T x k elements, 8 to a sector.
+    def sectors(tile):
+        return m * n // 32 * k * 4 if tile == 1 else m * n // tile ** 2 * 2 * tile * k // 8
+    picture = Picture(760, 260, "Sectors of the loads of a GEMM, against the side of its tile")
+    for tile, kernel in ((1, "columns"), (16, "tile"), (64, "registers")):
+        require(sectors(tile), counts["gemm.cu"][kernel]["global_loads"]["sectors"], f"gemm, {kernel}")
+    picture.text(20, 22, "sectors of loads; 128 x 128 elements, k = 64; orange: counted, blue: computed only", size=13)
+    for at, (tile, kernel) in enumerate(((1, "columns"), (8, ""), (16, "tile"), (32, ""), (64, "registers"), (128, ""))):
+        width = round(480 * sectors(tile) / sectors(1), 1)
+        picture.text(150, 56 + 32 * at, f"{tile} x {tile}" if tile > 1 else "no tile", "end")
+        picture.rect(160, 42 + 32 * at, max(width, 1), 20, ORANGE if kernel else BLUE)
+        picture.text(168 + width, 56 + 32 * at, f"{sectors(tile):,}" + (f"  {kernel}" if kernel else ""), size=11)
+    picture.text(20, 250, f"the matrices a and b have {(m * k + k * n) // 8:,} sectors", fill=GRAY, size=11)
+    return picture
+
+
+FIGURES = {"gemm": gemm, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
 
 
 def drawn():

@@ -1,0 +1,27 @@
+// A node that uses a value twice is counted once.
+#include <vector>
+
+#include "graph.h"
+
+void backward(Node& loss) {
+  std::vector<Node*> open = {&loss};
+  while (!open.empty()) {
+    Node& node = *open.back();
+    open.pop_back();
+    for (std::size_t i = 0; i < node.inputs().size(); ++i)
+      if ((i == 0 || node.inputs()[i] != node.inputs()[0]) && node.inputs()[i]->pending++ == 0)
+        open.push_back(node.inputs()[i]);
+  }
+  loss.gradient = 1;
+  std::vector<Node*> ready = {&loss};
+  while (!ready.empty()) {
+    Node& node = *ready.back();
+    ready.pop_back();
+    const std::vector<double> parts = node.run(node.gradient);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      Node& input = *node.inputs()[i];
+      input.gradient += parts[i];
+      if (--input.pending == 0) ready.push_back(&input);
+    }
+  }
+}
