@@ -236,7 +236,24 @@ def gemm(counts):
     return picture
 
 
-FIGURES = {"gemm": gemm, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
+def overlap(counts):
+    picture = Picture(760, 260, "Communication of four plans, during the backward pass and after it")
+    left, scale, end = 130, 13, 12  # pixels per millisecond; milliseconds of the backward pass
+    picture.rect(left, 34, scale * end, 20, PALE, GRAY)
+    picture.text(left - 10, 49, "backward pass", "end")
+    for at, (limit, name) in enumerate((("1", "each alone"), ("1000", "1 MB"), ("4000", "4 MB"), ("12000", "one bucket"))):
+        y, plan = 70 + 40 * at, counts["overlap.cpp"][limit]
+        require(round(plan["times"][-1][1] - end, 2), plan["exposed"], f"overlap, {name}")
+        picture.text(left - 10, y + 15, name, "end")
+        for begin, stop in plan["times"]:
+            picture.rect(round(left + scale * begin, 1), y, round(scale * (stop - begin) - 1, 1), 20, BLUE if stop <= end else ORANGE)
+        picture.text(round(left + scale * plan["times"][-1][1] + 6, 1), y + 15, f"{plan['exposed']:.2f} ms exposed", size=11)
+    picture.line(left + scale * end, 26, left + scale * end, 226)
+    picture.text(left, 248, "a box: the addition of a bucket over 64 ranks; orange: those that end after the backward pass", fill=GRAY, size=11)
+    return picture
+
+
+FIGURES = {"overlap": overlap, "gemm": gemm, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
 
 
 def drawn():
