@@ -68,8 +68,8 @@ def counts():
             if not launches:
                 sys.exit(f"record.py: cuemu count {each} reported no launch:\n{output}")
             result[each] = {launch["kernel"]: of_launch(launch) for launch in launches}
-    for each in PROGRAMS:
-        result[each] = json.loads(run(f"g++ -std=c++20 -O1 -pthread -o /tmp/{each}.out {each} && /tmp/{each}.out --json"))
+        for each in PROGRAMS:
+            result[each] = json.loads(run(f"g++ -std=c++20 -O1 -pthread -o {work}/program {each} && {work}/program --json"))
     return result
 
 

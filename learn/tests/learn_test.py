@@ -169,6 +169,23 @@ class Authors(unittest.TestCase):
 
 
 class Homework(Learner):
+    def test_each_exercise_has_another_task_and_other_sizes_for_homework(self):
+        for exercise in exercises.every():
+            self.assertTrue(exercise.variants(), exercise.id)
+            settings = tomllib.loads(packs.secret_settings("a blue horse", exercise))
+            self.assertEqual({len(exercise.names)}, {len(exercises.as_list(size)) for size in settings["sizes"]}, exercise.id)
+            self.assertEqual(bool(exercise.counts), "count_at" in settings, exercise.id)
+
+    def test_pack_of_a_program(self):
+        for reader in ("student", "grader"):
+            self.learn("pack", "hw3", "--exercises", "comm-4", "--secret", "a blue horse", "--for", reader, "--out", reader)
+        student, grader = (self.directory / reader for reader in ("student", "grader"))
+        self.assertFalse({path.name for path in student.rglob("*")} & {"solution.cpp", "secret.toml", "wrong"})
+        program = student / "convoy" / "learn" / "bin" / "convoy-learn"
+        self.assertIn("not yet [CE001]", self.learn("check", "comm-4", program=program, cwd=student, status=1))
+        shutil.copyfile(grader / "convoy/learn/exercises/comm-4/solution.cpp", student / "comm-4" / "crossover.cpp")
+        self.assertTrue(self.learn("check", "comm-4", program=program, cwd=student).endswith("solved\n"))
+
     def test_scores(self):
         verdict = checks.Verdict(exercises.find("warm-3"))
         verdict.status, verdict.passed = 1, {"safety": True, "values": True, "counts": False}
