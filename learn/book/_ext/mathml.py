@@ -6,7 +6,7 @@ import re
 from docutils import nodes
 from sphinx.util import logging
 
-SYMBOLS = {"cdot": "⋅", "times": "×", "le": "≤", "ge": "≥", "ne": "≠", "ldots": "…", "sum": "∑", "lfloor": "⌊", "rfloor": "⌋",
+SYMBOLS = {"cdot": "⋅", "times": "×", "le": "≤", "ge": "≥", "ne": "≠", "ldots": "…", "sum": "∑", "partial": "∂", "lfloor": "⌊", "rfloor": "⌋",
            "lceil": "⌈", "rceil": "⌉", "oplus": "⊕", "bmod": "mod", "approx": "≈", "in": "∈", "log": "log", "max": "max"}
 GREEK = {"alpha": "α", "beta": "β", "varepsilon": "ε", "sigma": "σ"}
 TOKEN = re.compile(r"\\[A-Za-z]+|\\[,{}]|\d+(?:[.,]\d+)*|[A-Za-z]|[^\s]")

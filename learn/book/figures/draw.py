@@ -253,7 +253,52 @@ def overlap(counts):
     return picture
 
 
-FIGURES = {"overlap": overlap, "gemm": gemm, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
+def step(counts):
+    sizes = counts["training.cpp"]["bytes"]
+    batch, pixels, classes = 50, 64, 10
+    require([FLOAT * batch * pixels, FLOAT * batch * classes, FLOAT * (pixels + 1) * classes],
+            [sizes[name] for name in ("images", "logits", "weights")], "step")
+    picture = Picture(760, 210, "One step of a training: forward, loss, backward, update")
+    for x, y, width, name, under in ((130, 40, 110, "forward", "50 x 64 x 10"), (330, 40, 110, "cross-entropy", "mean of 50"),
+                                     (530, 40, 110, "backward", "50 x 64 x 10"), (330, 140, 110, "update", "650 weights")):
+        picture.rect(x, y, width, 44, PALE, GRAY)
+        picture.text(x + width / 2, y + 19, name, "middle")
+        picture.text(x + width / 2, y + 35, under, "middle", GRAY, 10)
+    for x1, x2, y, text in ((20, 128, 62, f"images {sizes['images']:,}"), (242, 328, 62, f"logits {sizes['logits']:,}"),
+                            (442, 528, 62, f"d logits {sizes['logits']:,}")):
+        picture.arrow(x1, y, x2, y, BLUE)
+        picture.text((x1 + x2) / 2, y - 8, text, "middle", size=11)
+    picture.line(585, 84, 585, 162, BLUE)
+    picture.arrow(585, 162, 442, 162, BLUE)
+    picture.text(513, 180, f"gradients {sizes['weights']:,}", "middle", size=11)
+    picture.line(330, 162, 185, 162, ORANGE)
+    picture.line(185, 162, 185, 84, ORANGE)
+    picture.text(258, 180, f"weights {sizes['weights']:,}", "middle", ORANGE, 11)
+    picture.text(20, 202, "numbers at arrows: bytes; orange: the weights of the next step", fill=GRAY, size=11)
+    return picture
+
+
+def rates(counts):
+    left, bottom, colors = 60, 240, {"0.01": GRAY, "0.1": BLUE, "2": "#3c8f4e", "10": ORANGE}
+    picture = Picture(760, 280, "The loss during 200 steps, for four learning rates")
+    picture.text(left, 20, "loss, mean of 10 steps; 10 and more is drawn as 10", size=13)
+    for loss in (0, 2, 4, 6, 8, 10):
+        picture.line(left, bottom - 20 * loss, left + 500, bottom - 20 * loss, PALE)
+        picture.text(left - 8, bottom - 20 * loss + 4, loss, "end", GRAY, 11)
+    for at in (0, 50, 100, 150, 200):
+        picture.text(left + 2.5 * at, bottom + 18, at, "middle", GRAY, 11)
+    picture.text(left + 500, bottom + 34, "steps", "end", GRAY, 11)
+    for at, (rate, color) in enumerate(colors.items()):
+        run = counts["training.cpp"][rate]
+        places = [(round(left + 2.5 * (10 * i + 5), 1), round(bottom - 20 * loss, 1)) for i, loss in enumerate(run["losses"])]
+        for begin, end in zip(places, places[1:]):
+            picture.line(*begin, *end, color)
+        picture.rect(590, 60 + 24 * at, 12, 12, color)
+        picture.text(608, 70 + 24 * at, f"rate {rate}: {run['right'] / 10:.1f} % right")
+    return picture
+
+
+FIGURES = {"step": step, "rates": rates, "overlap": overlap, "gemm": gemm, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
 
 
 def drawn():

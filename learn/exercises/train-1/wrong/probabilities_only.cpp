@@ -1,0 +1,13 @@
+// The derivatives without the 1 of the label.
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+double cross_entropy(std::span<const double> logits, int label, std::span<double> gradient) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  const int n = static_cast<int>(logits.size());
+  double sum = 0;
+  for (double logit : logits) sum += std::exp(logit - largest);
+  for (int i = 0; i < n; ++i) gradient[i] = std::exp(logits[i] - largest) / sum;
+  return std::log(sum) + largest - logits[label];
+}

@@ -1,0 +1,11 @@
+// Plain gradient descent.
+#include <cstddef>
+#include <span>
+
+void step(std::span<double> weights, std::span<const double> gradients, std::span<double> velocity,
+          double rate, double momentum, double decay) {
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    velocity[i] = gradients[i] + decay * weights[i] + 0 * momentum;
+    weights[i] -= rate * velocity[i];
+  }
+}
