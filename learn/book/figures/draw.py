@@ -298,7 +298,25 @@ def rates(counts):
     return picture
 
 
-FIGURES = {"step": step, "rates": rates, "overlap": overlap, "gemm": gemm, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
+def layout(counts):
+    rows, columns, channels, cell = 2, 3, 3, 38
+    require([5 * 3, 3, 1], counts["tensor.cpp"]["image"]["stride"], "layout, channels last")
+    require([1, 5 * 3, 3], counts["tensor.cpp"]["channels first"]["stride"], "layout, a view with the channels first")
+    picture = Picture(760, 190, "An image of 2 x 3 pixels with 3 channels in memory, channels last and channels first")
+    for at, (name, strides) in enumerate((("channels last: strides 9, 3, 1", (9, 3, 1)), ("channels first: strides 3, 1, 6", (3, 1, 6)))):
+        top = 34 + 78 * at
+        picture.text(20, top - 10, name, size=13)
+        for row in range(rows):
+            for column in range(columns):
+                for channel in range(channels):
+                    place = sum(i * stride for i, stride in zip((row, column, channel), strides))
+                    picture.rect(20 + cell * place, top, cell - 2, 30, (BLUE, ORANGE, "#3c8f4e")[channel])
+                    picture.text(20 + cell * place + cell / 2 - 1, top + 19, f"{row},{column}", "middle", "#ffffff", 11)
+    picture.text(20, 180, "a box is a float, with the row and column of its pixel; the color is the channel; addresses grow to the right", fill=GRAY, size=11)
+    return picture
+
+
+FIGURES = {"layout": layout, "step": step, "rates": rates, "overlap": overlap, "gemm": gemm, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
 
 
 def drawn():

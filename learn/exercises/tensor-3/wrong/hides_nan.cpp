@@ -1,0 +1,15 @@
+// The usual formula: NaN is not larger than 0.
+#include <cstddef>
+#include <span>
+
+void relu(std::span<const float> x, std::span<float> y) {
+  for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] > 0 ? x[i] : 0;
+}
+
+void relu_backward(std::span<const float> dy, std::span<const float> y, std::span<float> dx,
+                   bool accumulate) {
+  for (std::size_t i = 0; i < dy.size(); ++i) {
+    const float part = y[i] <= 0 ? 0 : dy[i];
+    dx[i] = accumulate ? dx[i] + part : part;
+  }
+}
