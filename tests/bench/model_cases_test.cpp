@@ -87,6 +87,9 @@ TEST(ModelCases, CallTheOpsInTheirNames) {
   // Ops that wrap another op, or that do nothing.
   const std::map<std::string, std::string> recorded_as = {{"mean", "scale"},
                                                           {"cross_entropy_sum", "cross_entropy"},
+                                                          {"l1_loss", "abs"},
+                                                          {"smooth_l1_loss", "clamp"},
+                                                          {"huber_loss", "clamp"},
                                                           {"stack", "concat"},
                                                           {"sync_batch_norm", "batch_norm"},
                                                           {"chunk", "slice"},

@@ -530,8 +530,9 @@ OpCase weighted_cross_entropy(std::string name, Shape logits, Reduction reductio
       .terms = 2 * static_cast<double>(logits.numel()),
       .batched = reduction == Reduction::mean ? std::vector<std::size_t>() : std::vector<std::size_t>{0},
       .roundings = 64,
-      .tails = {
-          {{4, 1}}, {{31, 10}}, {{4, 16}}, {{3, 17}}, {{5, 33}}, {{3, 2, 100}}, {{2, 1024}}, {{2, 1025}}}};
+      .tails =
+          {{{4, 1}}, {{31, 10}}, {{4, 16}}, {{3, 17}}, {{5, 33}}, {{3, 2, 100}}, {{2, 1024}}, {{2, 1025}}},
+      .benchmark = {{128, 1000}}};
 }
 
 OpCase cross_entropy_case(std::string name, std::int64_t samples, std::int64_t classes, double smoothing) {
