@@ -202,7 +202,7 @@ struct TrainOptions {
 /// Adds --model and --stem.
 void add_model_flags(CommandLine& line, TrainOptions& options);
 /// Adds --batch-size, --micro-batch-size and --optimizer. `has_auto`: also --batch-size auto, for programs that call
-/// find_batch_size() (tuning/rate_search.h).
+/// find_batch_size() (rate_search.h).
 void add_batch_flags(CommandLine& line, TrainOptions& options, bool has_auto);
 /// Adds --randaugment, --random-erasing, --mixup and --cutmix. `options` must outlive `line`.
 void add_augmentation_flags(CommandLine& line, AugmentationOptions& options);

@@ -16,7 +16,7 @@
 
 namespace convoy {
 
-/// The result of --lr find (tuning/rate_search.h).
+/// The result of --lr find (rate_search.h).
 struct RateSearch {
   std::vector<double> rates, losses;  // of the steps, in their order
   double chosen = 0;

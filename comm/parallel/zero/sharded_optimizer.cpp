@@ -22,7 +22,7 @@ ShardedOptimizer::ShardedOptimizer(optim::Optimizer& optimizer, std::vector<opti
     : optimizer_(optimizer), groups_(std::move(groups)), parameters_(parameters), control_(control) {
   check(optimizer.is_elementwise(),
         "sharding: optimizer {} cannot be sharded, because its step is not elementwise; expected sgd, "
-        "adam or adamw",
+        "adam, adamw or rmsprop",
         optimizer.name());
   const DType dtype = parameters.parameters().front().variable.dtype();
   check(size_of(dtype) % size_of(DType::i32) == 0, "sharding: parameters are {}, expected f32 or f64",

@@ -6,7 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "convoy/apps/train/tuning/rate_search.h"
+#include "convoy/apps/train/rate_search.h"
 #include "convoy/kernels/base/error.h"
 #include "tests/apps/programs.h"
 #include "tests/testing/support/errors.h"

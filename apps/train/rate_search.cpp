@@ -1,4 +1,4 @@
-#include "convoy/apps/train/tuning/rate_search.h"
+#include "convoy/apps/train/rate_search.h"
 
 #include <algorithm>
 #include <array>
@@ -139,13 +139,18 @@ std::string find_batch_size(TrainOptions& options, const Setup& setup, Job& job)
   const double limit = is_gpu ? static_cast<double>(memory.stats().in_use + memory.available())
                               : static_cast<double>(host_memory_limit()) / std::max(info.local_world_size, 1);
   const double budget = limit * (is_gpu ? kGpuFraction : kHostFraction);
+  const auto barrier = [&] {
+    if (job.control() != nullptr) job.control()->barrier();
+  };
   std::array<double, 2> peaks{};
   for (const std::int64_t factor : {1, 2}) {
     TrainOptions trial = trial_options(options, kMeasuredSteps);
     trial.batch_size = std::min(factor * small, setup.data.train.size());
     memory.reset_peak();
+    barrier();  // ranks that are threads share the allocator of the CPU
     try_steps(trial, setup, job, std::vector<double>(kMeasuredSteps, 0), [](double) { return true; });
     peaks[static_cast<std::size_t>(factor - 1)] = static_cast<double>(memory.stats().peak_in_use);
+    barrier();
   }
   const bool is_small = setup.data.train.size() < 2 * small;
   std::int64_t batch = is_small ? setup.data.train.size() / ranks
