@@ -316,7 +316,24 @@ def layout(counts):
     return picture
 
 
-FIGURES = {"layout": layout, "step": step, "rates": rates, "overlap": overlap, "gemm": gemm, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
+def pipeline(counts):
+    left, scale, colors = 130, 40, (GRAY, BLUE, ORANGE)
+    picture = Picture(760, 270, "Copies and kernels of four chunks, on one stream and on three")
+    for at, streams in enumerate((1, 3)):
+        run = counts["pipeline.cpp"][f"{streams}_streams_4_chunks"]
+        top = 40 + 110 * at
+        require(max(end for *_, end in run["operations"]), run["end"], f"pipeline, {streams} streams")
+        picture.text(20, top - 10, f"{streams} stream{'s' if streams > 1 else ''}: {run['end']:.1f} ms", size=13)
+        for kind, name in enumerate(("copy to device", "kernel", "copy back")):
+            picture.text(left - 10, top + 16 + 26 * kind, name, "end", size=11)
+        for chunk, kind, begin, end in run["operations"]:
+            picture.rect(round(left + scale * begin, 1), top + 2 + 26 * kind, round(scale * (end - begin) - 1, 1), 20, colors[kind])
+            picture.text(round(left + scale * (begin + end) / 2, 1), top + 17 + 26 * kind, chunk, "middle", "#ffffff", 11)
+    picture.text(20, 258, "a box is one operation of a chunk, 0 to 3; time goes to the right", fill=GRAY, size=11)
+    return picture
+
+
+FIGURES = {"pipeline": pipeline, "layout": layout, "step": step, "rates": rates, "overlap": overlap, "gemm": gemm, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
 
 
 def drawn():
