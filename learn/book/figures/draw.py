@@ -333,7 +333,28 @@ def pipeline(counts):
     return picture
 
 
-FIGURES = {"pipeline": pipeline, "layout": layout, "step": step, "rates": rates, "overlap": overlap, "gemm": gemm, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
+def gradients(counts):
+    run, left, bottom, step = counts["formats.cpp"], 60, 200, 13
+    by_exponent = {int(exponent): number for exponent, number in run["gradients"].items()}
+    # Below 2^-25, half of the smallest number of f16, everything is rounded to 0.
+    require(sum(number for exponent, number in by_exponent.items() if exponent < -25), run["f16"]["zero"], "gradients")
+    picture = Picture(760, 262, "Gradients by their size, without a scale and with one")
+    picture.text(left, 22, "number of gradients with the size 2^e; 8,192 in all", size=13)
+    for shift, place in ((0, "as they are"), (16, "times 65,536")):
+        for exponent, number in by_exponent.items():
+            at = exponent + shift
+            picture.rect(left + step * (at + 40), round(bottom - number / 12, 1), step - 2, round(number / 12, 1), ORANGE if at < -25 else GRAY if at < -14 else BLUE)
+        picture.text(left + step * (14 + shift), bottom - 132, place, "middle", size=11)
+    picture.line(left, bottom, left + step * 50, bottom)
+    for e in range(-40, 10, 5):
+        picture.text(left + step * (e + 40) + 6, bottom + 16, e, "middle", GRAY, 11)
+    for x, fill, text in ((60, ORANGE, "0 in f16"), (180, GRAY, "subnormal in f16, with fewer digits"), (430, BLUE, "all digits of f16")):
+        picture.rect(x, 236, 14, 12, fill)
+        picture.text(x + 20, 247, text)
+    return picture
+
+
+FIGURES = {"gradients": gradients, "pipeline": pipeline, "layout": layout, "step": step, "rates": rates, "overlap": overlap, "gemm": gemm, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
 
 
 def drawn():

@@ -1,0 +1,9 @@
+// Halves that leave out the last element of an odd number.
+#include <span>
+
+float add(float a, float b);
+
+float sum(std::span<const float> x) {
+  if (x.size() == 1) return x[0];
+  return add(sum(x.first(x.size() / 2)), sum(x.subspan(x.size() / 2, x.size() / 2)));
+}
