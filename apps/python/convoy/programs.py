@@ -58,7 +58,7 @@ def to_arguments(flags):
 
 
 def run_program(name, *arguments, echo=False, **flags):
-    """Runs a program of Convoy, such as run_program("convoy-report", "runs/a", csv="a.csv"), and returns its output.
+    """Runs a program of Convoy, such as run_program("convoy-report", "runs/a", out="a.html"), and returns its output.
 
     echo: prints the output while the program runs; the returned text then includes warnings. Raises ProgramError if the
     program fails. After an interrupt (Ctrl-C), a training has saved a checkpoint when KeyboardInterrupt is raised.
