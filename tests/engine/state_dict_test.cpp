@@ -9,6 +9,7 @@
 #include "convoy/engine/nn/layers.h"
 #include "convoy/kernels/base/check.h"
 #include "tests/testing/support/errors.h"
+#include "tests/testing/support/temp_directory.h"
 #include "tests/testing/support/tiny_training.h"
 
 namespace convoy {
