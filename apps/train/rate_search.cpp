@@ -86,9 +86,9 @@ RateSearch choose_rate(std::vector<double> rates, std::vector<double> losses) {
         losses.size(),
         rates.empty() ? "" : fmt::format(" from {:.2g} to {:.2g}", rates.front(), rates.back()));
   RateSearch result;
-  result.chosen = std::stod(fmt::format("{:.2g}", rates[best] / 10));
+  result.chosen = std::stod(fmt::format("{:.2g}", rates[best] / 3));
   result.reason =
-      fmt::format("a tenth of {:.2g}, where the loss was lowest ({:.3g}, from {:.3g}) of rates up to {:.2g}",
+      fmt::format("a third of {:.2g}, where the loss was lowest ({:.3g}, from {:.3g}) of rates up to {:.2g}",
                   rates[best], lowest, first, rates.back());
   result.rates = std::move(rates);
   result.losses = std::move(losses);

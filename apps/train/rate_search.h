@@ -9,7 +9,7 @@
 
 namespace convoy {
 
-/// Returns the rate for losses that were measured while the rate rose: a tenth of the rate at which their average, an
+/// Returns the rate for losses that were measured while the rate rose: a third of the rate at which their average, an
 /// exponential one without the bias of its beginning, is lowest (L. N. Smith, "Cyclical learning rates for training neural
 /// networks", arXiv:1506.01186, section 3.3, takes the rates at which the loss begins to fall and to rise). Throws
 /// NumericError if the average never falls by 1 %.

@@ -20,7 +20,7 @@ namespace convoy {
 struct RateSearch {
   std::vector<double> rates, losses;  // of the steps, in their order
   double chosen = 0;
-  std::string reason = {};  // "a tenth of 0.41, where …"
+  std::string reason = {};  // "a third of 0.41, where …"
 };
 
 /// The resolved inputs of a training.

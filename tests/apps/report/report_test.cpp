@@ -82,7 +82,7 @@ TEST(Report, ShowsTheSearchOfTheRateAfterAResumption) {
   const fs::path out = write_run(
       directory, "run",
       start.substr(0, start.size() - 2) +
-          R"(,"lr_search":{"rates":[0.1,0.2],"losses":[2.5,null],"chosen":0.02,"reason":"a tenth of 0.2"}})"
+          R"(,"lr_search":{"rates":[0.1,0.2],"losses":[2.5,null],"chosen":0.02,"reason":"a third of 0.6"}})"
           "\n" +
           start);
   const Workshop workshop;

@@ -26,22 +26,22 @@ std::vector<double> rising_rates() {
   return rates;
 }
 
-TEST(RateSearch, TakesATenthOfTheRateWithTheLowestAverage) {
+TEST(RateSearch, TakesAThirdOfTheRateWithTheLowestAverage) {
   std::vector<double> losses(50, 2.0);
   for (std::size_t i = 10; i < 40; ++i) losses[i] = 2.0 - 0.05 * static_cast<double>(i - 9);
   for (std::size_t i = 40; i < 50; ++i) losses[i] = 4.0;
   losses[20] = 0.1;  // one lucky batch decides nothing
   const RateSearch search = choose_rate(rising_rates(), losses);
-  EXPECT_NEAR(search.chosen, 1e-5 * std::pow(1.2, 39), 1e-3);
+  EXPECT_NEAR(search.chosen, 1e-4 / 3 * std::pow(1.2, 39), 1e-3);
   EXPECT_EQ(search.chosen, std::stod(fmt::format("{:.2g}", search.chosen))) << "two digits";
-  EXPECT_THAT(search.reason, AllOf(HasSubstr("a tenth of 0.12"), HasSubstr("from 2)")));
+  EXPECT_THAT(search.reason, AllOf(HasSubstr("a third of 0.12"), HasSubstr("from 2)")));
   EXPECT_EQ(search.losses, losses);
 }
 
 TEST(RateSearch, EndsAtALossThatIsNotFinite) {
   std::vector<double> losses = {2.0, 1.8, 1.5, kInfinite, 0.1};
   std::vector<double> rates = {1, 2, 3, 4, 5};
-  EXPECT_EQ(choose_rate(rates, losses).chosen, 0.3);
+  EXPECT_EQ(choose_rate(rates, losses).chosen, 1);
 }
 
 TEST(RateSearch, RefusesLossesThatDoNotFall) {
@@ -57,7 +57,7 @@ TEST(RateSearch, RefusesLossesThatDoNotFall) {
 TEST(RateSearch, TrainingIsThatOfTheFoundRate) {
   const Workshop workshop;
   const ProcessResult run = workshop.train("found", {"--lr", "find"});
-  ASSERT_THAT(run, Prints(HasSubstr("; found: a tenth of ")));
+  ASSERT_THAT(run, Prints(HasSubstr("; found: a third of ")));
   const Json start = workshop.events("found", "start")[0], search = start["lr_search"];
   const double chosen = search["chosen"];
   EXPECT_EQ(start["config"]["lr"], chosen);
