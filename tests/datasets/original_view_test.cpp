@@ -136,7 +136,7 @@ TEST(OriginalView, OfABatchComesFromTheFiles) {
     for (const char* name : {"1.bmp", "2.bmp", "3.bmp", "4.bmp"})
       write_tower(directory.path() / split / name);
   }
-  data::ImageSet train = data::read_image_folder(directory.path(), {.image_size = 16}).train;
+  const data::ImageSet train = data::read_image_folder(directory.path(), {.image_size = 16}).train;
   const auto red = [](const data::Batch& batch) {
     const auto values = batch.images.to_vector<float>();
     int count = 0;
@@ -168,8 +168,9 @@ TEST(OriginalView, OfABatchComesFromTheFiles) {
   } catch (const DataError& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("train/b/3.bmp"));
   }
-  train.decode = nullptr;
-  EXPECT_THROW(data::DataLoader(train, options), UsageError);
+  data::ImageSet without_files = train;  // `after` still reads `train`
+  without_files.decode = nullptr;
+  EXPECT_THROW(data::DataLoader(without_files, options), UsageError);
 }
 
 }  // namespace
