@@ -31,13 +31,4 @@ void gather_forward(CudaStream&, ConstView x, ConstView indices, int axis, View 
 void gather_backward(CpuStream&, ConstView dy, ConstView indices, int axis, GradView dx);
 void gather_backward(CudaStream&, ConstView dy, ConstView indices, int axis, GradView dx);
 
-// The positions of the largest elements.
-
-// Computes positions (i32 [K]), in ascending order, of the K largest elements of x [N]. NaN is larger than
-// any number. Of equal elements, the first ones are chosen. N is less than 2^31, and K at most N. x is f32,
-// f64, bf16 or, on a GPU, f16. A GPU compares all pairs of elements, which is fast for the samples of a
-// batch.
-void top_k(CpuStream&, ConstView x, View positions);
-void top_k(CudaStream&, ConstView x, View positions);
-
 }  // namespace convoy::kernels

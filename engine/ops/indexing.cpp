@@ -108,14 +108,4 @@ Variable embedding(const Variable& weight, const Tensor& indices) {
   return selected("embedding", weight, 0, indices, sizes.shape());
 }
 
-Tensor top_k(const Variable& x, std::int64_t k) {
-  detail::check_floating("top_k", x);
-  detail::check_rank("top_k", "x", x.shape(), 1);
-  check(0 <= k && k <= x.shape()[0], "top_k: k is {}, expected 0 to {}", k, x.shape()[0]);
-  wait_ready(x);
-  Tensor positions = Tensor::empty({k}, DType::i32, x.context());
-  on(positions.stream(), [&](auto& s) { kernels::top_k(s, x.value().view(), positions.view()); });
-  return positions;
-}
-
 }  // namespace convoy

@@ -338,11 +338,6 @@ Variable index_select(const Variable& x, int axis, const Tensor& indices);
 /// another rank.
 Variable embedding(const Variable& weight, const Tensor& indices);
 
-/// Returns the positions of the k largest elements of x [N] in ascending order, i32 [k], which have no
-/// gradient: the sorted indices of torch.topk. Of equal elements the first ones are chosen, and NaN is larger
-/// than any number. Throws UsageError for an x of another rank, or if k is not from 0 to N.
-Tensor top_k(const Variable& x, std::int64_t k);
-
 // ---- Losses of elements: x and the target have one shape and floating-point type ----
 
 /// Returns (x - target)^2.

@@ -3,14 +3,12 @@
 #include "convoy/kernels/gather.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "convoy/kernels/base/loop_nest.h"
 #include "convoy/kernels/cpu/primitives/element.h"
 #include "convoy/kernels/cpu/primitives/map.h"
-#include "convoy/kernels/shared/descending_order.h"
 #include "convoy/kernels/shared/words.h"
 
 namespace convoy::kernels {
@@ -147,20 +145,6 @@ void gather_backward(CpuStream& stream, ConstView dy, ConstView indices, int axi
     pairs[static_cast<std::size_t>(k)] = pair_of(place, k);
   });
   sum_into(stream, pairs, 1, dx.numel(), 1, dy, dx);
-}
-
-void top_k(CpuStream&, ConstView x, View positions) {
-  std::vector<std::int32_t> order(static_cast<std::size_t>(x.numel()));
-  std::iota(order.begin(), order.end(), 0);
-  const auto end = order.begin() + positions.numel();
-  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
-    const auto* const values = x.as<decltype(zero)>();
-    std::nth_element(order.begin(), end, order.end(), [values](std::int32_t i, std::int32_t j) {
-      return comes_before(widened(values[i]), i, widened(values[j]), j);
-    });
-  });
-  std::sort(order.begin(), end);
-  std::copy(order.begin(), end, positions.as<std::int32_t>());
 }
 
 }  // namespace convoy::kernels

@@ -61,20 +61,6 @@ TEST(ArrayOps, OperatorsTakeNumbersOnBothSides) {
   EXPECT_EQ(values_of(1 - x / 2 + 3 * x - -x + 8 / x), (Values{1 - 1 + 6 + 2 + 4, 1 - 2 + 12 + 4 + 2}));
 }
 
-TEST(ArrayOps, TopKReturnsAscendingPositions) {
-  EXPECT_EQ(top_k(vector_of({3, 1, 4, 1, 5}), 3).to_vector<std::int32_t>(),
-            (std::vector<std::int32_t>{0, 2, 4}));
-}
-
-TEST(ArrayOps, TopKRefusesWhatItCannotChoose) {
-  EXPECT_EQ(message_of<UsageError>([] { top_k(vector_of({1, 2}), 3); }), "top_k: k is 3, expected 0 to 2");
-  EXPECT_EQ(message_of<UsageError>([] { top_k(vector_of({1, 2}), -1); }), "top_k: k is -1, expected 0 to 2");
-  EXPECT_THAT(message_of<UsageError>([] {
-                top_k(Variable(Tensor::zeros({2, 3}, DType::f32, Device::cpu())), 1);
-              }),
-              ::testing::HasSubstr("top_k: x"));
-}
-
 // Tests of gather, index_select and embedding beyond their op cases, and of nn::Embedding.
 
 using ::testing::Each;

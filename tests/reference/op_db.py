@@ -142,10 +142,6 @@ def extremum(op: str, result=lambda out: out):
     return case
 
 
-def top_k(x, *arguments):
-    raise Missing("top_k of other than a vector")  # no sample is a vector
-
-
 def softmax(op: str):
     return lambda x, dim: Case(op, [x], [dim], terms=x.numel())
 
@@ -358,7 +354,7 @@ FAMILIES = {
     "reductions": {"sum": reduction("sum_over"), "mean": reduction("mean_over"), "var": variance, "var.unbiased": variance,
                    "amax": extremum("max_over"), "amin": extremum("min_over"),
                    "max.reduction_with_dim": extremum("max_over", first),
-                   "min.reduction_with_dim": extremum("min_over", first), "argmax": extremum("argmax"), "topk": top_k,
+                   "min.reduction_with_dim": extremum("min_over", first), "argmax": extremum("argmax"),
                    "sum_to_size": to_shape("sum_to")},
     "softmax": {"softmax": softmax("softmax"), "log_softmax": softmax("log_softmax")},
     "matmul": {"matmul": matmul, "__rmatmul__": lambda a, b: matmul(b, a), "mm": matmul, "bmm": matmul,

@@ -71,8 +71,7 @@ TEST_F(Examples, PrintTheirUsage) {
     EXPECT_THAT(help.out, HasSubstr("usage: " + name + " [directory, default data/cifar10]"));
     EXPECT_EQ(run_program({program(name), "--epochs"}).exit_code, 2);
   }
-  for (const std::string name :
-       {"two_moons", "autoencoder", "char_model", "fine_tuning", "callbacks", "custom_op"}) {
+  for (const std::string name : {"two_moons", "autoencoder", "fine_tuning", "callbacks", "custom_op"}) {
     const ProcessResult help = run_program({program(name), "--help"});
     EXPECT_EQ(help.exit_code, 0) << help.err;
     EXPECT_THAT(help.out, StartsWith("usage: " + name + " "));
@@ -169,16 +168,6 @@ TEST_F(Examples, AutoencoderWritesReconstructions) {
   EXPECT_LT(number_in(result.out, "test: mean squared error ([0-9.]+)"), 0.04)
       << "that of an untrained network is 0.1";
   EXPECT_THAT(read_text(path("autoencoder.png")), StartsWith("\x89PNG"));
-}
-
-TEST_F(Examples, CharModelLearnsAText) {
-  std::string text;
-  for (int i = 0; i < 400; ++i) text += "the quick brown fox jumps over the lazy dog. ";
-  std::ofstream(path("text")) << text;
-  const ProcessResult result = run_example("char_model", path("text") + " 100");
-  EXPECT_LT(number_in(result.out, "([0-9.]+) bits per byte on the last tenth"), 0.5);
-  EXPECT_THAT(result.out, HasSubstr("lazy dog. the quick brown"));
-  EXPECT_EQ(run_program({program("char_model"), "/dev/null"}).exit_code, 2);
 }
 
 TEST_F(Examples, VisionTransformerTrains) {

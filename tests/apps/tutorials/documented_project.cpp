@@ -94,7 +94,6 @@ const std::pair<const char*, const char*> kStandIns[] = {{"convoy-train", kTrain
                                                          {"custom_op_benchmark", kBenchmark},
                                                          {"autoencoder", kExample},
                                                          {"callbacks", kExample},
-                                                         {"char_model", kExample},
                                                          {"fine_tuning", kExample},
                                                          {"minimal_cifar10", kExample},
                                                          {"minimal_cifar10_ranks", kExample}};
