@@ -5,7 +5,7 @@ tests/apps/common/python_readers_test.cpp runs it on small data. By hand, with a
 
     scripts/check_onnx.py --checkpoint RUN --data DIR [--bin build/release/bin]
 
-DIR has the test set of the training, as torchvision downloads it: cifar-10-batches-py/ or MNIST/raw/.
+DIR has the test set of the training, as Convoy reads it: cifar-10-batches-bin/ or MNIST/raw/.
 
 1. convoy-export writes the file, and ONNX's own checker validates it.
 2. convoy-evaluate --logits writes the logits of all test images, in fp32. ONNX Runtime computes them from the pixels.
@@ -18,7 +18,6 @@ DIR has the test set of the training, as torchvision downloads it: cifar-10-batc
 import argparse
 import json
 import pathlib
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -45,15 +44,15 @@ def run(*command) -> None:
 
 def read_test_set(directory: pathlib.Path):
     """Returns the test images, u8 [N, C, H, W], and the labels."""
-    cifar, mnist = directory / "cifar-10-batches-py" / "test_batch", directory / "MNIST" / "raw"
+    cifar, mnist = directory / "cifar-10-batches-bin" / "test_batch.bin", directory / "MNIST" / "raw"
     if cifar.exists():
-        batch = pickle.loads(cifar.read_bytes(), encoding="bytes")
-        return batch[b"data"].reshape(-1, 3, 32, 32), np.array(batch[b"labels"])
+        records = np.fromfile(cifar, np.uint8).reshape(-1, 1 + 3 * 32 * 32)
+        return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
     if mnist.exists():
         images = np.frombuffer((mnist / "t10k-images-idx3-ubyte").read_bytes(), np.uint8, offset=16)
         labels = np.frombuffer((mnist / "t10k-labels-idx1-ubyte").read_bytes(), np.uint8, offset=8)
         return images.reshape(-1, 1, 28, 28), labels
-    raise Mismatch(f"{directory}: found neither cifar-10-batches-py/test_batch nor MNIST/raw")
+    raise Mismatch(f"{directory}: found neither cifar-10-batches-bin/test_batch.bin nor MNIST/raw")
 
 
 def bound_of(model: onnx.ModelProto) -> float:
@@ -106,7 +105,7 @@ def main() -> int:
                         help="directory of the programs (default: %(default)s)")
     parser.add_argument("--checkpoint", type=pathlib.Path, required=True, help="checkpoint or run directory")
     parser.add_argument("--data", type=pathlib.Path, required=True,
-                        help="directory with cifar-10-batches-py/ or MNIST/raw/")
+                        help="directory with cifar-10-batches-bin/ or MNIST/raw/")
     parser.add_argument("--onnx", type=pathlib.Path, help="file to keep; default: a temporary one")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:

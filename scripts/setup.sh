@@ -18,6 +18,7 @@ packages=(
 development=(
   git ccache pkg-config                                                      # tools
   libgtest-dev libgmock-dev libbenchmark-dev python3-jsonschema              # tests and benchmarks
+  python3-numpy                                                              # the Python package, and the pages
   doxygen                                                                    # the reference of the public headers
   dpkg-dev file python3-venv                                                 # the Debian package that cpack makes; the wheel
 )

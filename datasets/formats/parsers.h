@@ -1,4 +1,4 @@
-// The file formats of data sets: gzip, tar.gz, IDX, pickles and batches of CIFAR. The parsers take untrusted
+// The file formats of data sets: gzip, tar.gz, IDX and batches of CIFAR. The parsers take untrusted
 // bytes.
 #pragma once
 
@@ -57,47 +57,10 @@ Tensor parse_idx_images(std::string_view bytes, const std::string& name);
 /// label is not below `classes`.
 Tensor parse_idx_labels(std::string_view bytes, const std::string& name, int classes);
 
-// ---- Pickles ----
-//
-// A reader of the pickles in which CIFAR is distributed for Python: a dictionary of numbers, texts, lists
-// of them and NumPy arrays of u8, in protocol 2 as Python 2 writes it. Executes nothing: any other opcode,
-// class or function is refused.
-
-/// A value of a pickle. Copies share their items, because a pickle may name a value several times.
-struct PickledValue {
-  enum class Kind : std::uint8_t {
-    none,
-    mark,
-    boolean,
-    number,
-    text,
-    function,
-    byte_type,  // numpy.dtype('u1')
-    tuple,
-    list,  // of numbers and texts
-    dictionary,
-    array,  // of u8, in row-major order
-  };
-  Kind kind = Kind::none;
-  std::int64_t number = 0;     // of a number or a boolean; the depth of a tuple of tuples
-  std::string_view text = {};  // also the name of a function
-  /// The elements of a tuple or a list; each key of a dictionary and its value; the size of each axis of an
-  /// array, and then its bytes, as a text of the size that is their product.
-  std::shared_ptr<std::vector<PickledValue>> items = {};
-
-  /// Returns the value of a key of a dictionary; null if there is none.
-  const PickledValue* find(std::string_view key) const;
-};
-
-/// Parses a pickle and returns its dictionary. Texts and arrays refer to `bytes`, which must outlive them.
-/// The number of opcodes is limited, and with it the memory. Throws DataError, which starts with `name` and
-/// gives the position, if the pickle is truncated or has other contents.
-PickledValue parse_pickle(std::string_view bytes, const std::string& name);
-
 // ---- CIFAR-10 and CIFAR-100 ----
 //
-// The two formats in which they are distributed (Krizhevsky, "Learning multiple layers of features from
-// tiny images", 2009): binary records, and pickles for Python.
+// The binary records in which they are distributed (Krizhevsky, "Learning multiple layers of features from
+// tiny images", 2009).
 
 inline constexpr std::int64_t kCifarSide = 32;
 inline constexpr std::int64_t kCifarPixels = kCifarSide * kCifarSide;
@@ -106,28 +69,18 @@ inline constexpr std::int64_t kCifarImageBytes = 3 * kCifarPixels;  // the red, 
 /// Where the files of one of the two data sets have the labels. CIFAR-100 also has coarse labels, which are not read.
 struct CifarLabels {
   int classes = 10;
-  std::int64_t bytes = 1;            // before each image of a binary record; the last one is the label
-  std::string_view list = "labels";  // the key of a pickle with the labels
-  std::string_view names_list = "label_names";  // and of that with the class names
+  std::int64_t bytes = 1;  // before each image of a record; the last one is the label
 };
 inline constexpr CifarLabels kCifar10Labels{};
-inline constexpr CifarLabels kCifar100Labels{100, 2, "fine_labels", "fine_label_names"};
+inline constexpr CifarLabels kCifar100Labels{100, 2};
 
 /// Fills samples [begin, begin + count) of `set` from the contents of a batch file with `count` records.
 /// Throws DataError, which starts with `name`, if the size or a label is wrong.
 void parse_cifar_batch(std::string_view bytes, const std::string& name, std::int64_t begin,
                        std::int64_t count, const ImageSet& set, const CifarLabels& labels = kCifar10Labels);
-/// Does the same for a batch file of cifar-10-batches-py: a pickle with the array `data`, u8 [count, 3072],
-/// and the list of the labels.
-void parse_cifar_pickle(std::string_view bytes, const std::string& name, std::int64_t begin,
-                        std::int64_t count, const ImageSet& set, const CifarLabels& labels = kCifar10Labels);
-
 /// Returns the class names of batches.meta.txt, one per line. Throws DataError, which starts with `name`,
 /// unless there is one per class.
 std::vector<std::string> parse_cifar_names(std::string_view bytes, const std::string& name,
                                            const CifarLabels& labels = kCifar10Labels);
-/// Does the same for batches.meta of cifar-10-batches-py: a pickle with the list of the names.
-std::vector<std::string> parse_cifar_pickled_names(std::string_view bytes, const std::string& name,
-                                                   const CifarLabels& labels = kCifar10Labels);
 
 }  // namespace convoy::data

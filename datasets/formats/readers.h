@@ -59,16 +59,13 @@ extern const DatasetFiles kCifar100Files;      // of read_cifar100()
 extern const DatasetFiles kMnistFiles;         // of read_mnist()
 extern const DatasetFiles kFashionMnistFiles;  // of read_fashion_mnist()
 
-/// Reads CIFAR-10 from `directory` or directory/cifar10. Each is searched for the extracted batches, binary
-/// or for Python (also in cifar-10-batches-bin/ or cifar-10-batches-py/), then the archives, then
-/// train/CLASS/ and test/CLASS/ directories of images. The batches for Python are those that torchvision
-/// downloads, and have the same images in the same order. Throws DataError if there is none of them, or if
-/// the files are incomplete or damaged.
+/// Reads CIFAR-10 from `directory` or directory/cifar10. Each is searched for the extracted binary
+/// batches (also in cifar-10-batches-bin/), then the archive, then train/CLASS/ and test/CLASS/ directories of
+/// images. Throws DataError if there is none of them, or if the files are incomplete or damaged.
 DataSet read_cifar10(const std::filesystem::path& directory, const ReadOptions& options = {});
 
 /// Reads CIFAR-100 with its 100 fine labels from `directory` or directory/cifar100, in the same way: the extracted
-/// batches, binary or for Python (also in cifar-100-binary/ or cifar-100-python/) with the file of their class names,
-/// then the archives.
+/// binary batches (also in cifar-100-binary/) with the file of their class names, then the archive.
 DataSet read_cifar100(const std::filesystem::path& directory, const ReadOptions& options = {});
 
 /// Reads the four IDX files of MNIST, plain or gzip, from `directory`, directory/mnist, or where torchvision

@@ -93,7 +93,7 @@ TEST(DataSource, FindsTheDownloadsOfTorchvision) {
   const TempDirectory directory;
   const std::filesystem::path root = directory.path();
   directory.write("MNIST/raw/train-images-idx3-ubyte", "");
-  directory.write("cifar-10-batches-py/data_batch_1", "");
+  directory.write("cifar-10-batches-bin/data_batch_1.bin", "");
   const auto found = [](const char* dataset, const std::filesystem::path& data) {
     return locate_data({.dataset = dataset, .data = data.string()}).directory;
   };
@@ -101,7 +101,7 @@ TEST(DataSource, FindsTheDownloadsOfTorchvision) {
   EXPECT_EQ(found("mnist", root / "MNIST"), root / "MNIST");
   EXPECT_EQ(found("mnist", root / "MNIST/raw"), root / "MNIST/raw");
   EXPECT_EQ(found("cifar10", root), root);
-  EXPECT_EQ(found("cifar10", root / "cifar-10-batches-py"), root / "cifar-10-batches-py");
+  EXPECT_EQ(found("cifar10", root / "cifar-10-batches-bin"), root / "cifar-10-batches-bin");
 }
 
 TEST(RunLog, IsTruncatedToTheCheckpoint) {

@@ -8,6 +8,7 @@
 #include <regex>
 #include <set>
 
+#include "tests/apps/find_python.h"
 #include "tests/apps/tutorials/documented_project.h"
 #include "tests/apps/tutorials/pages.h"
 #include "tests/testing/source_tree/source_path.h"
@@ -104,7 +105,8 @@ TEST(AllPages, HaveNoCommandOutsideOfBlocksWithALanguage) {
   for (const std::string& page : all_pages())
     for (const Block& block : blocks_of(testing::source_path(page))) {
       if (block.language == "python") {  // PagesInPython, convoy_package_test.py
-        EXPECT_THAT(page, ::testing::AnyOf("apps/python/README.md", "docs/files.md", "docs/report.md"))
+        EXPECT_THAT(page, ::testing::AnyOf("apps/python/README.md", "docs/files.md", "docs/from-pytorch.md",
+                                           "docs/report.md"))
             << "no test runs this Python";
       }
       if (std::find(languages.begin(), languages.end(), block.language) != languages.end()) continue;
@@ -170,14 +172,15 @@ class PagesInPython : public ::testing::Test {
  protected:
   PagesInPython() { use_recording_modules(project); }
   /// Runs a block of a page after other lines, and returns the recorded calls.
-  std::vector<Json> run_block(const char* page, std::size_t index, const std::string& before = "") {
+  std::vector<Json> run_block(const char* page, std::size_t index, const std::string& before = "",
+                              std::size_t count = 3, const std::string& python = "python3") {
     std::vector<Block> blocks = blocks_of(testing::source_path(page));
     std::erase_if(blocks, [](const Block& block) { return block.language != "python"; });
-    EXPECT_EQ(blocks.size(), 3u) << page << ": each block has a test here";
+    EXPECT_EQ(blocks.size(), count) << page << ": each block has a test here";
     std::string text = before;
     for (const std::string& line : blocks.at(index).lines) text += line + "\n";
     std::ofstream(project.path("block.py")) << text;
-    const ProcessResult result = project.run("python3 block.py");
+    const ProcessResult result = project.run(python + " block.py");
     EXPECT_EQ(result.exit_code, 0) << text << result.err;
     std::vector<Json> calls;
     std::ifstream lines(project.path("calls.jsonl"));
@@ -244,6 +247,26 @@ TEST_F(PagesInPython, TorchvisionGetsTheTensorsOfACheckpoint) {
   ASSERT_EQ(count(calls, "load_state_dict"), 1u);
   EXPECT_EQ(calls.back()["tensors"]["conv1.weight"], Json({64, 3, 3, 3}));
   EXPECT_EQ(calls.back()["tensors"]["fc.weight"], Json({10, 512}));
+}
+
+TEST_F(PagesInPython, CifarForPythonBecomesBinaryBatches) {
+  const std::string python = find_python("numpy");
+  if (python.empty()) GTEST_SKIP() << no_python("numpy");
+  constexpr const char* kWrite = R"(
+import os, pickle, numpy
+os.makedirs("data/cifar-10-batches-py")
+for n, name in enumerate([f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]):
+    content = {b"labels": [n, 9], b"data": numpy.full((2, 3072), 10 + n, numpy.uint8)}
+    content[b"data"][1, 7] = 77
+    with open("data/cifar-10-batches-py/" + name, "wb") as file:
+        pickle.dump(content, file, 2)
+)";
+  run_block("docs/from-pytorch.md", 0, kWrite, 1, python);
+  const std::string batch = read_text(project.path("data/cifar-10-batches-bin/test_batch.bin"));
+  std::string expected = '\5' + std::string(3072, '\17') + '\11' + std::string(3072, '\17');
+  expected[3074 + 7] = 77;
+  EXPECT_EQ(batch, expected);
+  EXPECT_EQ(read_text(project.path("data/cifar-10-batches-bin/data_batch_1.bin")).size(), 2 * 3073u);
 }
 
 }  // namespace
