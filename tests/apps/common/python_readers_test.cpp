@@ -70,6 +70,42 @@ TEST(PythonReaders, OnnxRuntimeComputesTheSamePredictions) {
   EXPECT_EQ(check_on("digits").exit_code, 1) << "no data set that it can read";
 }
 
+// A product of K terms in f32 in another order differs by about 2^-24 sqrt(K) of its size; the transformer has 12 layers
+// with six products of 192 to 768 terms, so that their errors add up to 12 * 6 * 28 * 2^-24 = 1.2e-4.
+TEST(PythonReaders, OnnxRuntimeComputesTransformersAndDepthwiseConvolutions) {
+  const std::string modules = "numpy, onnxruntime", python = find_python(modules);
+  if (python.empty()) GTEST_SKIP() << no_python(modules);
+  const Workshop workshop;
+  write_color_directories(workshop.path("colors"), 32);
+  for (const std::string model : {"vit_tiny", "convnext_tiny", "mobilenet_v3_small"}) {
+    SCOPED_TRACE(model);
+    const Arguments data = {"--dataset", "folder", "--data", workshop.path("colors")};
+    Arguments flags = {"--model", model, "--image-size", "32", "--batch-size", "12", "--max-steps", "2"};
+    flags.insert(flags.end(), data.begin(), data.end());
+    ASSERT_EQ(workshop.train(model, flags).exit_code, 0);
+    const std::string onnx = workshop.path("model.onnx"), npy = workshop.path("logits.npy");
+    ASSERT_EQ(workshop.run("convoy-export", {"--checkpoint", workshop.path(model), "--onnx", onnx}).exit_code,
+              0);
+    workshop.evaluated(workshop.path(model), {"--data", workshop.path("colors"), "--logits", npy});
+    const ProcessResult read = run_program({python, "-c", R"(
+import json, pathlib, sys, numpy, onnxruntime
+files = sorted(pathlib.Path(sys.argv[1]).glob("test/*/*.bmp"))
+rows = [numpy.frombuffer(file.read_bytes()[54:], numpy.uint8).reshape(32, 32, 3) for file in files]
+images = numpy.stack([row[::-1, :, ::-1].transpose(2, 0, 1) for row in rows]).astype(numpy.float32) / 255
+found, = onnxruntime.InferenceSession(sys.argv[2]).run(["logits"], {"images": images})
+expected = numpy.load(sys.argv[3])
+print(json.dumps({"shapes": [found.shape, expected.shape], "error": float(abs(found - expected).max() / abs(expected).max()),
+                  "spread": float(expected.std(axis=0).max() / abs(expected).max())}))
+)",
+                                            workshop.path("colors"), onnx, npy});
+    ASSERT_EQ(read.exit_code, 0) << read.err;
+    const Json found = Json::parse(read.out);
+    EXPECT_EQ(found["shapes"], Json({{36, 3}, {36, 3}}));
+    EXPECT_LT(found["error"].get<double>(), 1.2e-4);
+    EXPECT_GT(found["spread"].get<double>(), 1e-3) << "the images have different logits";
+  }
+}
+
 TEST(PythonReaders, TorchvisionReadsAndWritesWeights) {
   const std::string modules = "numpy, torch, torchvision, PIL, safetensors", python = find_python(modules);
   if (python.empty()) GTEST_SKIP() << no_python(modules);
