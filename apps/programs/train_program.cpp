@@ -19,6 +19,7 @@
 #include "convoy/apps/ranks/cluster.h"
 #include "convoy/apps/ranks/job.h"
 #include "convoy/apps/ranks/local_ranks.h"
+#include "convoy/apps/train/class_weights.h"
 #include "convoy/apps/train/continuation/continuation.h"
 #include "convoy/apps/train/rate_search.h"
 #include "convoy/apps/train/report/evaluation_file.h"
@@ -295,6 +296,8 @@ class Training {
         {setup_.data.name, setup_.data.classes, setup_.data.image_shape(), setup_.transform.evaluation()},
         context.extra);
     context.extra[kImageCounts] = image_counts(setup_.data);
+    if (const std::string weights = class_weights_text(options_.class_weights); !weights.empty())
+      context.extra[kClassWeights] = weights;
     return context;
   }
 
@@ -309,7 +312,8 @@ class Training {
       };
       const io::Checkpoint& checkpoint = *directory_->checkpoint();
       add(compare_flags(stored_flags_for(setup_, checkpoint), parse_values(setup_.config), checkpoint.path));
-      if (auto warning = compare_data(checkpoint, setup_.data)) warnings_.push_back(std::move(*warning));
+      if (auto warning = compare_data(checkpoint, setup_.data, class_weights_text(options_.class_weights)))
+        warnings_.push_back(std::move(*warning));
       if (auto warning = trainer_.resume(checkpoint)) warnings_.push_back(std::move(*warning));
       if (auto warning = cpu_level_warning(setup_, checkpoint)) warnings_.push_back(std::move(*warning));
       mode = trainer_.finished() && read_result(directory_->path("log.jsonl")) ? "complete" : "resumed";

@@ -32,6 +32,14 @@ std::map<std::string, double> read_class_weights(const std::string& file) {
   return weights;
 }
 
+std::string class_weights_text(const std::string& file) {
+  std::string text;
+  if (file == "none" || file == "balanced") return text;
+  for (const auto& [name, weight] : read_class_weights(file))
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", weight, name);
+  return text;
+}
+
 Tensor class_weights(const std::string& text, const data::DataSet& data, const DeviceContext& device,
                      DType dtype) {
   if (text == "none") return {};

@@ -122,7 +122,8 @@ std::string image_counts(const data::DataSet& data) {
                      data.validation.size(), data.test.size());
 }
 
-std::optional<std::string> compare_data(const io::Checkpoint& checkpoint, const data::DataSet& data) {
+std::optional<std::string> compare_data(const io::Checkpoint& checkpoint, const data::DataSet& data,
+                                        const std::string& weights) {
   using Json = nlohmann::json;
   const std::string path = checkpoint.path.string();
   const std::vector<std::string> trained = read_input_spec(checkpoint.manifest, checkpoint.path).classes;
@@ -137,6 +138,9 @@ std::optional<std::string> compare_data(const io::Checkpoint& checkpoint, const 
                     data::names_missing(found, trained), data::names_missing(trained, found));
   else if (is_known && stored->second != image_counts(data))
     difference = fmt::format("trained with {}, found {}", stored->second, image_counts(data));
+  else if (const auto before = checkpoint.manifest.extra.find(kClassWeights);
+           before != checkpoint.manifest.extra.end() && before->second != weights)
+    difference = fmt::format("trained with the class weights {}, found {}", before->second, weights);
   if (!difference.empty())
     fail<CheckpointError>(
         "{}: {}; resume with the data of that training, or begin a new one from its parameters with --init-from {}",

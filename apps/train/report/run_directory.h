@@ -49,8 +49,12 @@ inline constexpr const char* kImageCounts = "images";
 /// Returns the numbers of images of a data set as a text.
 std::string image_counts(const data::DataSet& data);
 
-/// Compares the classes and the numbers of images of a checkpoint with those of a data set. Throws CheckpointError,
-/// which names the difference. Returns a warning if the checkpoint has no numbers, as those of earlier versions.
-std::optional<std::string> compare_data(const io::Checkpoint& checkpoint, const data::DataSet& data);
+/// The entry of Manifest::extra with class_weights_text().
+inline constexpr const char* kClassWeights = "class_weights";
+
+/// Compares the classes and the numbers of images of a checkpoint with those of a data set, and its class weights with
+/// `weights`. Throws CheckpointError, which names the difference. Returns a warning if the checkpoint has no numbers, as those of earlier versions.
+std::optional<std::string> compare_data(const io::Checkpoint& checkpoint, const data::DataSet& data,
+                                        const std::string& weights);
 
 }  // namespace convoy

@@ -221,6 +221,12 @@ TEST(ClassWeights, AreBalancedOrThoseOfAFile) {
   EXPECT_THAT(losses, ::testing::Pointwise(::testing::DoubleNear(1e-5), plain)) << "the mean is scaled to 1";
   EXPECT_NE(balanced, none);
   EXPECT_EQ(hash("by-hand", file("1 red\n1 blue\n4 green\n")), balanced) << "8, 8 and 2 images";
+  const Arguments resume = {"--model",     "lenet", "--batch-size",    "6",
+                            "--max-steps", "7",     "--class-weights", file("1 red\n1 blue\n3 green\n"),
+                            "--resume",    "auto"};
+  EXPECT_THAT(
+      train_on(workshop, "colors", "by-hand", resume),
+      FailsWith(5, "trained with the class weights 1 blue, 4 green, 1 red, found 1 blue, 3 green, 1 red"));
   EXPECT_NE(hash("no-green", file("1 red\n1 blue\n0 green\n")), none);
 
   const auto refusal = [&](const std::string& text) { return train("refused", file(text)); };
