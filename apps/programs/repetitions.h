@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "convoy/apps/train/options.h"
+#include "convoy/apps/train/options/options.h"
 
 namespace convoy {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "convoy/apps/train/options.h"
+#include "convoy/apps/train/options/options.h"
 
 namespace convoy {
 

@@ -6,7 +6,7 @@
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/precision.h"
 #include "convoy/apps/common/signals.h"
-#include "convoy/apps/train/optimizer.h"
+#include "convoy/apps/train/options/optimizer.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/comm/parallel/consistency.h"
 #include "convoy/comm/parallel/gradient_synchronizer.h"

@@ -9,7 +9,7 @@
 
 #include "convoy/apps/common/data_source.h"
 #include "convoy/apps/ranks/job.h"
-#include "convoy/apps/train/options.h"
+#include "convoy/apps/train/options/options.h"
 #include "convoy/datasets/loader/sampler.h"
 #include "convoy/datasets/transforms/transforms.h"
 #include "convoy/models/model.h"

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "convoy/apps/train/options.h"
+#include "convoy/apps/train/options/options.h"
 #include "convoy/comm/core/communicator.h"
 #include "convoy/comm/core/rank_observer.h"
 #include "convoy/datasets/dataset.h"

@@ -4,7 +4,7 @@
 #include <array>
 #include <tuple>
 
-#include "convoy/apps/train/class_weights.h"
+#include "convoy/apps/train/options/class_weights.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/ops/ops.h"

@@ -12,7 +12,7 @@
 #include "convoy/apps/common/evaluator.h"
 #include "convoy/apps/train/checkpoint_saver.h"
 #include "convoy/apps/train/data_parallel.h"
-#include "convoy/apps/train/learning_rates.h"
+#include "convoy/apps/train/options/learning_rates.h"
 #include "convoy/apps/train/step_profile.h"
 #include "convoy/apps/train/step_reporter.h"
 #include "convoy/apps/train/train_context.h"

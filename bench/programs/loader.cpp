@@ -10,7 +10,7 @@
 #include "convoy/apps/common/machine.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/common/text.h"
-#include "convoy/apps/train/options.h"
+#include "convoy/apps/train/options/options.h"
 #include "convoy/datasets/loader/loader.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/version.h"

@@ -11,7 +11,7 @@
 #include "bench/counted/counted_launch.h"
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/ranks/job.h"
-#include "convoy/apps/train/options.h"
+#include "convoy/apps/train/options/options.h"
 #include "convoy/apps/train/trainer.h"
 
 namespace convoy::bench {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "convoy/apps/train/options.h"
+#include "convoy/apps/train/options/options.h"
 #include "convoy/datasets/dataset.h"
 #include "convoy/engine/io/checkpoint.h"
 

@@ -1,5 +1,5 @@
 // Tests of the rules of --freeze, and of the default flags of the speedrun networks.
-#include "convoy/apps/train/learning_rates.h"
+#include "convoy/apps/train/options/learning_rates.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/precision.h"
-#include "convoy/apps/train/options.h"
+#include "convoy/apps/train/options/options.h"
 #include "convoy/apps/train/step_reporter.h"
 #include "convoy/apps/train/training_state.h"
 #include "convoy/kernels/base/error.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "convoy/apps/train/options.h"
+#include "convoy/apps/train/options/options.h"
 #include "convoy/apps/train/tuning/parameter_rules.h"
 #include "convoy/engine/optim/optimizer.h"
 #include "convoy/engine/optim/schedule.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "convoy/apps/train/options.h"
+#include "convoy/apps/train/options/options.h"
 #include "convoy/datasets/formats/registry.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/models/models.h"

@@ -1,7 +1,7 @@
 // The defaults in --help of flags whose default depends on other flags, from the defaults of trainings with these.
 #include <algorithm>
 
-#include "convoy/apps/train/options.h"
+#include "convoy/apps/train/options/options.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/models/models.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "convoy/apps/train/options.h"
+#include "convoy/apps/train/options/options.h"
 #include "convoy/engine/optim/optimizer.h"
 #include "convoy/models/model.h"
 

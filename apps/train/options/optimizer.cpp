@@ -1,4 +1,4 @@
-#include "convoy/apps/train/optimizer.h"
+#include "convoy/apps/train/options/optimizer.h"
 
 #include <type_traits>
 #include <utility>

@@ -1,9 +1,9 @@
-#include "convoy/apps/train/options.h"
+#include "convoy/apps/train/options/options.h"
 
 #include <charconv>
 
 #include "convoy/apps/ranks/local_ranks.h"
-#include "convoy/apps/train/learning_rates.h"
+#include "convoy/apps/train/options/learning_rates.h"
 #include "convoy/apps/train/tuning/parameter_rules.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/models/models.h"

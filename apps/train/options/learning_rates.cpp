@@ -1,4 +1,4 @@
-#include "convoy/apps/train/learning_rates.h"
+#include "convoy/apps/train/options/learning_rates.h"
 
 #include <algorithm>
 #include <cmath>

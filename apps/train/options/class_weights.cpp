@@ -1,4 +1,4 @@
-#include "convoy/apps/train/class_weights.h"
+#include "convoy/apps/train/options/class_weights.h"
 
 #include <charconv>
 #include <cmath>
