@@ -131,8 +131,8 @@ std::string version_text(const std::string& program) {
   libraries.insert(libraries.end(), cuda.libraries.begin(), cuda.libraries.end());
   return fmt::format("{} {}\nbuild      {}, {}, {}, CPU kernels: {}\ndevices    {}\nlibraries  {}", program,
                      kVersion, CONVOY_BUILD_TYPE, CONVOY_COMPILER,
-                     cuda.is_built_in ? "CUDA " + cuda.needs : "CPU only", cpu_level(), devices,
-                     fmt::join(libraries, ", "));
+                     cuda.is_built_in ? fmt::format("CUDA {} for {}", cuda.needs, cuda.code) : "CPU only",
+                     cpu_level(), devices, fmt::join(libraries, ", "));
 }
 
 }  // namespace convoy

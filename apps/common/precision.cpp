@@ -7,9 +7,6 @@
 namespace convoy {
 namespace {
 
-/// Ampere, the first GPUs with GEMMs in bf16 and tf32.
-constexpr int kAmpere = 80;
-
 const std::vector<Precision>& precisions() {
   static const std::vector<Precision> all = {
       {.name = "fp64", .parameters = DType::f64, .compute = DType::f64, .tf32 = false},
@@ -41,19 +38,12 @@ Precision parse_precision(std::string_view name) {
 }
 
 bool supports(const DeviceContext& device, const Precision& precision) {
-  if (!precision.tf32 && !precision.is_half()) return true;
-  if (device.kind() == DeviceKind::cpu) return precision.compute == DType::bf16;
-  // All GPUs that cuDNN 9 supports (Pascal and later) compute in f16.
-  return precision.compute == DType::f16 || device.compute_capability() >= kAmpere;
+  return device.kind() == DeviceKind::cuda || (!precision.tf32 && precision.compute != DType::f16);
 }
 
 void check_precision(const Precision& precision, const DeviceContext& device) {
-  if (supports(device, precision)) return;
-  check(device.kind() == DeviceKind::cuda,
-        "--precision {}: the CPU supports fp64, fp32 and bf16, expected a GPU", precision.name);
-  const int capability = device.compute_capability();
-  fail<DeviceError>("--precision {}: {} has compute capability {}.{}, expected 8.0 or more; use fp16 or fp32",
-                    precision.name, device.name(), capability / 10, capability % 10);
+  check(supports(device, precision), "--precision {}: the CPU supports fp64, fp32 and bf16, expected a GPU",
+        precision.name);
 }
 
 }  // namespace convoy

@@ -28,8 +28,7 @@ Precision parse_precision(std::string_view name);
 
 /// Returns whether the device can compute in this precision.
 bool supports(const DeviceContext& device, const Precision& precision);
-/// Throws UsageError if the device is the CPU and does not support the precision, DeviceError if it is a GPU
-/// that is too old for it.
+/// Throws UsageError if the device does not support the precision.
 void check_precision(const Precision& precision, const DeviceContext& device);
 
 }  // namespace convoy

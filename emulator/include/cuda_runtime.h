@@ -35,6 +35,11 @@ struct dim3 {
   constexpr operator uint3() const { return {x, y, z}; }
 };
 
+template <class... Parameters>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*kernel)(Parameters...)) {
+  return cudaFuncGetAttributes(attributes, reinterpret_cast<const void*>(kernel));
+}
+
 // Values for the running CUDA thread. The kernels of all host threads run one at a time.
 inline constinit uint3 threadIdx{};
 inline constinit uint3 blockIdx{};

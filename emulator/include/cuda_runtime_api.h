@@ -15,6 +15,8 @@ enum cudaError_t : int {
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
+  cudaErrorNoKernelImageForDevice = 209,
+  cudaErrorUnsupportedPtxVersion = 222,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorIllegalState = 401,
   cudaErrorNotReady = 600,
@@ -51,6 +53,10 @@ struct cudaDeviceProp {
 };
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
+struct cudaFuncAttributes {
+  int ptxVersion, binaryVersion;  // architectures of the kernel's PTX and of the code that runs: 90 is sm_90
+};
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 
 struct EmulatedStream;

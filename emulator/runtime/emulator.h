@@ -21,6 +21,8 @@ enum class Order : std::uint8_t { ascending, descending, random };
 /// nodes of a graph run in a random order that respects their dependencies.
 enum class Streams : std::uint8_t { eager, random };
 
+inline constexpr int kOldestCode = 80;
+
 struct Settings {
   int gpus = 0;
   int driver_version = 0;                           // as cudaDriverGetVersion returns it; 0: no driver
@@ -30,6 +32,8 @@ struct Settings {
   Streams streams = Streams::eager;
   std::uint64_t seed = 1;  // seed of the random orders
   int capability = 90;     // compute capability of each GPU: 90 is 9.0
+  /// The architecture of the newest code of all kernels, whose PTX later GPUs compile; the oldest is kOldestCode.
+  int code = 90;
   /// Whether the null stream exists. Otherwise work on it is an error, since Convoy never uses it.
   bool has_null_stream = false;
   /// The time in milliseconds that NCCL needs to create a communicator, and again for its first collective.

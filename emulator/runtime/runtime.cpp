@@ -114,6 +114,8 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
     case cudaErrorNoDevice: return "cudaErrorNoDevice";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorNoKernelImageForDevice: return "cudaErrorNoKernelImageForDevice";
+    case cudaErrorUnsupportedPtxVersion: return "cudaErrorUnsupportedPtxVersion";
     case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
     case cudaErrorIllegalState: return "cudaErrorIllegalState";
     case cudaErrorNotReady: return "cudaErrorNotReady";
@@ -142,6 +144,9 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaErrorInsufficientDriver: return "CUDA driver version is insufficient for CUDA runtime version";
     case cudaErrorNoDevice: return "no CUDA-capable device is detected";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorNoKernelImageForDevice: return "no kernel image is available for execution on the device";
+    case cudaErrorUnsupportedPtxVersion:
+      return "the provided PTX was compiled with an unsupported toolchain.";
     case cudaErrorInvalidResourceHandle: return "invalid resource handle";
     case cudaErrorIllegalState: return "the operation cannot be performed in the present state";
     case cudaErrorNotReady: return "device not ready";
@@ -210,6 +215,16 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
                    .maxThreadsPerBlock = 1024,
                    .maxThreadsDim = {1024, 1024, 64},
                    .maxGridSize = {2'147'483'647, 65'535, 65'535}};
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  return on_gpu([&](Driver& driver, int) {
+    const auto& settings = driver.settings;
+    if (settings.capability < kOldestCode) return cudaErrorNoKernelImageForDevice;
+    const int code = settings.capability < settings.code ? kOldestCode : settings.code;
+    *attributes = {.ptxVersion = code, .binaryVersion = std::max(code, settings.capability)};
     return cudaSuccess;
   });
 }

@@ -49,6 +49,7 @@ struct LimitFacts {
 struct GpuRankFacts {
   bool is_built_in = false;
   std::string needs, supports;            // CUDA versions of the build and of the driver
+  std::string code;                       // the architectures for which the build has code
   std::string reason;                     // why no GPU can be used
   int installed = 0;                      // NVIDIA GPUs on the PCI bus, visible or not
   std::vector<std::string> names, uuids;  // names and UUIDs of the visible GPUs

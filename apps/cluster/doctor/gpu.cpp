@@ -127,6 +127,7 @@ GpuRankFacts examine_gpus() {
   GpuRankFacts facts{.is_built_in = cuda.is_built_in,
                      .needs = cuda.needs,
                      .supports = cuda.supports,
+                     .code = cuda.code,
                      .reason = cuda.reason,
                      .installed = installed_gpus()};
   for (const GpuFacts& gpu : cuda.gpus) {

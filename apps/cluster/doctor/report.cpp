@@ -36,7 +36,8 @@ std::string gpus_of(const GpuRankFacts& gpu) {
   for (const std::string& name : std::set<std::string>(gpu.names.begin(), gpu.names.end()))
     text += fmt::format("{}{} x {}", text.empty() ? "" : "; ",
                         std::count(gpu.names.begin(), gpu.names.end(), name), name);
-  return fmt::format("{}; driver for CUDA {}, built for {}", text, gpu.supports, gpu.needs);
+  return fmt::format("{}; driver for CUDA {}, built for {} with code for {}", text, gpu.supports, gpu.needs,
+                     gpu.code);
 }
 
 std::string format_rank(const RankFacts& facts) {
@@ -81,8 +82,8 @@ CONVOY_DEFINE_JSON(InterfaceFacts, name, address, network, is_loopback, port)
 CONVOY_DEFINE_JSON(CpuFacts, processor, machine_cores, cores, quota, memory_bytes, memory_available,
                    copy_rate)
 CONVOY_DEFINE_JSON(LimitFacts, open_files, locked_bytes, shm_bytes, shm_free, has_rdma)
-CONVOY_DEFINE_JSON(GpuRankFacts, is_built_in, needs, supports, reason, installed, names, uuids, index, bytes,
-                   free_bytes)
+CONVOY_DEFINE_JSON(GpuRankFacts, is_built_in, needs, supports, code, reason, installed, names, uuids, index,
+                   bytes, free_bytes)
 CONVOY_DEFINE_JSON(RankFacts, rank, world_size, local_rank, node, host, host_name, machine, system, process,
                    parent, met_by, source, program, version, libraries, variables, clock, cpu, limits, gpu,
                    interfaces, interface_names)

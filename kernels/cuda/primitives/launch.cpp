@@ -1,15 +1,15 @@
 #include "convoy/kernels/cuda/primitives/launch.h"
 
+#include "convoy/kernels/runtime/cuda/compiled_code.h"
+
 namespace convoy::kernels {
 namespace {
 
+/// A GPU of sm_90 that runs the PTX of older ones has kernels that do not wait (early_start.h).
 struct EarlyStarts {
-  explicit EarlyStarts(const CudaStream& stream) {
-    int major = 0;
-    CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, stream.device()));
-    are_supported = major >= 9;
-  }
-  bool are_supported = false;
+  explicit EarlyStarts(const CudaStream& stream)
+      : are_supported(architecture_of_code(stream.device()) >= 90) {}
+  bool are_supported;
 };
 
 }  // namespace

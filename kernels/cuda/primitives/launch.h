@@ -31,7 +31,7 @@ enum class LaunchStart : std::uint8_t {
   early,
 };
 
-/// Returns whether the GPU of a stream starts kernels early.
+/// Returns whether the GPU of a stream, by the code that it runs, starts kernels early.
 bool starts_kernels_early(CudaStream& stream);
 
 /// Enqueues a kernel on `stream` and returns without waiting. Arguments convert to the kernel's parameter
@@ -56,6 +56,7 @@ void launch(LaunchStart start, CudaStream& stream, dim3 grid, dim3 block, std::s
   }
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
   if (status == cudaSuccess) return;
+  cudaGetLastError();  // clears the error, which the exception reports
   const auto text = [](dim3 size) {
     return std::to_string(size.x) + "x" + std::to_string(size.y) + "x" + std::to_string(size.z);
   };

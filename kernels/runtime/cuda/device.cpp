@@ -10,6 +10,7 @@
 
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/cuda/check.h"
+#include "convoy/kernels/runtime/cuda/compiled_code.h"
 #include "convoy/kernels/runtime/cuda/facts.h"
 #include "convoy/kernels/runtime/cuda/side_stream.h"
 #include "convoy/kernels/runtime/cuda/stream.h"
@@ -170,6 +171,7 @@ std::shared_ptr<DeviceContext::State> DeviceContext::make_cuda(int index, const 
                                        cuda_memory(gpu), 0, CachingAllocator::policy_from_environment())),
           properties(properties_of(gpu)),
           compute(gpu, *memory, {.cuda = chosen, .algorithms = &algorithms}) {
+      architecture_of_code(gpu);  // throws if there is none
       host = make_cpu(0, std::make_shared<CachingAllocator>(cuda_pinned_memory(gpu), 0,
                                                             CachingAllocator::policy_from_environment()));
     }
@@ -244,7 +246,8 @@ void copy_bytes(const DeviceContext& from_device, ConstView from, const DeviceCo
 }
 
 CudaFacts cuda_facts() {
-  CudaFacts facts{.is_built_in = true, .needs = cuda_version_text(CUDART_VERSION)};
+  CudaFacts facts{
+      .is_built_in = true, .needs = cuda_version_text(CUDART_VERSION), .code = compiled_architectures()};
   int driver_version = 0;
   if (cudaDriverGetVersion(&driver_version) == cudaSuccess && driver_version > 0)
     facts.supports = cuda_version_text(driver_version);

@@ -61,6 +61,7 @@ TEST_F(LaunchErrors, RejectsTooMuchSharedMemory) {
   EXPECT_THAT(error_of([&] { kernels::launch(gpu.stream, 1, 1, kMaxSharedBytes + 1, nothing); }),
               HasSubstr("invalid argument (grid 1x1x1, block 1x1x1, 49153 B of shared memory)"));
   EXPECT_NO_THROW(kernels::launch(gpu.stream, 1, 1, 0, nothing)) << "a launch error is not sticky";
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "and no other call reports it";
 }
 
 constexpr int kTrapLine = __LINE__ + 2;
@@ -85,6 +86,17 @@ TEST_F(EarlyStart, EveryThreadMustWaitForThePreviousKernel) {
   EXPECT_THAT(error_of([&] { gpu.stream.synchronize(); }), HasSubstr("unspecified launch failure"));
   EXPECT_THAT(report(), HasSubstr("thread (1, 0, 0): ends without having waited for the previous kernel"));
   reset();
+}
+
+// A build for sm_80 alone: GPUs of sm_90 compile its PTX, whose kernels do not wait.
+TEST_F(EarlyStart, FollowsTheCodeThatRunsAndNotTheGpu) {
+  Settings changed = settings();
+  changed.code = 80;
+  set(changed);
+  Gpu gpu;
+  EXPECT_FALSE(kernels::starts_kernels_early(gpu.stream));
+  kernels::launch(kernels::LaunchStart::early, gpu.stream, 2, 32, 0, start_early<false>, 0u);
+  EXPECT_NO_THROW(gpu.stream.synchronize());
 }
 
 class Fault : public EmulatorTest {};
