@@ -5,7 +5,7 @@
 
 namespace convoy {
 
-/// Returns the architectures of the build's code as CMAKE_CUDA_ARCHITECTURES has them: "80-real;90".
+/// Returns the architectures of the build's code as CMAKE_CUDA_ARCHITECTURES has them: "80-real,90".
 std::string compiled_architectures();
 
 /// Returns the architecture of the code that a GPU runs: 90 is sm_90. Code that its driver has compiled from PTX has the

@@ -20,7 +20,7 @@ struct CudaFacts {
   // The CUDA version of this build's runtime, and the newest one that the driver supports ("" without a
   // driver).
   std::string needs, supports;
-  std::string code;                    // the architectures of the kernels' code: "80-real;90"
+  std::string code;                    // the architectures of the kernels' code: "80-real,90"
   std::string reason;                  // why no GPU can be used; "" if one can
   std::vector<std::string> libraries;  // names and versions: "cuDNN 9.19.0"
   std::vector<GpuFacts> gpus;          // the GPUs that this process can use, by index
