@@ -17,11 +17,11 @@ namespace {
 constexpr std::int64_t kMeasuredStep = 1;
 
 void fill_with(const Tensor& tensor, double value) {
-  on(tensor.stream(), [&](auto& s) { kernels::fill(s, value, tensor.view()); });
+  on(tensor.stream(), [&](auto& s) { kernels::fill(s, value, tensor.view_without_waiting()); });
 }
 
-void cast_to(const Tensor& from, const Tensor& to) {
-  on(from.stream(), [&](auto& s) { kernels::cast(s, from.view(), to.view()); });
+void cast_on(const Stream& stream, const Tensor& from, const Tensor& to) {
+  on(stream, [&](auto& s) { kernels::cast(s, from.view_without_waiting(), to.view_without_waiting()); });
 }
 
 std::vector<std::int64_t> checked_numels(const std::vector<nn::NamedParameter>& parameters,
@@ -74,7 +74,7 @@ GradientSynchronizer::GradientSynchronizer(std::vector<nn::NamedParameter> param
   make_buckets();
   // The hook captures an index. A captured Variable would own itself through its hook and never be freed.
   for (std::size_t p = 0; p < parameters_.size(); ++p)
-    parameters_[p].variable.on_grad_ready([this, p] { on_ready(p); });
+    parameters_[p].variable.on_grad_ready([this, p] { on_ready(p); }, /*on_side_stream=*/true);
 }
 
 GradientSynchronizer::~GradientSynchronizer() {
@@ -118,7 +118,7 @@ void GradientSynchronizer::begin_step(bool last_micro_batch) {
 void GradientSynchronizer::on_ready(std::size_t parameter) {
   GradientState& state = states_[parameter];
   const nn::NamedParameter& named = parameters_[parameter];
-  check(named.variable.grad().view().data == state.slice.view().data,
+  check(named.variable.grad().view_without_waiting().data == state.slice.view_without_waiting().data,
         "the gradient of {} is not stored in its bucket: move or convert the model before creating its "
         "GradientSynchronizer",
         named.name);
@@ -143,12 +143,15 @@ void GradientSynchronizer::launch_next() {
       if (!states_[p].has_gradient) fill_with(flags().slice(static_cast<std::int64_t>(p), {1}), 0);
   }
   const Tensor& sent = bucket.send_buffer.defined() ? bucket.send_buffer : bucket.gradients;
-  if (bucket.send_buffer.defined()) cast_to(bucket.gradients, bucket.send_buffer);
   bucket.ready.record(compute_stream());
   bucket.ready.wait(comm_.stream());
+  comm_.context().wait_for_side_stream(comm_.stream());
+  if (bucket.send_buffer.defined())  // the stream of a CPU communicator has a thread of its own
+    cast_on(comm_.context().kind() == DeviceKind::cuda ? comm_.stream() : Stream(compute_stream()),
+            bucket.gradients, bucket.send_buffer);
   if (timer_) timer_->begin(next_bucket_, sent.bytes(), comm_.stream());
   comm_.set_bucket(static_cast<int>(next_bucket_));
-  comm_.all_reduce(sent.view());
+  comm_.all_reduce(sent.view_without_waiting());
   if (timer_) timer_->end(next_bucket_, comm_.stream());
   bucket.done.record(comm_.stream());
   ++next_bucket_;
@@ -172,7 +175,7 @@ void GradientSynchronizer::finish() {
   while (next_bucket_ < buckets_.size()) launch_next();
   for (Bucket& bucket : buckets_) {
     bucket.done.wait(compute_stream());
-    if (bucket.send_buffer.defined()) cast_to(bucket.send_buffer, bucket.gradients);
+    if (bucket.send_buffer.defined()) cast_on(compute_stream(), bucket.send_buffer, bucket.gradients);
   }
   comm_.check_errors();
   find_missing();
@@ -222,6 +225,7 @@ void GradientSynchronizer::find_missing() {
 
 void GradientSynchronizer::record_ready_time(std::size_t parameter) {
   if (bucket_plan_final_ || steps_ != kMeasuredStep) return;
+  comm_.context().join_side_stream();  // which may complete the gradient after the compute stream's work
   ready_marks_.emplace_back(Event::timed(parameters_[parameter].variable.value().stream())).record();
   ready_order_.push_back(parameter);
 }

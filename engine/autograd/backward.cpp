@@ -183,7 +183,7 @@ class BackwardPass {
     leaf.grad = target.gradient;
     leaf.grad_is_new = target.has_value;
     if (!leaf.grad_is_new || !leaf.grad_ready_hook) return;
-    variable.context().join_side_stream();  // the hook may hand the gradient to another stream
+    if (!leaf.ready_on_side_stream) variable.context().join_side_stream();
     leaf.grad_ready_hook();
   }
 
@@ -268,7 +268,9 @@ void backward(const Variable& loss, const BackwardOptions& options) {
 GradView GradSlot::claim() {
   if (!wanted()) return {};
   const GradMode mode = target_->prepare();
-  return GradView(target_->gradient.view(), mode);
+  // The side stream may be writing other gradients of the same bucket.
+  const Tensor& gradient = target_->gradient;
+  return GradView(mode == GradMode::overwrite ? gradient.view_without_waiting() : gradient.view(), mode);
 }
 
 void GradSlot::claim_on_side_stream(std::function<void(const Stream&, const GradView&)> write) {
@@ -279,7 +281,7 @@ void GradSlot::claim_on_side_stream(std::function<void(const Stream&, const Grad
     return write(gradient.stream(), GradView(gradient.view(), mode));
   const std::uint64_t number = gradient.context().enqueue_on_side_stream(
       [gradient, mode, write = std::move(write)](const Stream& stream) {
-        write(stream, GradView(gradient.view(), mode));
+        write(stream, GradView(gradient.view_without_waiting(), mode));
       });
   gradient.written_on_side_stream(number);
 }

@@ -85,7 +85,10 @@ void Variable::mark_grad_new() const {
 const Tensor& Variable::low_precision_copy() const { return state_->low_precision_copy; }
 
 void Variable::on_grad_begin(std::function<void()> hook) const { state_->grad_begin_hook = std::move(hook); }
-void Variable::on_grad_ready(std::function<void()> hook) const { state_->grad_ready_hook = std::move(hook); }
+void Variable::on_grad_ready(std::function<void()> hook, bool on_side_stream) const {
+  state_->grad_ready_hook = std::move(hook);
+  state_->ready_on_side_stream = on_side_stream;
+}
 void Variable::set_ready_hook(std::function<void()> hook) const { state_->ready_hook = std::move(hook); }
 
 void Variable::set_grad_storage(Tensor slice) const {

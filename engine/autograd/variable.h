@@ -99,8 +99,10 @@ class Variable {
   /// variable, since the two would keep each other alive. An empty function removes the hook.
   void on_grad_begin(std::function<void()> hook) const;
   /// Sets a hook that backward calls as soon as it has enqueued the last contribution to this leaf's
-  /// gradient. The hook must not own this variable. An empty function removes it.
-  void on_grad_ready(std::function<void()> hook) const;
+  /// gradient. The hook must not own this variable. An empty function removes it. On a GPU, the compute stream waits for
+  /// the side stream first, unless `on_side_stream`: the gradient may then be complete only after the side stream's work so
+  /// far (DeviceContext::wait_for_side_stream()).
+  void on_grad_ready(std::function<void()> hook, bool on_side_stream = false) const;
   /// Sets a hook that makes the compute stream wait until the bytes of this leaf's value and low-precision
   /// copy are ready, such as after an all-gather. The next wait_ready() runs it. An empty function means that
   /// the value is ready.

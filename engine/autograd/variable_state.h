@@ -24,7 +24,8 @@ struct Variable::State {
   bool grad_is_new = false;       // written by a backward, not consumed yet
   bool grad_is_borrowed = false;  // its storage was set by set_grad_storage()
   std::function<void()> grad_begin_hook, grad_ready_hook;
-  std::function<void()> ready_hook;  // empty: the value is ready
+  bool ready_on_side_stream = false;  // of grad_ready_hook
+  std::function<void()> ready_hook;   // empty: the value is ready
 };
 
 /// Computes the gradients of a part of the network inside the backward function of a recorded operation,

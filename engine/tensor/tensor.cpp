@@ -67,6 +67,10 @@ const DeviceContext& Tensor::context() const {
 View Tensor::view() const {
   check(defined(), "undefined tensor used: expected a tensor with storage");
   storage_->wait_for_side_stream();
+  return view_without_waiting();
+}
+
+View Tensor::view_without_waiting() const {
   auto* bytes = static_cast<std::byte*>(storage_->data());
   return {bytes == nullptr ? nullptr : bytes + static_cast<std::size_t>(offset_) * size_of(dtype_), shape_,
           dtype_};

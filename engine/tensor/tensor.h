@@ -108,6 +108,9 @@ class Tensor {
   /// of DeviceContext::enqueue_on_side_stream() writes the storage, makes the compute stream wait for it
   /// first.
   View view() const;
+  /// Does the same without waiting, for work on a stream that waits itself (DeviceContext::wait_for_side_stream()), and for
+  /// elements that no pending work of the side stream writes, as those of another gradient of a bucket.
+  View view_without_waiting() const;
   /// Notes that the work with this number of DeviceContext::enqueue_on_side_stream() writes the tensor's
   /// storage.
   void written_on_side_stream(std::uint64_t number) const { storage_->written_on_side_stream(number); }

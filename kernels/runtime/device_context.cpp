@@ -151,6 +151,7 @@ std::uint64_t DeviceContext::enqueue_on_side_stream(std::function<void(const Str
   return state_->enqueue_on_side_stream(std::move(work));
 }
 void DeviceContext::wait_for_side_stream(std::uint64_t number) const { state_->wait_for_side_stream(number); }
+void DeviceContext::wait_for_side_stream(const Stream& stream) const { state_->wait_for_side_stream(stream); }
 void DeviceContext::join_side_stream() const { state_->join_side_stream(); }
 
 Device Device::best(int local_rank) { return cuda_availability().count > 0 ? cuda(local_rank) : cpu(); }

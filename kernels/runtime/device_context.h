@@ -89,6 +89,9 @@ class DeviceContext {
   static constexpr int kMaxSideWorks = 3;  ///< The maximum number of pending calls.
   /// Makes the compute stream wait for the work with this number. Does not block.
   void wait_for_side_stream(std::uint64_t number) const;
+  /// Makes another stream of the device, or the compute stream itself, wait for all work of enqueue_on_side_stream() so
+  /// far. The calls stay pending. Does not block.
+  void wait_for_side_stream(const Stream& stream) const;
   /// Makes the compute stream wait for all work of enqueue_on_side_stream(). If it throws, as after a failed
   /// capture, nothing is pending any more.
   void join_side_stream() const;

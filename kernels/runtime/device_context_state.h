@@ -29,6 +29,7 @@ struct DeviceContext::State {
     return 0;
   }
   virtual void wait_for_side_stream(std::uint64_t /*number*/) {}
+  virtual void wait_for_side_stream(const Stream& /*stream*/) {}
   virtual void join_side_stream() {}
   virtual void set_autotune(bool) {}
   virtual std::vector<std::string> take_warnings() { return {}; }

@@ -47,7 +47,7 @@ ShardedGradients::ShardedGradients(ShardedParameters& parameters, ZeroStage stag
   }
   // The hooks capture an index. A captured Variable would own itself through its hook and never be freed.
   for (std::size_t p = 0; p < states_.size(); ++p) {
-    variable(p).on_grad_ready([this, p] { on_ready(p); });
+    variable(p).on_grad_ready([this, p] { on_ready(p); }, /*on_side_stream=*/true);
     if (stage_ == ZeroStage::gradients)
       variable(p).on_grad_begin([this, p] { acquire_buffer(states_[p].bucket); });
   }
@@ -140,9 +140,10 @@ void ShardedGradients::launch_next() {
   }
   bucket.ready.record(compute_stream());
   bucket.ready.wait(comm_.stream());
+  comm_.context().wait_for_side_stream(comm_.stream());
   if (timer_) timer_->begin(b, gradients.bytes(), comm_.stream());
   comm_.set_bucket(static_cast<int>(b));
-  comm_.reduce_scatter(gradients.view(), bucket.shard.view());
+  comm_.reduce_scatter(gradients.view_without_waiting(), bucket.shard.view_without_waiting());
   if (timer_) timer_->end(b, comm_.stream());
   bucket.done.record(comm_.stream());
   if (stage_ == ZeroStage::gradients) in_flight_.push_back(b);

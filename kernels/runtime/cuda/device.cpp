@@ -194,6 +194,9 @@ std::shared_ptr<DeviceContext::State> DeviceContext::make_cuda(int index, const 
     void wait_for_side_stream(std::uint64_t number) override {
       if (side) side->wait(number);
     }
+    void wait_for_side_stream(const Stream& stream) override {
+      if (side) side->let_wait(std::get<std::reference_wrapper<CudaStream>>(stream));
+    }
     void join_side_stream() override {
       if (side) side->end();
     }

@@ -34,6 +34,10 @@ void SideStream::wait(std::uint64_t number) {
   pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(number - first + 1));
 }
 
+void SideStream::let_wait(CudaStream& other) {
+  if (!pending_.empty()) other.wait(done(enqueued_));
+}
+
 void SideStream::end() {
   try {
     wait(enqueued_);

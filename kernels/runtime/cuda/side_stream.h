@@ -26,6 +26,8 @@ class SideStream {
   /// Makes the compute stream wait for the work with this number and for earlier work, and releases what they
   /// hold.
   void wait(std::uint64_t number);
+  /// Makes another stream wait for all work that the compute stream has not waited for.
+  void let_wait(CudaStream& other);
   /// Makes the compute stream wait for all work. If it throws, nothing is pending any more.
   void end();
 

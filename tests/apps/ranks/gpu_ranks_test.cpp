@@ -249,6 +249,34 @@ TEST_F(GpuRanks, ThreadsMatchProcessesBitForBit) {
   EXPECT_EQ(losses_of("again"), losses_of("processes"));
 }
 
+/// The gradients of filters run on a stream of their own, for which the communicator's stream waits and the compute stream
+/// does not. Streams in random turns, which respect their events alone, find a missing wait.
+TEST_F(GpuRanks, SumTheGradientsOfTheSideStreamInAnyOrderOfStreams) {
+  const std::vector<Arguments> modes = {
+      {"--precision", "fp32", "--bucket-mb", "0.01"},
+      {"--precision", "bf16", "--bucket-mb", "0.01", "--grad-dtype", "bf16"},
+      {"--precision", "fp32", "--zero", "1"},
+      {"--precision", "fp32", "--zero", "2", "--micro-batch-size", "1"}};
+  for (std::size_t mode = 0; mode < modes.size(); ++mode) {
+    Arguments flags = {
+        "--device",        "cuda",           "--batch-size", "4", "--max-steps", "6", "--devices", "2",
+        "--no-cuda-graph", "--deterministic"};
+    flags.insert(flags.end(), modes[mode].begin(), modes[mode].end());
+    std::string expected;
+    for (const std::string seed : {"", "1", "2", "3", "4", "5", "6"}) {
+      const std::string out = fmt::format("{}-{}", mode, seed);
+      std::map<std::string, std::string> variables;
+      if (!seed.empty()) variables = {{"CONVOY_EMULATOR_STREAMS", "random"}, {"CONVOY_EMULATOR_SEED", seed}};
+      const ProcessResult result =
+          run_program(workshop.train_arguments(out, flags), {.environment = variables});
+      ASSERT_EQ(result.exit_code, 0) << result.err;
+      const std::string hash = workshop.result(out)["parameters_hash"];
+      if (seed.empty()) expected = hash;
+      EXPECT_EQ(hash, expected) << fmt::format("{}, seed {}", fmt::join(modes[mode], " "), seed);
+    }
+  }
+}
+
 /// The survivor owns a graph, for whose end NCCL waits.
 TEST_F(GpuRanks, EndWhenARankIsKilledAmongReplays) {
   for (const char* out : {"first", "second", "third"}) {
