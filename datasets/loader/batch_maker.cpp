@@ -84,44 +84,33 @@ void BatchMaker::write_labels(const Tensor& ids, const Tensor& labels) const {
 void BatchMaker::augment(CpuStream& stream, const Tensor& ids, const BatchTask& task,
                          const Tensor& images) const {
   const Random random{options_.seed, RandomPurpose::augmentation, static_cast<std::uint32_t>(task.epoch)};
-  if (!options_.transform.rand_augment.enabled() && !options_.transform.original.enabled())
+  if (!options_.transform.original.enabled())
     return kernels::augment(stream, set_.images.view(), ids.view(), ids.view(), options_.transform.augment,
                             random, images.view());
-  const Tensor changed = changed_images(stream, ids, random);
+  const Tensor changed = original_views(stream, ids, random);
   std::vector<std::int32_t> rows(static_cast<std::size_t>(ids.numel()));
   std::iota(rows.begin(), rows.end(), 0);
   kernels::augment(stream, changed.view(), {rows.data(), ids.shape(), DType::i32}, ids.view(),
                    options_.transform.augment, random, images.view());
 }
 
-Tensor BatchMaker::changed_images(CpuStream& stream, const Tensor& ids, const Random& random) const {
+Tensor BatchMaker::original_views(CpuStream& stream, const Tensor& ids, const Random& random) const {
   const Shape& stored = set_.images.shape();
   const std::int64_t bytes = stored[1] * stored[2] * stored[3];
   const Tensor changed =
       Tensor::empty({ids.numel(), stored[1], stored[2], stored[3]}, DType::u8, set_.images.context());
-  const auto* const all = set_.images.view().as<const std::uint8_t>();
   const auto* const first = ids.view().as<const std::int32_t>();
   auto* const to = changed.view().as<std::uint8_t>();
-  const TransformSpec& transform = options_.transform;
   std::mutex mutex;            // guards `failure`
   std::exception_ptr failure;  // of a file; no exception may leave parallel_for
   parallel_for(stream, ids.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
-    OriginalView view(transform.original, stored[1], stored[2]);
+    OriginalView view(options_.transform.original, stored[1], stored[2]);
     for (std::int64_t i = begin; i < end; ++i) try {
         const auto id = static_cast<std::uint64_t>(first[i]);
         const std::int64_t row = first[i] % set_.size();
-        const ByteImage image{.pixels = {to + i * bytes, static_cast<std::size_t>(bytes)},
-                              .height = static_cast<int>(stored[1]),
-                              .width = static_cast<int>(stored[2]),
-                              .channels = static_cast<int>(stored[3])};
-        if (transform.original.enabled()) {
-          const OriginalImage file =
-              set_.decode(set_.files[static_cast<std::size_t>(row)], view.needed_side(random, id));
-          view.write({file.pixels.data(), file.height, file.width, 3}, random, id, image.pixels.data());
-        } else {
-          std::copy_n(all + row * bytes, bytes, image.pixels.begin());
-        }
-        if (transform.rand_augment.enabled()) rand_augment(transform.rand_augment, random, id, image);
+        const OriginalImage file =
+            set_.decode(set_.files[static_cast<std::size_t>(row)], view.needed_side(random, id));
+        view.write({file.pixels.data(), file.height, file.width, 3}, random, id, to + i * bytes);
       } catch (...) {
         const std::lock_guard lock(mutex);
         failure = std::current_exception();

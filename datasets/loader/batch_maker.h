@@ -76,9 +76,9 @@ class BatchMaker {
  private:
   void write_labels(const Tensor& ids, const Tensor& labels) const;
   void augment(CpuStream& stream, const Tensor& ids, const BatchTask& task, const Tensor& images) const;
-  /// Returns the images `ids`, u8 [n, H, W, C], as they are before the transforms of kernels::augment(): stored images, or
-  /// views of the original ones, changed by RandAugment. Throws DataError if a file cannot be read.
-  Tensor changed_images(CpuStream& stream, const Tensor& ids, const Random& random) const;
+  /// Returns views of the original images `ids`, u8 [n, H, W, C], as they are before the transforms of kernels::augment().
+  /// Throws DataError if a file cannot be read.
+  Tensor original_views(CpuStream& stream, const Tensor& ids, const Random& random) const;
   /// Mixes the images of the batch with those of their partners, and sets the partners' labels.
   void mix(CpuStream& stream, const BatchTask& task, const Range& positions, Batch& batch) const;
 

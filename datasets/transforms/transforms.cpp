@@ -122,8 +122,6 @@ std::string TransformSpec::describe() const {
   std::string text;
   if (original.min_area > 0) text += fmt::format("crop of the original image from {}%, ", original.min_area);
   if (original.rotation > 0) text += fmt::format("rotation within {} degrees, ", original.rotation);
-  if (rand_augment.enabled())
-    text += fmt::format("RandAugment {},{}, ", rand_augment.operations, rand_augment.magnitude);
   if (augment.crop_padding > 0)
     text += fmt::format("crop {}{}, ", augment.crop_padding, augment.reflect ? " (reflected)" : "");
   if (augment.min_area > 0) text += fmt::format("resized crop from {}%, ", augment.min_area);
@@ -159,8 +157,6 @@ void TransformSpec::check_image_shape(std::int64_t height, std::int64_t width, s
                height, width);
   check_option((augment.saturation == 0 && augment.hue == 0) || channels == 3, "AugmentOptions",
                "found saturation or hue, and images of {} channels, expected 3 (red, green, blue)", channels);
-  check_option(!rand_augment.enabled() || channels == 1 || channels == 3, "RandAugmentOptions",
-               "found images of {} channels, expected 1 or 3", channels);
   check_option(mixing.mixup >= 0 && mixing.cutmix >= 0, "MixingOptions",
                "found mixup {} and cutmix {}, expected 0 or more", mixing.mixup, mixing.cutmix);
 }

@@ -15,60 +15,6 @@
 
 namespace convoy::data {
 
-// ---- RandAugment (Cubuk et al., arXiv:1909.13719) as in torchvision, on images of bytes on the CPU ----
-
-/// The settings of RandAugment.
-struct RandAugmentOptions {
-  int operations = 0;  // per image, drawn at random with repetition; 0: no RandAugment
-  int magnitude = 9;   // of all operations, from 0 to 30
-
-  /// Returns whether images are changed.
-  bool enabled() const { return operations > 0; }
-};
-
-/// Parses "none", or N,M: the number of operations, from 1 to 16, and the magnitude, such as "2,9". Throws
-/// UsageError for another text.
-RandAugmentOptions parse_rand_augment(std::string_view text);
-
-/// The operations, in the order of torchvision.
-enum class ImageOperation {
-  identity,       // no change
-  shear_x,        // row y moves by up to 0.3 (y + 1/2) pixels
-  shear_y,        // column x likewise
-  translate_x,    // by up to 150/331 of the width, in whole pixels
-  translate_y,    // by up to 150/331 of the height
-  rotate,         // by up to 30 degrees
-  brightness,     // the factor of the pixels is 0.1 to 1.9
-  color,          // the factor of the distances from the gray image is 0.1 to 1.9; no change with one channel
-  contrast,       // of the distances from the mean of the gray image
-  sharpness,      // of the distances from a smoothed image; no change with at most 2 pixels per side
-  posterize,      // only the upper 8 to 4 bits remain
-  solarize,       // pixels from a threshold of 255 to 0 on are inverted
-  auto_contrast,  // the darkest pixel of a channel becomes 0, and the brightest 255
-  equalize,       // the pixels of a channel become uniformly distributed
-};
-/// The names of the operations in torchvision.
-inline constexpr std::array kImageOperations{
-    "Identity", "ShearX",   "ShearY",    "TranslateX", "TranslateY", "Rotate",       "Brightness",
-    "Color",    "Contrast", "Sharpness", "Posterize",  "Solarize",   "AutoContrast", "Equalize"};
-
-/// An image of bytes, [height, width, channels].
-struct ByteImage {
-  std::span<std::uint8_t> pixels;  // height * width * channels
-  int height = 0;                  // rows of pixels
-  int width = 0;                   // columns of pixels
-  int channels = 0;                // 1 or 3
-};
-
-/// Applies one operation in place. `negative` reverses the direction of the operations from shear_x to
-/// sharpness; others have none. The geometric ones take the nearest pixel, and black outside the image.
-void apply_operation(ImageOperation operation, int magnitude, bool negative, const ByteImage& image);
-
-/// Applies RandAugment in place. Operation k is drawn by random.words(id, 32 + k): [0] is the operation, by
-/// to_below, and the top bit of [1] its direction.
-void rand_augment(const RandAugmentOptions& options, const Random& random, std::uint64_t id,
-                  const ByteImage& image);
-
 // ---- Views of original images: crops and rotations of the images of files, before they are resized ----
 
 /// What is drawn for the view of an original image.
@@ -126,8 +72,6 @@ double draw_beta(double alpha, const Random& random, std::uint64_t a, std::uint3
 /// The transforms of a training. Evaluation derives its own from it, so the two cannot differ.
 struct TransformSpec {
   OriginalViewOptions original = {};  // instead of the stored image; only where the CPU makes the batches
-  RandAugmentOptions rand_augment =
-      {};  // then, on the stored image or the view; only where the CPU makes the batches
   kernels::AugmentOptions augment = {};  // the random transforms and the normalization
   /// Mixup and CutMix. Of images that a loader defers, its caller mixes the images.
   MixingOptions mixing = {};
@@ -143,8 +87,8 @@ struct TransformSpec {
   /// Returns a description such as "crop 4, flip, cutout 8, normalise (mean 0.491 0.482 0.447, std 0.247
   /// 0.243 0.262)".
   std::string describe() const;
-  /// Throws UsageError if images of this shape, [H, W, C], are too small for the crop or the cutout or have
-  /// too many channels for RandAugment, or a number of the mixing is negative.
+  /// Throws UsageError if images of this shape, [H, W, C], are too small for the crop or the cutout, or a
+  /// number of the mixing is negative.
   void check_image_shape(std::int64_t height, std::int64_t width, std::int64_t channels) const;
 };
 

@@ -17,7 +17,7 @@ import torch
 
 DIRECTORY = pathlib.Path(__file__).parent
 MODULES = ["ops", "attention", "color_jitter", "indexing", "losses", "muon", "normalization", "conv2d_transpose",
-           "conv2d_groups", "grad_cam", "models", "speedrun", "recipe", "rand_augment", "samples", "schedules", "torchvision_models",
+           "conv2d_groups", "grad_cam", "models", "speedrun", "recipe", "samples", "schedules", "torchvision_models",
            "vision_transformer", "weight_average"]  # which compute the files of their names; that of models is networks
 
 

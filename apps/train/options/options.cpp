@@ -76,11 +76,7 @@ void check_rate_search(const TrainOptions& o, const CommandLine& line) {
 }
 
 void check_augmentation(const TrainOptions& o) {
-  const auto& [randaugment, random_erasing, mixup, cutmix] = o.augmentation;
-  const bool is_random = data::parse_rand_augment(randaugment).enabled();
-  check(!is_random || !o.compute.data_on_device.value_or(false),
-        "--randaugment {}: found --data-on-device, expected --no-data-on-device: the CPU computes it",
-        randaugment);
+  const auto& [random_erasing, mixup, cutmix] = o.augmentation;
   const bool is_original = data::make_transform(*o.augment, {}).original.enabled();
   check(
       !is_original || !o.compute.data_on_device.value_or(false),
@@ -89,8 +85,6 @@ void check_augmentation(const TrainOptions& o) {
   check(!is_original || (o.data.dataset != "mnist" && o.data.dataset != "shapes"),
         "--augment {}: found --dataset {}, whose images have no files, expected a directory of images",
         *o.augment, o.data.dataset);
-  check(!is_random || !o.overfit_batch, "--randaugment {}: found --overfit-batch, expected none",
-        randaugment);
   for (const auto& [name, value] :
        {std::pair("mixup", mixup), std::pair("cutmix", cutmix), std::pair("random-erasing", random_erasing)})
     check(value == 0 || !o.overfit_batch, "--{} {}: found --overfit-batch, expected 0", name, value);
@@ -123,9 +117,6 @@ void add_batch_flags(CommandLine& line, TrainOptions& o, bool has_auto) {
 }
 
 void add_augmentation_flags(CommandLine& line, AugmentationOptions& options) {
-  line.add("randaugment", &options.randaugment,
-           "RandAugment: none, or the number of operations per image and their magnitude, from 0 to 30",
-           {.value = "N,M", .fixed = true, .advanced = true});
   line.add("random-erasing", &options.random_erasing,
            "Probability that a random box of an image is set to the mean color",
            {.value = "P", .minimum = 0, .maximum = 1, .fixed = true, .advanced = true});
@@ -138,7 +129,6 @@ void add_augmentation_flags(CommandLine& line, AugmentationOptions& options) {
 }
 
 void apply_augmentation(const AugmentationOptions& options, data::TransformSpec& transform) {
-  transform.rand_augment = data::parse_rand_augment(options.randaugment);
   transform.augment.random_erasing = static_cast<float>(options.random_erasing);
   transform.mixing = {.mixup = options.mixup, .cutmix = options.cutmix};
 }

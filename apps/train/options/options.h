@@ -115,7 +115,6 @@ double min_lr_of(const ScheduleOptions& schedule);
 
 /// The augmentations that --augment does not list.
 struct AugmentationOptions {
-  std::string randaugment = "none";  // or N,M
   double random_erasing = 0;         // the probability of an image
   double mixup = 0;                  // alpha; 0: none
   double cutmix = 0;                 // alpha; 0: none
@@ -204,7 +203,7 @@ void add_model_flags(CommandLine& line, TrainOptions& options);
 /// Adds --batch-size, --micro-batch-size and --optimizer. `has_auto`: also --batch-size auto, for programs that call
 /// find_batch_size() (rate_search.h).
 void add_batch_flags(CommandLine& line, TrainOptions& options, bool has_auto);
-/// Adds --randaugment, --random-erasing, --mixup and --cutmix. `options` must outlive `line`.
+/// Adds --random-erasing, --mixup and --cutmix. `options` must outlive `line`.
 void add_augmentation_flags(CommandLine& line, AugmentationOptions& options);
 /// Adds these augmentations to the transforms of a training.
 void apply_augmentation(const AugmentationOptions& options, data::TransformSpec& transform);

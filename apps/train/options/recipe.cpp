@@ -203,9 +203,8 @@ void resolve_recipe(TrainOptions& options) {
     fill(options.save_every, recipe.epochs);
   }
   fill(options.augment, natural_images ? "crop=4,flip" : "none");
-  // The CPU computes RandAugment, and decodes original images.
-  if (options.augmentation.randaugment != "none" ||
-      data::make_transform(*options.augment, {}).original.enabled())
+  // The CPU decodes original images.
+  if (data::make_transform(*options.augment, {}).original.enabled())
     fill(options.compute.data_on_device, false);
   fill(options.epochs, options.max_steps > 0 ? 0 : recipe.epochs);
   if (options.lr_rule != "none") fill(options.lr_base_batch, default_batch_size);

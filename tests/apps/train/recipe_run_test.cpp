@@ -91,10 +91,6 @@ TEST(RecipeRun, AugmentationsAreRefusedWhereTheyCannotWork) {
   EXPECT_NE(error({"--cutmix", "1", "--overfit-batch"}).find("--cutmix 1: found --overfit-batch"),
             std::string::npos);
   EXPECT_NE(error({"--random-erasing", "1.5"}).find("--random-erasing"), std::string::npos);
-  EXPECT_NE(error({"--randaugment", "2,31"}).find("--randaugment: found '2,31'"), std::string::npos);
-  EXPECT_NE(
-      error({"--randaugment", "2,9", "--data-on-device"}).find("--randaugment 2,9: found --data-on-device"),
-      std::string::npos);
 }
 
 TEST(RecipeRun, FlagsOfAdamAndOfTheRateHaveTheirEffects) {
