@@ -19,7 +19,7 @@ if has_gpu; then
 fi
 # What the README and docs/getting-started.md run.
 programs=(convoy-train convoy-evaluate convoy-predict convoy-export convoy-report convoy-launch convoy-doctor
-          convoy-bench-allreduce minimal_cifar10 minimal_cifar10_ranks two_moons custom_op callbacks)
+          convoy-bench-allreduce minimal_cifar10 minimal_cifar10_ranks custom_op callbacks)
 build "$preset" -DCONVOY_TESTS=OFF --target "${programs[@]}"
 say "programs: $root/build/$preset/bin"
 arguments=(--fallback-shapes "$@")

@@ -71,16 +71,12 @@ TEST_F(Examples, PrintTheirUsage) {
     EXPECT_THAT(help.out, HasSubstr("usage: " + name + " [directory, default data/cifar10]"));
     EXPECT_EQ(run_program({program(name), "--epochs"}).exit_code, 2);
   }
-  for (const std::string name : {"two_moons", "autoencoder", "fine_tuning", "callbacks", "custom_op"}) {
+  for (const std::string name : {"autoencoder", "callbacks", "custom_op"}) {
     const ProcessResult help = run_program({program(name), "--help"});
     EXPECT_EQ(help.exit_code, 0) << help.err;
     EXPECT_THAT(help.out, StartsWith("usage: " + name + " "));
     EXPECT_EQ(run_program({program(name), "--epochs"}).exit_code, 2) << name;
   }
-}
-
-TEST_F(Examples, TwoMoonsAreSeparated) {
-  EXPECT_GE(number_in(run_example("two_moons").out, "test accuracy ([0-9.]+)%"), 98);
 }
 
 TEST_F(Examples, FirstNetworkLearnsAndWritesItsFiles) {
@@ -144,22 +140,6 @@ TEST_F(Examples, CustomProgramListsItsNetworkAndItsData) {
   const ProcessResult predict = run_program({program("custom_program"), "predict", "--top", "x"});
   EXPECT_EQ(predict.exit_code, 2);
   EXPECT_THAT(predict.err, HasSubstr("custom_program predict: error: "));
-}
-
-TEST_F(Examples, FineTuningContinuesWithATrainedNetwork) {
-  const std::string run = path("run"), images = path("colors");
-  write_color_directories(images);
-  run_example("convoy-train", "--model resnet20 --dataset shapes --batch-size 32 --max-steps 2 --out " + run);
-  const ProcessResult tuned = run_example("fine_tuning", run + " " + images + " 8");
-  // 21 convolutions and batch norms of 4 tensors each, with 2 shortcuts, without the last layer.
-  EXPECT_THAT(tuned.out, HasSubstr("105 tensors from " + run));
-  EXPECT_THAT(tuned.out, HasSubstr("36 training and 36 test images, 3 classes"));
-  EXPECT_GE(number_in(tuned.out, "epoch 8: test accuracy ([0-9.]+)%"), 90);
-
-  run_example("fine_tuning", "none " + images + " 1");
-  const ProcessResult missing = run_program({program("fine_tuning"), images, images});
-  EXPECT_EQ(missing.exit_code, 5);
-  EXPECT_THAT(missing.err, HasSubstr("found no checkpoint of a training"));
 }
 
 TEST_F(Examples, AutoencoderWritesReconstructions) {

@@ -66,10 +66,7 @@ exec "$PROGRAMS/$name" "$@"
 
 // Examples whose last argument is a number of steps or epochs.
 constexpr const char* kExample = R"(#!/bin/sh
-case ${0##*/} in
-  fine_tuning) exec "$PROGRAMS/fine_tuning" "$1" "$2" 1 ;;
-  *) exec "$PROGRAMS/${0##*/}" "${1:-data/cifar10}" 1 ;;
-esac
+exec "$PROGRAMS/${0##*/}" "${1:-data/cifar10}" 1
 )";
 
 // In place of scripts/train.sh, which also installs packages and builds: its training.
@@ -94,7 +91,6 @@ const std::pair<const char*, const char*> kStandIns[] = {{"convoy-train", kTrain
                                                          {"custom_op_benchmark", kBenchmark},
                                                          {"autoencoder", kExample},
                                                          {"callbacks", kExample},
-                                                         {"fine_tuning", kExample},
                                                          {"minimal_cifar10", kExample},
                                                          {"minimal_cifar10_ranks", kExample}};
 
