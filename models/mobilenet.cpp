@@ -50,7 +50,7 @@ class InvertedResidual final : public nn::Module {
 
 /// Returns a convolution, a batch norm and, unless it is empty, an activation.
 nn::Layer conv_norm(int in, int out, nn::Conv2dLayerOptions options, const nn::Layer& activation) {
-  options.padding = options.kernel / 2;
+  options.padding = options.kernel.height / 2;
   options.bias = false;
   options.kaiming_fan_out = true;
   std::vector<nn::Layer> layers = {nn::Conv2d(in, out, options),

@@ -291,11 +291,63 @@ class OnnxExporter {
     return x;
   }
 
-  std::vector<OnnxGraph::Attribute> window(std::int64_t height, std::int64_t width) const {
-    const std::int64_t stride = integer("stride"), padding = integer("padding");
-    return {{"kernel_shape", std::vector{height, width}},
-            {"strides", std::vector{stride, stride}},
-            {"pads", std::vector{padding, padding, padding, padding}}};
+  const std::vector<std::int64_t>& list(std::string_view name) const { return attribute(name).list; }
+
+  std::vector<OnnxGraph::Attribute> window(const std::vector<std::int64_t>& kernel,
+                                           const std::vector<std::int64_t>& pads) const {
+    return {{"kernel_shape", kernel}, {"strides", list("stride")}, {"pads", pads}};
+  }
+
+  /// Exports pooling with ordinary windows. Runtimes disagree about the operators' ceil_mode, so what the last windows
+  /// need behind the padding is more padding. If averages count the padding, but not what is behind it, another
+  /// operation pads.
+  Value pool(const Shape& result) {
+    const bool is_average = node_->name == "avg_pool2d";
+    std::vector<std::int64_t> pads = list("padding"), behind;
+    for (int axis = 0; axis < 2; ++axis) {
+      const auto i = static_cast<std::size_t>(axis);
+      const std::int64_t end = (result[axis + 1] - 1) * list("stride")[i] + list("kernel")[i];
+      behind.push_back(std::max(pads[i], end - shape(0)[axis + 1] - pads[i]));
+    }
+    std::string x = images(input(0));
+    std::int64_t counts_padding = is_average && number("count_include_pad") != 0 ? 1 : 0;
+    if (counts_padding == 1 && behind != pads) {
+      if (pads[0] + pads[1] > 0)
+        x = graph_.node("Pad", {x, graph_.integers({0, 0, pads[0], pads[1], 0, 0, pads[0], pads[1]})});
+      behind = {behind[0] - pads[0], behind[1] - pads[1]};
+      pads = {0, 0};
+      counts_padding = 0;
+    }
+    auto attributes = window(list("kernel"), {pads[0], pads[1], behind[0], behind[1]});
+    if (is_average) attributes.emplace_back("count_include_pad", counts_padding);
+    return {.images = graph_.node(is_average ? "AveragePool" : "MaxPool", {x}, attributes)};
+  }
+
+  /// Exports padding. Images stay in ONNX's order.
+  Value pad(bool has_batch) {
+    const bool as_images = shape(0).rank() == 4 && is_images(input(0));
+    const auto axis_of = [&](std::int64_t axis) {
+      constexpr std::int64_t kAxes[] = {0, 2, 3, 1};
+      return as_images ? kAxes[axis] : axis;
+    };
+    const std::string x = as_images ? images(input(0)) : plain(input(0));
+    std::string y;
+    if (node_->name == "pad") {
+      const std::vector<std::int64_t>& around = list("padding");
+      std::vector<std::int64_t> pads(around.size());
+      for (std::size_t axis = 0; axis < around.size() / 2; ++axis) {
+        const auto to = static_cast<std::size_t>(axis_of(static_cast<std::int64_t>(axis)));
+        pads[to] = around[2 * axis];
+        pads[to + around.size() / 2] = around[2 * axis + 1];
+      }
+      check_axis(pads[0] + pads[around.size() / 2] > 0 ? 0 : 1, has_batch);
+      y = graph_.node("Pad", {x, graph_.integers(pads), graph_.scalar(number("value"))});
+    } else {
+      check_axis(integer("axis"), has_batch);
+      y = graph_.node("Gather", {x, graph_.integers(list("positions"))},
+                      {{"axis", axis_of(integer("axis"))}});
+    }
+    return as_images ? Value{.images = y} : Value{.plain = y};
   }
 
   Value convert(const Shape& result, bool has_batch) {
@@ -303,14 +355,11 @@ class OnnxExporter {
     if (op == "conv2d") return conv2d();
     if (op == "linear") return linear();
     if (op == "batch_norm") return batch_norm();
-    if (op == "max_pool2d")
-      return {.images =
-                  graph_.node("MaxPool", {images(input(0))}, window(integer("kernel"), integer("kernel")))};
-    if (op == "avg_pool2d") {
-      auto attributes = window(integer("kernel"), integer("kernel"));
-      attributes.emplace_back("count_include_pad", std::int64_t{1});
-      return {.images = graph_.node("AveragePool", {images(input(0))}, attributes)};
-    }
+    if (op == "max_pool2d" || op == "avg_pool2d") return pool(result);
+    if (op.starts_with("adaptive_"))
+      refuse(fmt::format("windows of several sizes, from {}x{} to {}x{} pixels", shape(0)[1], shape(0)[2],
+                         result[1], result[2]));
+    if (op == "pad" || op == "pad_axis") return pad(has_batch);
     if (op == "global_avg_pool2d")
       return {.plain = flat(graph_.node("GlobalAveragePool", {images(input(0))}))};
     if (op == "flatten") return {.plain = flat(images(input(0)))};
@@ -398,7 +447,9 @@ class OnnxExporter {
   Value conv2d() {
     Names inputs = {images(input(0)), constant(input(1), nn::ParameterKind::filter)};
     if (node_->inputs.size() > 2) inputs.push_back(constant(input(2)));
-    auto attributes = window(shape(1)[1], shape(1)[2]);
+    const std::vector<std::int64_t>& padding = list("padding");
+    auto attributes = window({shape(1)[1], shape(1)[2]}, {padding[0], padding[1], padding[0], padding[1]});
+    attributes.emplace_back("dilations", list("dilation"));
     attributes.emplace_back("group", integer("groups"));
     return with_relu({.images = graph_.node("Conv", inputs, attributes)});
   }

@@ -13,12 +13,18 @@ void check_channels(const Shape& input, std::int64_t expected) {
   check(input[3] == expected, "input {} has {} channels, expected {}", input.text(), input[3], expected);
 }
 
-void check_pool(std::string_view layer, Pool2dOptions options) {
-  check(options.kernel > 0 && options.stride > 0,
-        "{} with kernel {} and stride {}: expected positive numbers", layer, options.kernel, options.stride);
-  check(options.padding >= 0 && options.padding <= options.kernel / 2,
+/// Returns whether both numbers are at least `least`.
+bool are_from(int least, Size2d size) { return size.height >= least && size.width >= least; }
+
+void check_pool(std::string_view layer, const Pool2dOptions& options) {
+  const Size2d kernel = options.kernel, half(kernel.height / 2, kernel.width / 2);
+  check(are_from(1, kernel) && are_from(1, options.stride),
+        "{} with kernel {} and stride {}: expected positive numbers", layer, kernel.text(),
+        options.stride.text());
+  check(are_from(0, options.padding) && options.padding.height <= half.height &&
+            options.padding.width <= half.width,
         "{} with kernel {}: found padding {}, expected 0 to {}, which is half of the kernel", layer,
-        options.kernel, options.padding, options.kernel / 2);
+        kernel.text(), options.padding.text(), half.text());
 }
 
 /// The name, the op and the fusible activation of an activation.
@@ -40,34 +46,54 @@ ActivationRow activation_row(ActivationKind kind) {
   fail<UsageError>("Activation: found the unknown kind {}", static_cast<int>(kind));
 }
 
-template <class Options>
-std::string window(const Options& options) {
-  std::string text = fmt::format("{}x{}", options.kernel, options.kernel);
-  if (options.stride != 1) text += fmt::format(" stride {}", options.stride);
-  if (options.padding != 0) text += fmt::format(" padding {}", options.padding);
+std::string window(Size2d kernel, Size2d stride, Size2d padding) {
+  std::string text = fmt::format("{}x{}", kernel.height, kernel.width);
+  if (stride != 1) text += " stride " + stride.text();
+  if (padding != 0) text += " padding " + (padding == kSamePadding ? "same" : padding.text());
   return text;
+}
+
+std::string window(const Pool2dOptions& o) {
+  return window(o.kernel, o.stride, o.padding) + (o.ceil_mode ? " ceil mode" : "") +
+         (o.count_include_pad ? "" : " padding not counted");
+}
+
+/// Checks the options that both kinds of convolution have. `layer` is its name with the numbers of channels.
+template <class Options>
+void check_convolution(const std::string& layer, int in, int out, const Options& options) {
+  const Size2d kernel = options.kernel, stride = options.stride, padding = options.padding;
+  check(in > 0 && out > 0 && are_from(1, kernel) && are_from(1, stride),
+        "{} with kernel {} and stride {}: expected positive numbers", layer, kernel.text(), stride.text());
+  check(padding == kSamePadding || are_from(0, padding), "{}: found padding {}, expected at least 0", layer,
+        padding.text());
+  check(options.groups > 0 && in % options.groups == 0 && out % options.groups == 0,
+        "{}: found {} groups, expected a divisor of both numbers of channels", layer, options.groups);
+}
+
+/// Makes the description of an adaptive layer.
+std::string adaptive(const char* layer, Size2d size) {
+  check(are_from(1, size), "{}: found the size {}, expected at least 1", layer, size.text());
+  return fmt::format("{} {}x{}", layer, size.height, size.width);
 }
 
 }  // namespace
 
 Conv2d::Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options)
     : in_(in_channels), out_(out_channels), options_(options) {
-  check(in_ > 0 && out_ > 0 && options.kernel > 0 && options.stride > 0,
-        "Conv2d {} -> {} with kernel {} and stride {}: expected positive numbers", in_, out_, options.kernel,
-        options.stride);
-  check(options.padding >= 0, "Conv2d {} -> {}: found padding {}, expected at least 0", in_, out_,
-        options.padding);
-  const double area = static_cast<double>(options.kernel) * options.kernel;
-  check(options.groups > 0 && in_ % options.groups == 0 && out_ % options.groups == 0,
-        "Conv2d {} -> {}: found {} groups, expected a divisor of both numbers of channels", in_, out_,
-        options.groups);
+  const std::string layer = fmt::format("Conv2d {} -> {}", in_, out_);
+  check_convolution(layer, in_, out_, options);
+  check(are_from(1, options.dilation), "{}: found dilation {}, expected at least 1", layer,
+        options.dilation.text());
+  check(options.padding != kSamePadding || options.stride == 1,
+        "{}: found stride {} with kSamePadding, expected 1", layer, options.stride.text());
+  const double area = static_cast<double>(options.kernel.height) * options.kernel.width;
   const int group_inputs = in_ / options.groups;
-  check(!options.dirac || options.groups == 1,
-        "Conv2d {} -> {}: found dirac with {} groups, expected 1 group", in_, out_, options.groups);
+  check(!options.dirac || options.groups == 1, "{}: found dirac with {} groups, expected 1 group", layer,
+        options.groups);
   const double bound = 1 / std::sqrt(area * group_inputs);
   Init init = options.kaiming_fan_out ? Init::normal(std::sqrt(2 / (area * out_))) : Init::uniform(bound);
   init.dirac = options.dirac;
-  weight_ = add_parameter("weight", {out_, options.kernel, options.kernel, group_inputs},
+  weight_ = add_parameter("weight", {out_, options.kernel.height, options.kernel.width, group_inputs},
                           ParameterKind::filter, init);
   if (options.bias) bias_ = add_parameter("bias", {out_}, ParameterKind::bias, Init::uniform(bound));
 }
@@ -77,13 +103,20 @@ Variable Conv2d::forward_with(const Variable& x, const ForwardContext&, const Ep
   return conv2d(x, for_input(weight_, x), for_input(bias_, x),
                 {.stride = options_.stride,
                  .padding = options_.padding,
+                 .dilation = options_.dilation,
                  .groups = options_.groups,
-                 .relu = epilogue.activation == FusedActivation::relu});
+                 .relu = epilogue.activation == FusedActivation::relu,
+                 .padding_mode = options_.padding_mode});
 }
 
 std::string Conv2d::describe() const {
-  return fmt::format("Conv2d {} -> {}, {}{}", in_, out_, window(options_),
-                     options_.groups == 1 ? "" : fmt::format(" groups {}", options_.groups));
+  constexpr const char* kModes[] = {"", " reflect", " replicate", " circular"};  // by PaddingMode
+  std::string text = fmt::format("Conv2d {} -> {}, {}{}", in_, out_,
+                                 window(options_.kernel, options_.stride, options_.padding),
+                                 kModes[static_cast<int>(options_.padding_mode)]);
+  if (options_.dilation != 1) text += " dilation " + options_.dilation.text();
+  if (options_.groups != 1) text += fmt::format(" groups {}", options_.groups);
+  return text;
 }
 
 Linear::Linear(int in_features, int out_features, bool bias) : in_(in_features), out_(out_features) {
@@ -168,6 +201,14 @@ AvgPool2d::AvgPool2d(Pool2dOptions options)
   check_pool("AvgPool2d", options);
 }
 
+AdaptiveMaxPool2d::AdaptiveMaxPool2d(Size2d size)
+    : Function(adaptive("AdaptiveMaxPool2d", size),
+               [size](const Variable& x) { return adaptive_max_pool2d(x, size); }) {}
+
+AdaptiveAvgPool2d::AdaptiveAvgPool2d(Size2d size)
+    : Function(adaptive("AdaptiveAvgPool2d", size),
+               [size](const Variable& x) { return adaptive_avg_pool2d(x, size); }) {}
+
 LayerNorm::LayerNorm(const Shape& normalized, NormOptions options)
     : normalized_(normalized), options_(options) {
   check(normalized.rank() > 0 && normalized.numel() > 0, "LayerNorm {}: expected positive sizes",
@@ -222,17 +263,11 @@ std::string Embedding::describe() const {
 
 ConvTranspose2d::ConvTranspose2d(int in_channels, int out_channels, ConvTranspose2dLayerOptions options)
     : in_(in_channels), out_(out_channels), options_(options) {
-  check(in_ > 0 && out_ > 0 && options.kernel > 0 && options.stride > 0,
-        "ConvTranspose2d {} -> {} with kernel {} and stride {}: expected positive numbers", in_, out_,
-        options.kernel, options.stride);
-  check(options.padding >= 0, "ConvTranspose2d {} -> {}: found padding {}, expected at least 0", in_, out_,
-        options.padding);
+  const std::string layer = fmt::format("ConvTranspose2d {} -> {}", in_, out_);
+  check_convolution(layer, in_, out_, options);
   check(options.output_padding >= 0 && options.output_padding < options.stride,
-        "ConvTranspose2d {} -> {}: found output padding {}, expected 0 to {}, which is less than the stride",
-        in_, out_, options.output_padding, options.stride - 1);
-  check(options.groups > 0 && in_ % options.groups == 0 && out_ % options.groups == 0,
-        "ConvTranspose2d {} -> {}: found {} groups, expected a divisor of both numbers of channels", in_,
-        out_, options.groups);
+        "{}: found output padding {}, expected 0 to {}, which is less than the stride", layer,
+        options.output_padding, options.stride - 1);
   const int group_outputs = out_ / options.groups;
   const double bound = 1 / (options.kernel * std::sqrt(static_cast<double>(group_outputs)));
   weight_ = add_parameter("weight", {in_, options.kernel, options.kernel, group_outputs},
@@ -250,7 +285,8 @@ Variable ConvTranspose2d::forward(const Variable& x, const ForwardContext&) {
 }
 
 std::string ConvTranspose2d::describe() const {
-  std::string text = fmt::format("ConvTranspose2d {} -> {}, {}", in_, out_, window(options_));
+  std::string text = fmt::format("ConvTranspose2d {} -> {}, {}", in_, out_,
+                                 window(options_.kernel, options_.stride, options_.padding));
   if (options_.output_padding != 0) text += fmt::format(" output padding {}", options_.output_padding);
   if (options_.groups != 1) text += fmt::format(" groups {}", options_.groups);
   return text;

@@ -13,14 +13,16 @@
 
 namespace convoy::nn {
 
-/// Options of Conv2d.
+/// Options of Conv2d. A number is for both axes, {2, 1} for the rows and for the columns.
 struct Conv2dLayerOptions {
-  int kernel = 3;    // side of the square filter
-  int stride = 1;    // on both axes
-  int padding = 0;   // zeros on all four sides
-  int groups = 1;    // of channels; must divide the numbers of input and of output channels
-  bool bias = true;  // whether there is a bias
-  /// Draws filters from N(0, 2 / (kernel^2 out)) (He et al., arXiv:1502.01852), as ResNets do.
+  Size2d kernel = 3;    // size of the filter
+  Size2d stride = 1;    // distance of neighboring windows
+  Size2d padding = 0;   // pixels in front of and behind each axis, or kSamePadding
+  Size2d dilation = 1;  // distance of the pixels that neighboring values of the filter are multiplied with
+  int groups = 1;       // of channels; must divide the numbers of input and of output channels
+  bool bias = true;     // whether there is a bias
+  PaddingMode padding_mode = PaddingMode::zeros;  // zeros, reflect, replicate or circular
+  /// Draws filters from N(0, 2 / (kernel height width out)) (He et al., arXiv:1502.01852), as ResNets do.
   bool kaiming_fan_out = false;
   /// Whether filter i, for all i < min(in, out), begins as a copy of input channel i: a 1 in its center, and
   /// zeros elsewhere.
@@ -30,8 +32,8 @@ struct Conv2dLayerOptions {
 /// A convolution of [N, H, W, in] to [N, H', W', out].
 class Conv2d final : public Module {
  public:
-  /// Throws UsageError unless channels, kernel and stride are positive, the padding is not negative,
-  /// `groups` divides both numbers of channels, and is 1 with `dirac`.
+  /// Throws UsageError unless channels, kernel, stride and dilation are positive, the padding is not negative, the
+  /// stride is 1 with kSamePadding, `groups` divides both numbers of channels, and is 1 with `dirac`.
   Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options = {});
   std::string describe() const override;
   bool fuses(const Epilogue& epilogue) const override { return epilogue.is_at_most(FusedActivation::relu); }
@@ -153,8 +155,8 @@ class MaxPool2d final : public Function {
  public:
   /// Throws UsageError unless kernel and stride are positive and the padding is 0 to kernel / 2.
   explicit MaxPool2d(Pool2dOptions options);
-  /// Makes windows of `kernel` pixels per side next to each other: the stride is `kernel` too.
-  explicit MaxPool2d(int kernel) : MaxPool2d({.kernel = kernel, .stride = kernel}) {}
+  /// Makes windows of this size next to each other: the stride is `kernel` too.
+  explicit MaxPool2d(Size2d kernel) : MaxPool2d({.kernel = kernel, .stride = kernel}) {}
 };
 
 /// Average pooling of [N, H, W, C], as avg_pool2d() does.
@@ -163,7 +165,21 @@ class AvgPool2d final : public Function {
   /// Throws UsageError unless kernel and stride are positive and the padding is 0 to kernel / 2.
   explicit AvgPool2d(Pool2dOptions options);
   /// Makes windows as MaxPool2d does.
-  explicit AvgPool2d(int kernel) : AvgPool2d({.kernel = kernel, .stride = kernel}) {}
+  explicit AvgPool2d(Size2d kernel) : AvgPool2d({.kernel = kernel, .stride = kernel}) {}
+};
+
+/// Max pooling of [N, H, W, C] to [N, height, width, C], as adaptive_max_pool2d() does.
+class AdaptiveMaxPool2d final : public Function {
+ public:
+  /// Throws UsageError unless the size of the result is positive.
+  explicit AdaptiveMaxPool2d(Size2d size);
+};
+
+/// Average pooling of [N, H, W, C] to [N, height, width, C], as adaptive_avg_pool2d() does.
+class AdaptiveAvgPool2d final : public Function {
+ public:
+  /// Throws UsageError unless the size of the result is positive.
+  explicit AdaptiveAvgPool2d(Size2d size);
 };
 
 /// Average pooling over all pixels: [N, H, W, C] to [N, C].

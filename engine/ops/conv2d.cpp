@@ -5,33 +5,34 @@
 
 namespace convoy {
 
-std::int64_t window_output_size(std::int64_t size, std::int64_t kernel, int stride, int padding) {
-  check(kernel >= 1 && stride >= 1 && padding >= 0,
-        "window with kernel {}, stride {}, padding {}: expected at least 1, 1 and 0", kernel, stride,
-        padding);
-  const std::int64_t room = size + 2 * std::int64_t{padding} - kernel;
-  check(room >= 0, "a window of {} does not fit into {} pixels with padding {}", kernel, size, padding);
-  return room / stride + 1;
+std::int64_t window_output_size(std::int64_t size, std::int64_t kernel, int stride, int padding, int dilation,
+                                bool ceil_mode) {
+  check(kernel >= 1 && stride >= 1 && padding >= 0 && dilation >= 1,
+        "window with kernel {}, stride {}, padding {}, dilation {}: expected at least 1, 1, 0 and 1", kernel,
+        stride, padding, dilation);
+  const std::int64_t span = dilation * (kernel - 1) + 1;
+  const std::int64_t room = size + 2 * std::int64_t{padding} - span + (ceil_mode ? stride - 1 : 0);
+  check(room >= 0, "a window of {} does not fit into {} pixels with padding {}", span, size, padding);
+  const std::int64_t last = room / stride;
+  return ceil_mode && last * stride >= size + padding ? last : last + 1;
 }
 
 namespace {
 
-/// Checks the input and the filter of a convolution. Returns the shape of the result.
-Shape check_conv2d(const Variable& x, const Variable& filter, Conv2dOptions options) {
-  detail::check_floating("conv2d", x);
-  detail::check_alike("conv2d", x, filter);
-  detail::check_rank("conv2d", "input", x.shape(), 4);
-  detail::check_rank("conv2d", "filter", filter.shape(), 4);
-  detail::check_pixels("conv2d", x.shape());
-  check(options.groups >= 1 && filter.shape()[0] % options.groups == 0,
-        "conv2d: found {} groups and filter {}, expected a divisor of its {} output channels", options.groups,
-        filter.shape().text(), filter.shape()[0]);
-  check(x.shape()[3] == filter.shape()[3] * options.groups,
-        "conv2d: input {} has {} channels, filter {} expects {}", x.shape().text(), x.shape()[3],
-        filter.shape().text(), filter.shape()[3] * options.groups);
-  return {x.shape()[0], window_output_size(x.shape()[1], filter.shape()[1], options.stride, options.padding),
-          window_output_size(x.shape()[2], filter.shape()[2], options.stride, options.padding),
-          filter.shape()[0]};
+/// Checks the input, the filter and the groups of a convolution, or of a transposed one.
+void check_arguments(std::string_view op, const Variable& x, const Variable& filter, int groups,
+                     bool is_transposed) {
+  detail::check_floating(op, x);
+  detail::check_alike(op, x, filter);
+  detail::check_rank(op, "input", x.shape(), 4);
+  detail::check_rank(op, "filter", filter.shape(), 4);
+  detail::check_pixels(op, x.shape());
+  check(groups >= 1 && filter.shape()[0] % groups == 0,
+        "{}: found {} groups and filter {}, expected a divisor of its {} {} channels", op, groups,
+        filter.shape().text(), filter.shape()[0], is_transposed ? "input" : "output");
+  const std::int64_t channels = is_transposed ? filter.shape()[0] : filter.shape()[3] * groups;
+  check(x.shape()[3] == channels, "{}: input {} has {} channels, filter {} expects {}", op, x.shape().text(),
+        x.shape()[3], filter.shape().text(), channels);
 }
 
 }  // namespace
@@ -39,7 +40,28 @@ Shape check_conv2d(const Variable& x, const Variable& filter, Conv2dOptions opti
 // y = x * w + b      dx = g transposed-* w      dw = x * g      db = sums of g over all pixels
 // with g = dy, or 0 where y <= 0 if the op ends in a ReLU.
 Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias, Conv2dOptions options) {
-  const Shape shape = check_conv2d(x, filter, options);
+  check_arguments("conv2d", x, filter, options.groups, /*is_transposed=*/false);
+  const auto padding_of = [&](int axis, int Size2d::*of) -> Padding {
+    if (options.padding != kSamePadding) return {options.padding.*of, options.padding.*of};
+    check(options.stride == 1, "conv2d: found stride {} with kSamePadding, expected 1",
+          options.stride.text());
+    const std::int64_t total = options.dilation.*of * (filter.shape()[axis] - 1);
+    return {total / 2, total - total / 2};
+  };
+  const Padding rows = padding_of(1, &Size2d::height), columns = padding_of(2, &Size2d::width);
+  const bool is_even = rows.before == rows.after && columns.before == columns.after;
+  if (!is_even || options.padding_mode != PaddingMode::zeros) {
+    const Variable padded = pad(x, {{}, rows, columns, {}}, options.padding_mode);
+    options.padding = 0;
+    options.padding_mode = PaddingMode::zeros;
+    return conv2d(padded, filter, bias, options);
+  }
+  options.padding = {static_cast<int>(rows.before), static_cast<int>(columns.before)};
+  const auto outputs = [&](int axis, int Size2d::*of) {
+    return window_output_size(x.shape()[axis], filter.shape()[axis], options.stride.*of, options.padding.*of,
+                              options.dilation.*of);
+  };
+  const Shape shape{x.shape()[0], outputs(1, &Size2d::height), outputs(2, &Size2d::width), filter.shape()[0]};
   if (bias.defined()) detail::check_vector("conv2d", "bias", bias, x, filter.shape()[0]);
 
   const detail::OpScope scope("conv2d", x, filter, bias);
@@ -66,8 +88,9 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
            [&](auto& s) { kernels::conv2d_backward_data(s, g.view(), w.view(), slots[0].claim(), options); });
       },
       detail::gemm_cost(flops, x, filter, y, passes),
-      {{"stride", options.stride},
-       {"padding", options.padding},
+      {detail::attribute("stride", options.stride),
+       detail::attribute("padding", options.padding),
+       detail::attribute("dilation", options.dilation),
        {"groups", options.groups},
        {"relu", options.relu}});
 }
@@ -91,16 +114,7 @@ std::int64_t transposed_size(std::int64_t size, std::int64_t kernel, const ConvT
 Variable conv2d_transpose(const Variable& x, const Variable& filter, const Variable& bias,
                           ConvTranspose2dOptions options) {
   constexpr std::string_view kOp = "conv2d_transpose";
-  detail::check_floating(kOp, x);
-  detail::check_alike(kOp, x, filter);
-  detail::check_rank(kOp, "input", x.shape(), 4);
-  detail::check_rank(kOp, "filter", filter.shape(), 4);
-  detail::check_pixels(kOp, x.shape());
-  check(x.shape()[3] == filter.shape()[0], "{}: input {} has {} channels, filter {} expects {}", kOp,
-        x.shape().text(), x.shape()[3], filter.shape().text(), filter.shape()[0]);
-  check(options.groups >= 1 && filter.shape()[0] % options.groups == 0,
-        "{}: found {} groups and filter {}, expected a divisor of its {} input channels", kOp, options.groups,
-        filter.shape().text(), filter.shape()[0]);
+  check_arguments(kOp, x, filter, options.groups, /*is_transposed=*/true);
   const std::int64_t channels = filter.shape()[3] * options.groups;
   if (bias.defined()) detail::check_vector(kOp, "bias", bias, x, channels);
   check(filter.shape()[1] >= 1 && filter.shape()[2] >= 1 && options.stride >= 1 && options.padding >= 0,

@@ -4,9 +4,11 @@
 
 #include <array>
 #include <string_view>
+#include <vector>
 
 #include "convoy/engine/autograd/variable.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/size2d.h"
 #include "convoy/kernels/base/view.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/reduce.h"
@@ -89,6 +91,11 @@ inline void check_array(std::string_view op, std::string_view what, const Tensor
         array.defined() ? array.shape().text() : "", to_string(dtype), shape.text());
   check(can_combine(array.device(), x.device()), "{}: {} are on {}, expected {} as the input", op, what,
         array.context().name(), x.context().name());
+}
+
+/// Makes an attribute of a recorded op from the numbers of rows and columns.
+inline OpAttribute attribute(std::string_view name, Size2d size) {
+  return {name, std::vector<std::int64_t>{size.height, size.width}};
 }
 
 // ---- Axes as arguments ----

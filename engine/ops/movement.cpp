@@ -205,7 +205,10 @@ Variable stack(const std::vector<Variable>& inputs, int axis) {
   return concat(parts, axis);
 }
 
-Variable pad(const Variable& x, const std::vector<Padding>& padding, double value) {
+namespace {
+
+/// Checks the arguments of pad(). Returns the shape of its result.
+Shape check_padding(const Variable& x, const std::vector<Padding>& padding) {
   detail::check_floating("pad", x);
   check(std::ssize(padding) == x.shape().rank(), "pad: found {} paddings for {}, expected one per axis",
         padding.size(), x.shape().text());
@@ -217,18 +220,90 @@ Variable pad(const Variable& x, const std::vector<Padding>& padding, double valu
           axis);
     sizes[axis] += around.before + around.after;
   }
+  return sizes.shape();
+}
+
+}  // namespace
+
+Variable pad(const Variable& x, const std::vector<Padding>& padding, double value) {
+  const Shape shape = check_padding(x, padding);
+  std::vector<std::int64_t> around;
+  for (const Padding& one : padding) around.insert(around.end(), {one.before, one.after});
   const detail::OpScope scope("pad", x);
-  Tensor y = Tensor::full(sizes.shape(), value, x.dtype(), x.context());
+  Tensor y = Tensor::full(shape, value, x.dtype(), x.context());
   Strides inside = Strides::row_major(y.shape());
   for (int axis = 0; axis < x.shape().rank(); ++axis)
     inside.offset += padding[index(axis)].before * inside.of_axis[index(axis)];
   copy(x.shape(), x.value(), Strides::row_major(x.shape()), GradView(y.view()), inside);
-  return record(
-      "pad", y, {x},
-      [inside, shape = x.shape()](const Tensor& dy, std::span<GradSlot> dx) {
-        copy(shape, dy, inside, dx[0].claim(), Strides::row_major(shape));
-      },
-      cost_of_copy(y));
+  return record("pad", y, {x},
+                [inside, shape = x.shape()](const Tensor& dy, std::span<GradSlot> dx) {
+                  copy(shape, dy, inside, dx[0].claim(), Strides::row_major(shape));
+                },
+                cost_of_copy(y), {{"padding", std::move(around)}, {"value", value}});
+}
+
+namespace {
+
+/// Returns the position in an axis of what is at position i, which may be outside.
+std::int64_t position_of(std::int64_t i, std::int64_t size, PaddingMode mode) {
+  if (mode == PaddingMode::replicate) return std::clamp<std::int64_t>(i, 0, size - 1);
+  if (mode == PaddingMode::circular) return (i + size) % size;
+  return i < 0 ? -i : std::min(i, 2 * (size - 1) - i);
+}
+
+/// Pads one axis with elements of x. Copies x, then each row of the padding: gradients of several may go to one row.
+/// The attribute has the position in x of each row of the result.
+Variable pad_axis(const Variable& x, int axis, const Padding& around, PaddingMode mode) {
+  const std::int64_t size = x.shape()[axis];
+  detail::Sizes sizes(x.shape());
+  sizes[axis] += around.before + around.after;
+  std::vector<std::int64_t> positions;
+  for (std::int64_t i = -around.before; i < size + around.after; ++i)
+    positions.push_back(position_of(i, size, mode));
+  const auto for_each_copy = [=, from = x.shape(), to = sizes.shape(),
+                              before = around.before](const auto& f) {
+    for (std::int64_t k = 0; k <= to[axis] - size; ++k) {
+      const std::int64_t at = k == 0 ? before : k <= before ? k - 1 : k + size - 1;
+      detail::Sizes space(from);
+      if (k > 0) space[axis] = 1;
+      Strides x_strides = Strides::row_major(from), y_strides = Strides::row_major(to);
+      x_strides.offset = positions[index(static_cast<int>(at))] * x_strides.of_axis[index(axis)];
+      y_strides.offset = at * y_strides.of_axis[index(axis)];
+      f(space.shape(), x_strides, y_strides);
+    }
+  };
+  const detail::OpScope scope("pad_axis", x);
+  Tensor y = Tensor::empty(sizes.shape(), x.dtype(), x.context());
+  for_each_copy([&](const Shape& space, const Strides& from, const Strides& to) {
+    copy(space, x.value(), from, GradView(y.view()), to);
+  });
+  return record("pad_axis", y, {x},
+                [for_each_copy](const Tensor& dy, std::span<GradSlot> slots) {
+                  GradView dx = slots[0].claim();
+                  for_each_copy([&](const Shape& space, const Strides& to, const Strides& from) {
+                    copy(space, dy, from, dx, to);
+                    dx.mode = GradMode::accumulate;
+                  });
+                },
+                cost_of_copy(y), {{"axis", axis}, {"positions", positions}});
+}
+
+}  // namespace
+
+Variable pad(const Variable& x, const std::vector<Padding>& padding, PaddingMode mode) {
+  if (mode == PaddingMode::zeros) return pad(x, padding);
+  check_padding(x, padding);
+  Variable y = x;
+  for (int axis = 0; axis < x.shape().rank(); ++axis) {
+    const auto [before, after] = padding[index(axis)];
+    const std::int64_t size = x.shape()[axis], longest = std::max(before, after);
+    const std::int64_t limit = mode == PaddingMode::reflect ? size - 1 : size;
+    check(longest == 0 || (size > 0 && (mode == PaddingMode::replicate || longest <= limit)),
+          "pad: found {} and {} elements around axis {} of {}, expected at most {} of this mode", before,
+          after, axis, x.shape().text(), limit);
+    if (longest > 0) y = pad_axis(y, axis, {before, after}, mode);
+  }
+  return y;
 }
 
 Variable reshape(const Variable& x, const Shape& shape) {

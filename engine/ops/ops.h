@@ -88,12 +88,15 @@ Variable matmul(const Variable& a, const Variable& b);
 /// Returns x weight^T + bias, [..., out], for x [..., in] of at least two dimensions, weight [out, in] and
 /// bias [out] or undefined; with `with_relu`, max(x weight^T + bias, 0).
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias, bool with_relu = false);
-/// Convolves x [N, H, W, I] with filter [O, kH, kW, I] and adds bias, [O] or undefined; with options.relu,
-/// applies max(., 0) to the result. Throws UsageError if an image has no pixels; N may be 0.
+/// Convolves x [N, H, W, I] with filter [O, kH, kW, I / groups] and adds bias, [O] or undefined; with
+/// options.relu, applies max(., 0) to the result. Throws UsageError if an image has no pixels; N may be 0. Pads
+/// by pad() if the padding is not of zeros, or if kSamePadding is an odd number of pixels.
 Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias, Conv2dOptions options = {});
-/// Returns the size of one axis after a convolution or pooling window, (size + 2 padding - kernel) / stride +
-/// 1, rounded down. Throws UsageError if the window does not fit.
-std::int64_t window_output_size(std::int64_t size, std::int64_t kernel, int stride, int padding);
+/// Returns the size of one axis after a convolution or pooling window, (size + 2 padding - dilation (kernel -
+/// 1) - 1) / stride + 1, rounded down. `ceil_mode` is as in Pool2dOptions. Throws UsageError if the window does
+/// not fit.
+std::int64_t window_output_size(std::int64_t size, std::int64_t kernel, int stride, int padding,
+                                int dilation = 1, bool ceil_mode = false);
 
 // ---- Normalization ----
 
@@ -126,9 +129,14 @@ Variable sync_batch_norm(const Variable& x, const Variable& gamma, const Variabl
 /// The gradient goes to the first maximum. Padding is never a maximum, and NaN is larger than any number.
 /// Throws UsageError if the padding exceeds half of the kernel, or if an image has no pixels.
 Variable max_pool2d(const Variable& x, Pool2dOptions options);
-/// Returns the mean of each window, in the shape of max_pool2d(). The padding counts as zeros. Throws
-/// UsageError like max_pool2d().
+/// Returns the mean of each window, in the shape of max_pool2d(). Throws UsageError like max_pool2d().
 Variable avg_pool2d(const Variable& x, Pool2dOptions options);
+/// Returns the maximum of each window, [N, oH, oW, C], for a `size` of oH and oW: window i of oH covers the rows
+/// from floor(i H / oH) to ceil((i + 1) H / oH) - 1, and columns alike. Throws UsageError unless the size is
+/// positive, and if an image has no pixels.
+Variable adaptive_max_pool2d(const Variable& x, Size2d size);
+/// Returns the mean of each window of adaptive_max_pool2d(), and throws like it.
+Variable adaptive_avg_pool2d(const Variable& x, Size2d size);
 /// Averages [N, H, W, C] over all pixels to [N, C]. Throws UsageError if there are no pixels.
 Variable global_avg_pool2d(const Variable& x);
 
@@ -287,6 +295,10 @@ struct Padding {
 };
 /// Adds elements of `value` around x. `padding` has one entry per axis, in the order of the axes.
 Variable pad(const Variable& x, const std::vector<Padding>& padding, double value = 0);
+/// Adds elements of x around it, or zeros, as `mode` says. Throws UsageError if an axis is too short:
+/// PaddingMode::reflect adds less than its size on either side, PaddingMode::circular at most its size, and
+/// PaddingMode::replicate nothing around an axis of size 0.
+Variable pad(const Variable& x, const std::vector<Padding>& padding, PaddingMode mode);
 
 // ---- Reductions and softmax ----
 //

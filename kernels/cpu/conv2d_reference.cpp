@@ -1,12 +1,12 @@
 // Reference convolution on the CPU: the definition in plain loops.
 //
 //   y[n, oy, ox, o] =
-//       bias[o] + sum over ky, kx, i of  x[n, oy s - p + ky, ox s - p + kx, g I' + i] filter[o, ky, kx, i]
+//       bias[o] + sum over ky, kx, i of  x[n, oy s - p + ky d, ox s - p + kx d, g I' + i] filter[o, ky, kx, i]
 //
-// x is zero outside the image; s is the stride and p the padding; g is the group of filter o, and I' the
-// number of channels of a group. The innermost loop of all three directions runs over terms that are
-// contiguous in memory, both in x and in the filter: with one group, those of all kx and i for a fixed ky;
-// otherwise those of all i for a fixed ky and kx. The order of every sum depends on the shapes only, not on
+// x is zero outside the image; s is the stride, p the padding and d the dilation of the axis; g is the group
+// of filter o, and I' the number of channels of a group. The innermost loop of all three directions runs over
+// terms that are contiguous in memory, both in x and in the filter: with one group and no dilation, those of
+// all kx and i for a fixed ky; otherwise those of all i for a fixed ky and kx. The order of every sum depends on the shapes only, not on
 // the number of threads.
 #include <algorithm>
 #include <array>
@@ -23,18 +23,21 @@ namespace {
 // `tap` of one filter [kh, kw, i / groups].
 template <class Run>
 void for_each_run(const ConvSizes& c, std::int64_t oy, std::int64_t ox, std::int64_t group, Run&& run) {
-  const std::int64_t top = oy * c.stride - c.padding;
-  const std::int64_t left = ox * c.stride - c.padding;
-  const std::int64_t first_kx = std::max<std::int64_t>(0, -left);
-  const std::int64_t count = std::min(c.kw, c.w - left) - first_kx, channels = c.group_inputs();
+  const std::int64_t top = oy * c.stride.height - c.padding.height, down = c.dilation.height;
+  const std::int64_t left = ox * c.stride.width - c.padding.width, right = c.dilation.width;
+  const std::int64_t first_kx = (std::max<std::int64_t>(0, -left) + right - 1) / right;
+  const std::int64_t count = std::min(c.kw, (c.w - left + right - 1) / right) - first_kx;
+  const std::int64_t channels = c.group_inputs();
   if (count <= 0) return;
-  for (std::int64_t ky = std::max<std::int64_t>(0, -top); ky < std::min(c.kh, c.h - top); ++ky) {
-    const std::int64_t in = ((top + ky) * c.w + left + first_kx) * c.i + group * channels;
+  for (std::int64_t ky = 0; ky < c.kh; ++ky) {
+    const std::int64_t y = top + ky * down;
+    if (y < 0 || y >= c.h) continue;
+    const std::int64_t in = (y * c.w + left + first_kx * right) * c.i + group * channels;
     const std::int64_t tap = (ky * c.kw + first_kx) * channels;
-    if (c.groups == 1)
+    if (c.groups == 1 && right == 1)
       run(in, tap, count * channels);
     else
-      for (std::int64_t kx = 0; kx < count; ++kx) run(in + kx * c.i, tap + kx * channels, channels);
+      for (std::int64_t kx = 0; kx < count; ++kx) run(in + kx * right * c.i, tap + kx * channels, channels);
   }
 }
 

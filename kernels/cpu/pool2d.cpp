@@ -10,61 +10,64 @@
 
 #include "convoy/kernels/cpu/primitives/map.h"
 #include "convoy/kernels/cpu/primitives/simd.h"
+#include "convoy/kernels/shared/pool2d_geometry.h"
 
 namespace convoy::kernels {
 namespace {
 
 constexpr std::int64_t kChannelsAtOnce = 64;  // their sums fit the L1 cache
 
+// One axis of a window.
+struct PoolWindow {
+  std::int64_t start;       // its first pixel, which may be in the padding
+  std::int64_t begin, end;  // its pixels inside the image
+  std::int64_t divisor;     // the number of pixels that an average counts
+};
+
+std::vector<PoolWindow> windows_of(const PoolAxis& axis) {
+  std::vector<PoolWindow> windows;
+  for (int o = 0; o < axis.windows(); ++o) {
+    const PoolAxis::Range pixels = axis.pixels_of(o);
+    windows.push_back({axis.start(o), pixels.begin, pixels.end, axis.divisor(o)});
+  }
+  return windows;
+}
+
 // The sizes of pooling from images [n, h, w, c] to [n, oh, ow, c].
 struct PoolSizes {
   std::int64_t n, h, w, c, oh, ow;
-  std::int64_t kernel, stride, padding;
+  std::int64_t kernel;  // the width of the largest window, which is the distance of its rows of taps
+  std::vector<PoolWindow> rows, columns;
 
-  PoolSizes(const Shape& image, const Shape& pooled, Pool2dOptions options)
+  PoolSizes(const Shape& image, const Shape& pooled, const Pool2dOptions& options)
       : n(image[0]),
         h(image[1]),
         w(image[2]),
         c(image[3]),
         oh(pooled[1]),
         ow(pooled[2]),
-        kernel(options.kernel),
-        stride(options.stride),
-        padding(options.padding) {}
+        kernel(PoolAxis(image, pooled, options, 2).kernel()),
+        rows(windows_of({image, pooled, options, 1})),
+        columns(windows_of({image, pooled, options, 2})) {}
 };
 
-// Calls f(pixel, tap) for each pixel of the window of output (oy, ox) that is inside the image, in row order.
-// `pixel` is the index y W + x in the image, and `tap` the index ky kernel + kx in the window.
+// Calls f(pixel, tap) for each pixel of a window that is inside the image, in row order. `pixel` is the index
+// y width + x in the image, and `tap` the index ky kernel + kx in the window.
 template <class F>
-void for_each_pixel(const PoolSizes& s, std::int64_t oy, std::int64_t ox, F&& f) {
-  const std::int64_t top = oy * s.stride - s.padding;
-  const std::int64_t left = ox * s.stride - s.padding;
-  for (std::int64_t y = std::max<std::int64_t>(top, 0); y < std::min(top + s.kernel, s.h); ++y)
-    for (std::int64_t x = std::max<std::int64_t>(left, 0); x < std::min(left + s.kernel, s.w); ++x)
-      f(y * s.w + x, (y - top) * s.kernel + x - left);
+void for_each_pixel(PoolWindow rows, PoolWindow columns, std::int64_t width, std::int64_t kernel, F&& f) {
+  const std::int64_t count = columns.end - columns.begin;
+  std::int64_t pixel = rows.begin * width + columns.begin;
+  std::int64_t tap = (rows.begin - rows.start) * kernel + columns.begin - columns.start;
+  for (std::int64_t y = rows.begin; y < rows.end; ++y, pixel += width, tap += kernel)
+    for (std::int64_t x = 0; x < count; ++x) f(pixel + x, tap + x);
 }
 
-// The first and the last pixel of the window of output (oy, ox) that are inside the image.
-struct WindowEnds {
-  std::int64_t first, first_tap;  // as in for_each_pixel()
-  std::int64_t last;
-
-  WindowEnds(const PoolSizes& s, std::int64_t oy, std::int64_t ox) {
-    const std::int64_t top = oy * s.stride - s.padding, left = ox * s.stride - s.padding;
-    const std::int64_t y = std::max<std::int64_t>(top, 0), x = std::max<std::int64_t>(left, 0);
-    first = y * s.w + x;
-    first_tap = (y - top) * s.kernel + x - left;
-    last = (std::min(top + s.kernel, s.h) - 1) * s.w + std::min(left + s.kernel, s.w) - 1;
-  }
-};
-
-// Calls f(image, oy, ox, out) for each output pixel, in parallel. `out` is the index (image oH + oy) oW + ox.
+// Calls f(row) for each row of outputs of all images, in parallel.
 template <class F>
-void for_each_output(CpuStream& stream, const PoolSizes& s, F&& f) {
+void for_each_row(CpuStream& stream, const PoolSizes& s, F&& f) {
   parallel_for(stream, s.n * s.oh, item_grain(s.ow * s.c * s.kernel),
                [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t row = begin; row < end; ++row)
-                   for (std::int64_t ox = 0; ox < s.ow; ++ox) f(row / s.oh, row % s.oh, ox, row * s.ow + ox);
+                 for (std::int64_t row = begin; row < end; ++row) f(row);
                });
 }
 
@@ -158,23 +161,31 @@ class LargestOf {
 // Computes row oy of outputs of max pooling of an image. Not inlined: among the variables of its caller, the loop would
 // have no registers left.
 template <class T, class Tap>
-__attribute__((noinline)) void find_largest(const PoolSizes s, const T* pixels, std::int64_t oy, T* best,
+__attribute__((noinline)) void find_largest(const PoolSizes& s, const T* pixels, std::int64_t oy, T* best,
                                             Tap* taps) {
-  for (std::int64_t ox = 0; ox < s.ow; ++ox, best += s.c, taps += s.c) {
+  // Copies, which no store to `taps` can change: bytes may alias everything.
+  const std::int64_t channels = s.c, outputs = s.ow, width = s.w, image = s.h * s.w, kernel = s.kernel;
+  const PoolWindow rows = s.rows[static_cast<std::size_t>(oy)];
+  const PoolWindow* const windows = s.columns.data();
+  for (std::int64_t ox = 0; ox < outputs; ++ox, best += channels, taps += channels) {
+    const PoolWindow columns = windows[ox];
+    const std::int64_t first = rows.begin * width + columns.begin;
+    const std::int64_t first_tap = (rows.begin - rows.start) * kernel + columns.begin - columns.start;
     // What is behind the last channel belongs to the next output of this row, which overwrites it.
-    const WindowEnds ends(s, oy, ox);
-    const std::int64_t reach = std::min(s.ow - ox, s.h * s.w - ends.last) * s.c;
-    for_each_group<simd::kRegisterBytes / sizeof(compute_t<T>)>(s.c, reach, [&](std::int64_t c, auto lanes) {
-      LargestOf<T, lanes> largest(pixels + ends.first * s.c + c, ends.first_tap);
-      for_each_pixel(s, oy, ox, [&](std::int64_t pixel, std::int64_t tap) {
-        largest.add(pixels + pixel * s.c + c, tap);
-      });
-      largest.store(best + c, taps + c);
-    });
+    const std::int64_t last = (rows.end - 1) * width + columns.end - 1;
+    const std::int64_t reach = std::min(outputs - ox, image - last) * channels;
+    for_each_group<simd::kRegisterBytes / sizeof(compute_t<T>)>(
+        channels, reach, [&](std::int64_t c, auto lanes) {
+          LargestOf<T, lanes> largest(pixels + first * channels + c, first_tap);
+          for_each_pixel(rows, columns, width, kernel, [&](std::int64_t pixel, std::int64_t tap) {
+            largest.add(pixels + pixel * channels + c, tap);
+          });
+          largest.store(best + c, taps + c);
+        });
   }
 }
 
-// Adds the gradients of a row of outputs to the pixels of their windows that the taps name. offsets[tap] is the index of
+// Adds the gradients of adjacent outputs to the pixels of their windows that the taps name. offsets[tap] is the index of
 // the pixel's first channel in its window; `stride` is that of the windows. Not inlined, like
 // find_largest().
 template <class T, class Tap, class C>
@@ -227,12 +238,10 @@ void max_pool2d_forward(CpuStream& stream, ConstView x, View y, View taps, Pool2
   dispatch_max(y.dtype, taps.dtype, [&](auto zero, auto zero_tap) {
     using T = decltype(zero);
     using Tap = decltype(zero_tap);
-    parallel_for(stream, s.n * s.oh, item_grain(s.ow * s.c * s.kernel),
-                 [&](std::int64_t begin, std::int64_t end) {
-                   for (std::int64_t row = begin; row < end; ++row)
-                     find_largest(s, x.as<T>() + row / s.oh * s.h * s.w * s.c, row % s.oh,
-                                  y.as<T>() + row * s.ow * s.c, taps.as<Tap>() + row * s.ow * s.c);
-                 });
+    for_each_row(stream, s, [&](std::int64_t row) {
+      find_largest(s, x.as<T>() + row / s.oh * s.h * s.w * s.c, row % s.oh, y.as<T>() + row * s.ow * s.c,
+                   taps.as<Tap>() + row * s.ow * s.c);
+    });
   });
 }
 
@@ -240,16 +249,22 @@ void max_pool2d_backward(CpuStream& stream, ConstView dy, ConstView taps, GradVi
                          Pool2dOptions options) {
   const PoolSizes s(dx.shape, dy.shape, options);
   // The index of each tap's first channel, from the window's first pixel on.
-  std::vector<std::int64_t> offsets(static_cast<std::size_t>(s.kernel * s.kernel));
-  for (std::int64_t tap = 0; tap < s.kernel * s.kernel; ++tap)
+  const int height = PoolAxis(dx.shape, dy.shape, options, 1).kernel();
+  std::vector<std::int64_t> offsets(static_cast<std::size_t>(height * s.kernel));
+  for (std::int64_t tap = 0; tap < std::ssize(offsets); ++tap)
     offsets[static_cast<std::size_t>(tap)] = (tap / s.kernel * s.w + tap % s.kernel) * s.c;
   dispatch_max(dx.dtype, taps.dtype, [&](auto zero, auto zero_tap) {
     using T = decltype(zero);
     scatter<T>(stream, s, dx, [&](auto* gradient, std::int64_t oy, std::int64_t out) {
-      // May be before the image, in the padding; the tap of a maximum is not.
-      const std::int64_t first = ((oy * s.stride - s.padding) * s.w - s.padding) * s.c;
-      add_to_chosen(dy.as<T>() + out * s.c, taps.as<decltype(zero_tap)>() + out * s.c, s.ow, s.c,
-                    offsets.data(), s.stride * s.c, gradient + first);
+      // Adaptive windows have no stride.
+      const std::int64_t at_once = options.kernel == 0 ? 1 : s.ow;
+      for (std::int64_t ox = 0; ox < s.ow; ox += at_once) {
+        // May be before the image, in the padding; the tap of a maximum is not.
+        const std::int64_t first =
+            s.rows[static_cast<std::size_t>(oy)].start * s.w + s.columns[static_cast<std::size_t>(ox)].start;
+        add_to_chosen(dy.as<T>() + (out + ox) * s.c, taps.as<decltype(zero_tap)>() + (out + ox) * s.c,
+                      at_once, s.c, offsets.data(), options.stride.width * s.c, gradient + first * s.c);
+      }
     });
   });
 }
@@ -259,17 +274,22 @@ void avg_pool2d_forward(CpuStream& stream, ConstView x, View y, Pool2dOptions op
   dispatch(kCpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
-    const C area = static_cast<C>(s.kernel * s.kernel);
-    for_each_output(stream, s, [&](std::int64_t image, std::int64_t oy, std::int64_t ox, std::int64_t out) {
-      for (std::int64_t first = 0; first < s.c; first += kChannelsAtOnce) {
-        const std::int64_t count = std::min(kChannelsAtOnce, s.c - first);
-        const T* pixels = x.as<T>() + image * s.h * s.w * s.c + first;
-        C sums[kChannelsAtOnce] = {};
-        for_each_pixel(s, oy, ox, [&](std::int64_t pixel, std::int64_t) {
-          for (std::int64_t c = 0; c < count; ++c) sums[c] += widened(pixels[pixel * s.c + c]);
-        });
-        map_range<GradMode::overwrite>(
-            0, count, [=](C sum) { return sum / area; }, y.as<T>() + out * s.c + first, sums);
+    for_each_row(stream, s, [&](std::int64_t row) {
+      const PoolWindow rows = s.rows[static_cast<std::size_t>(row % s.oh)];
+      const T* const image = x.as<T>() + row / s.oh * s.h * s.w * s.c;
+      T* to = y.as<T>() + row * s.ow * s.c;
+      for (const PoolWindow& columns : s.columns) {
+        const C area = static_cast<C>(rows.divisor * columns.divisor);
+        for (std::int64_t first = 0; first < s.c; first += kChannelsAtOnce) {
+          const std::int64_t count = std::min(kChannelsAtOnce, s.c - first);
+          C sums[kChannelsAtOnce] = {};
+          for_each_pixel(rows, columns, s.w, s.kernel, [&](std::int64_t pixel, std::int64_t) {
+            for (std::int64_t c = 0; c < count; ++c) sums[c] += widened(image[pixel * s.c + first + c]);
+          });
+          map_range<GradMode::overwrite>(
+              0, count, [=](C sum) { return sum / area; }, to + first, sums);
+        }
+        to += s.c;
       }
     });
   });
@@ -279,11 +299,13 @@ void avg_pool2d_backward(CpuStream& stream, ConstView dy, GradView dx, Pool2dOpt
   const PoolSizes s(dx.shape, dy.shape, options);
   dispatch(kCpuTypes, dx.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const auto area = static_cast<compute_t<T>>(s.kernel * s.kernel);
     scatter<T>(stream, s, dx, [&](auto* gradient, std::int64_t oy, std::int64_t out) {
+      const PoolWindow rows = s.rows[static_cast<std::size_t>(oy)];
       for (std::int64_t ox = 0; ox < s.ow; ++ox) {
+        const PoolWindow columns = s.columns[static_cast<std::size_t>(ox)];
+        const auto area = static_cast<compute_t<T>>(rows.divisor * columns.divisor);
         const T* from = dy.as<T>() + (out + ox) * s.c;
-        for_each_pixel(s, oy, ox, [&](std::int64_t pixel, std::int64_t) {
+        for_each_pixel(rows, columns, s.w, s.kernel, [&](std::int64_t pixel, std::int64_t) {
           for (std::int64_t c = 0; c < s.c; ++c) gradient[pixel * s.c + c] += widened(from[c]) / area;
         });
       }

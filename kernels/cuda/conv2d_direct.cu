@@ -28,8 +28,8 @@ struct DirectWindows {
   int inputs, outputs;  // numbers of channels
 
   explicit DirectWindows(const ConvSizes& c)
-      : rows(c.h, c.oh, c.kh, static_cast<int>(c.stride), static_cast<int>(c.padding)),
-        columns(c.w, c.ow, c.kw, static_cast<int>(c.stride), static_cast<int>(c.padding)),
+      : rows(c.h, c.oh, c.kh, c.stride.height, c.padding.height),
+        columns(c.w, c.ow, c.kw, c.stride.width, c.padding.width),
         inputs(static_cast<int>(c.i)),
         outputs(static_cast<int>(c.o)) {}
   __device__ int terms() const { return rows.kernel() * columns.kernel() * inputs; }
@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(kBlock)
 bool conv2d_forward_direct(CudaStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
                            Conv2dOptions options) {
   const ConvSizes c(x.shape, filter.shape, y.shape, options);
-  if (y.dtype == DType::f64 || y.numel() == 0 || c.groups > 1 || c.kh * c.kw * c.i > kMaxTerms ||
-      c.o > kMaxOutputs)
+  if (y.dtype == DType::f64 || y.numel() == 0 || c.groups > 1 || c.dilation != 1 ||
+      c.kh * c.kw * c.i > kMaxTerms || c.o > kMaxOutputs)
     return false;
   bool is_done = false;
   dispatch(cuda::kGpuTypes, y.dtype, [&](auto zero) {

@@ -27,15 +27,45 @@ constexpr int kConvBlock = 128;
 /// different channels of x. Likewise, a thread of the gradients then has no packs.
 constexpr int kOutputs = 4;
 
+/// One axis of the windows: window o has `kernel` pixels at distances of `dilation`.
+class DilatedAxis : public WindowAxis {
+ public:
+  DilatedAxis(std::int64_t pixels, std::int64_t windows, std::int64_t kernel, int stride, int padding,
+              int dilation)
+      : WindowAxis(pixels, windows, (kernel - 1) * dilation + 1, stride, padding),
+        kernel_(static_cast<int>(kernel)),
+        dilation_(dilation),
+        by_dilation_(dilation) {}
+
+  __device__ int kernel() const { return kernel_; }
+  __device__ int dilation() const { return dilation_; }
+  /// Returns the numbers of the pixels of a window that are inside the image.
+  __device__ Range taps_of(int window) const {
+    const Range pixels = pixels_of(window);
+    const int first = start(window) - dilation_ + 1;  // rounds up
+    return {.begin = by_dilation_.quotient(pixels.begin - first),
+            .end = by_dilation_.quotient(std::max(pixels.end - first, 0))};
+  }
+  /// Returns the number of a window's pixel at this distance from its first one; -1 if the window steps over it.
+  __device__ int tap_at(int distance) const {
+    const int tap = by_dilation_.quotient(distance);
+    return tap * dilation_ == distance ? tap : -1;
+  }
+
+ private:
+  int kernel_, dilation_;
+  cuda::Divisor by_dilation_;
+};
+
 /// The sizes of a convolution in the form that the kernels need.
 struct ConvWindows {
-  WindowAxis rows, columns;
+  DilatedAxis rows, columns;
   int inputs, outputs;              // numbers of channels
   int group_inputs, group_outputs;  // of one group
 
   explicit ConvWindows(const ConvSizes& c)
-      : rows(c.h, c.oh, c.kh, static_cast<int>(c.stride), static_cast<int>(c.padding)),
-        columns(c.w, c.ow, c.kw, static_cast<int>(c.stride), static_cast<int>(c.padding)),
+      : rows(c.h, c.oh, c.kh, c.stride.height, c.padding.height, c.dilation.height),
+        columns(c.w, c.ow, c.kw, c.stride.width, c.padding.width, c.dilation.width),
         inputs(static_cast<int>(c.i)),
         outputs(static_cast<int>(c.o)),
         group_inputs(static_cast<int>(c.group_inputs())),
@@ -43,8 +73,8 @@ struct ConvWindows {
   __device__ int filter_size() const { return rows.kernel() * columns.kernel() * group_inputs; }
 };
 
-/// Each thread computes kOutputs channels of one pixel of y. With one group, the terms of all kx and i are contiguous
-/// in memory, both in x and in a filter, else those of all i. They are loaded kWidth at a time.
+/// Each thread computes kOutputs channels of one pixel of y. With one group and no dilation, the terms of all kx and
+/// i are contiguous in memory, both in x and in a filter, else those of all i. They are loaded kWidth at a time.
 template <class T, int kWidth, int kChannels>
 __global__ void __launch_bounds__(kConvBlock)
     forward_kernel(PackGrid grid, ConvWindows windows, bool relu, const T* x, const T* filter, const T* bias,
@@ -52,10 +82,11 @@ __global__ void __launch_bounds__(kConvBlock)
   const std::int64_t index = cuda::thread_index();
   if (index >= grid.size()) return;
   const PackCoordinates at = grid.coordinates(index);
-  const Range ys = windows.rows.pixels_of(at.y);
-  const Range xs = windows.columns.pixels_of(at.x);
+  const Range ys = windows.rows.taps_of(at.y);
+  const Range xs = windows.columns.taps_of(at.x);
   const bool is_grouped = windows.group_inputs != windows.inputs;
-  const int columns = is_grouped ? 1 : xs.end - xs.begin;  // of contiguous terms
+  const bool is_contiguous = !is_grouped && windows.columns.dilation() == 1;
+  const int columns = is_contiguous ? xs.end - xs.begin : 1;  // of contiguous terms
   const int run = columns * windows.group_inputs;
   const int first = is_grouped ? at.channel / windows.group_outputs * windows.group_inputs : 0;
 
@@ -67,15 +98,15 @@ __global__ void __launch_bounds__(kConvBlock)
     taps[o] = filter + std::int64_t{channel} * windows.filter_size();
     sum[o] = bias != nullptr ? widen(bias[channel]) : compute_t<T>{0};
   }
-  for (int row = ys.begin; row < ys.end; ++row)
-    for (int column = xs.begin; column < xs.end; column += columns) {
+  for (int ky = ys.begin; ky < ys.end; ++ky)
+    for (int kx = xs.begin; kx < xs.end; kx += columns) {
+      const int row = windows.rows.start(at.y) + ky * windows.rows.dilation();
+      const int column = windows.columns.start(at.x) + kx * windows.columns.dilation();
       const T* const in =
           x +
           ((at.image * windows.rows.pixels() + row) * windows.columns.pixels() + column) * windows.inputs +
           first;
-      const int tap = ((row - windows.rows.start(at.y)) * windows.columns.kernel() + column -
-                       windows.columns.start(at.x)) *
-                      windows.group_inputs;
+      const int tap = (ky * windows.columns.kernel() + kx) * windows.group_inputs;
       for (int e = 0; e < run; e += kWidth) {
         const Pack<T, kWidth> pixels = load_pack<kWidth>(in + e);
         for (int o = 0; o < kChannels; ++o) {
@@ -106,11 +137,12 @@ __global__ void __launch_bounds__(kConvBlock)
   compute_t<T> sum[kWidth] = {};
   for (int oy = ys.begin; oy < ys.end; ++oy)
     for (int ox = xs.begin; ox < xs.end; ++ox) {
+      const int down = at.y - windows.rows.start(oy), right = at.x - windows.columns.start(ox);
+      const int ky = windows.rows.tap_at(down), kx = windows.columns.tap_at(right);
+      if (ky < 0 || kx < 0) continue;
       const T* const slopes =
           dy + ((at.image * windows.rows.windows() + oy) * windows.columns.windows() + ox) * windows.outputs +
           first;
-      const int ky = at.y - windows.rows.start(oy);
-      const int kx = at.x - windows.columns.start(ox);
       const T* tap = filter + std::int64_t{first} * windows.filter_size() +
                      (ky * windows.columns.kernel() + kx) * windows.group_inputs + at.channel -
                      group * windows.group_inputs;
@@ -177,25 +209,25 @@ __global__ void __launch_bounds__(kConvBlock)
   const int tap = static_cast<int>(tap_index - output_index * grid.taps.value());
   const int o = static_cast<int>(output_index - chunk * grid.output_packs.value()) * kOutputWidth;
   const int channel = o / windows.group_outputs * windows.group_inputs + i;
-  const int ky = grid.kernel_columns.quotient(tap);
-  const int kx = tap - ky * windows.columns.kernel();
+  const int row_of_tap = grid.kernel_columns.quotient(tap);
+  const int down = row_of_tap * windows.rows.dilation();
+  const int right = (tap - row_of_tap * windows.columns.kernel()) * windows.columns.dilation();
 
   // Only windows that have this tap inside the image contribute.
-  const Range ys = windows.rows.windows_with(ky);
-  const Range xs = windows.columns.windows_with(kx);
+  const Range xs = windows.columns.windows_with(right);
   compute_t<T> sum[kOutputWidth][kInputWidth] = {};
   for (std::int64_t row = grid.rows * chunk / grid.chunks; row < grid.rows * (chunk + 1) / grid.chunks;
        ++row) {
     const std::int64_t image = grid.window_rows.quotient(row);
-    const int oy = static_cast<int>(row - image * windows.rows.windows());
-    if (oy < ys.begin || oy >= ys.end) continue;
+    const int y = windows.rows.start(static_cast<int>(row - image * windows.rows.windows())) + down;
+    if (y < 0 || y >= windows.rows.pixels()) continue;
     const T* const slopes = dy + row * windows.columns.windows() * windows.outputs + o;
-    const std::int64_t x_row = image * windows.rows.pixels() + windows.rows.start(oy) + ky;
+    const std::int64_t x_row = image * windows.rows.pixels() + y;
     const T* const pixels = x + x_row * windows.columns.pixels() * windows.inputs + channel;
     for (int ox = xs.begin; ox < xs.end; ++ox) {
       const auto slope = load_pack<kOutputWidth>(slopes + std::int64_t{ox} * windows.outputs, dy_is_aligned);
       const auto pixel = load_pack<kInputWidth>(
-          pixels + std::int64_t{windows.columns.start(ox) + kx} * windows.inputs, x_is_aligned);
+          pixels + std::int64_t{windows.columns.start(ox) + right} * windows.inputs, x_is_aligned);
       for (int a = 0; a < kOutputWidth; ++a)
         for (int b = 0; b < kInputWidth; ++b) sum[a][b] += widen(slope.values[a]) * widen(pixel.values[b]);
     }

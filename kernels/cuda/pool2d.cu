@@ -2,7 +2,8 @@
 // forward direction that is a pixel of y, in the backward direction a pixel of dx. A gradient is gathered
 // from the windows that cover the pixel, in row order, without atomics. The order is that of the CPU, so
 // every run gives the same bits. Overlapping windows are read again from the caches. Where windows do not overlap,
-// the gradient of max pooling has a thread for each window, which reads it once.
+// the gradient of max pooling has a thread for each window, which reads it once. Adaptive windows, and averages
+// with several divisors, have the general form of a window (PoolAxis), and no packs.
 #include "convoy/kernels/pool2d.h"
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "convoy/kernels/cuda/primitives/element.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/cuda/primitives/windows.h"
+#include "convoy/kernels/shared/pool2d_geometry.h"
 
 namespace convoy::kernels {
 namespace {
@@ -23,50 +25,55 @@ using cuda::narrow;
 using cuda::Pack;
 using cuda::PackCoordinates;
 using cuda::PackGrid;
-using cuda::Range;
 using cuda::store_pack;
 using cuda::widen;
 using cuda::WindowAxis;
 
 constexpr int kPoolBlock = 256;
 
+/// The windows of one pooling. Axis is WindowAxis, for which all averages have one divisor, or PoolAxis.
+template <class Axis>
 struct PoolWindows {
-  WindowAxis rows, columns;
+  static constexpr bool kIsUniform = std::is_same_v<Axis, WindowAxis>;
+  Axis rows, columns;
   int channels;
 
-  PoolWindows(const Shape& image, const Shape& pooled, Pool2dOptions options)
-      : rows(image[1], pooled[1], options.kernel, options.stride, options.padding),
-        columns(image[2], pooled[2], options.kernel, options.stride, options.padding),
-        channels(static_cast<int>(image[3])) {}
+  /// Returns the divisor of the average of a window.
+  __device__ int divisor(int y, int x) const {
+    if constexpr (kIsUniform)
+      return rows.kernel() * columns.kernel();
+    else
+      return rows.divisor(y) * columns.divisor(x);
+  }
 };
 
 /// Calls f(tap, pack of x) for each pixel of the window of output `at`, in row order. `tap` is the index of the
-/// pixel in the window, ky kernel + kx.
-template <int kWidth, class T, class F>
-__device__ void for_each_pixel(const PoolWindows& windows, const PackCoordinates& at, const T* x, F f) {
-  const Range ys = windows.rows.pixels_of(at.y);
-  const Range xs = windows.columns.pixels_of(at.x);
+/// pixel in the window, ky kW + kx.
+template <int kWidth, class Axis, class T, class F>
+__device__ void for_each_pixel(const PoolWindows<Axis>& windows, const PackCoordinates& at, const T* x, F f) {
+  const auto ys = windows.rows.pixels_of(at.y);
+  const auto xs = windows.columns.pixels_of(at.x);
   const std::int64_t width = windows.columns.pixels();
   const T* const image = x + at.image * windows.rows.pixels() * width * windows.channels + at.channel;
   const int top = windows.rows.start(at.y), left = windows.columns.start(at.x);
   for (int y = ys.begin; y < ys.end; ++y)
     for (int column = xs.begin; column < xs.end; ++column)
-      f((y - top) * windows.rows.kernel() + column - left,
+      f((y - top) * windows.columns.kernel() + column - left,
         load_pack<kWidth>(image + (y * width + column) * windows.channels));
 }
 
-/// Calls f(offset, tap) for each window that covers pixel `at` of the image, in row order. `offset` is the
-/// index of the pack in the pooled arrays, and `tap` the index of the pixel in the window.
-template <class F>
-__device__ void for_each_window(const PoolWindows& windows, const PackCoordinates& at, F f) {
-  const Range ys = windows.rows.windows_over(at.y);
-  const Range xs = windows.columns.windows_over(at.x);
+/// Calls f(offset, tap, y, x) for each window (y, x) that covers pixel `at` of the image, in row order. `offset`
+/// is the index of the pack in the pooled arrays, and `tap` the index of the pixel in the window.
+template <class Axis, class F>
+__device__ void for_each_window(const PoolWindows<Axis>& windows, const PackCoordinates& at, F f) {
+  const auto ys = windows.rows.windows_over(at.y);
+  const auto xs = windows.columns.windows_over(at.x);
   for (int y = ys.begin; y < ys.end; ++y) {
     const std::int64_t row = (at.image * windows.rows.windows() + y) * windows.columns.windows();
 #pragma unroll 1  // common networks have one or two windows per pixel
     for (int x = xs.begin; x < xs.end; ++x)
       f((row + x) * windows.channels + at.channel,
-        (at.y - windows.rows.start(y)) * windows.rows.kernel() + at.x - windows.columns.start(x));
+        (at.y - windows.rows.start(y)) * windows.columns.kernel() + at.x - windows.columns.start(x), y, x);
   }
 }
 
@@ -89,9 +96,9 @@ __device__ void store_narrow(T* to, const Pack<compute_t<T>, kWidth>& from) {
   store_pack(to, pack);
 }
 
-template <class T, class Tap, int kWidth>
+template <class T, class Tap, int kWidth, class Axis>
 __global__ void __launch_bounds__(kPoolBlock)
-    max_forward_kernel(PackGrid grid, PoolWindows windows, const T* x, T* y, Tap* taps) {
+    max_forward_kernel(PackGrid grid, PoolWindows<Axis> windows, const T* x, T* y, Tap* taps) {
   const std::int64_t index = cuda::thread_index();
   if (index >= grid.size()) return;
   const PackCoordinates at = grid.coordinates(index);
@@ -114,16 +121,16 @@ __global__ void __launch_bounds__(kPoolBlock)
   store_pack(taps + offset, where);
 }
 
-template <class T, class Tap, int kWidth>
+template <class T, class Tap, int kWidth, class Axis>
 __global__ void __launch_bounds__(kPoolBlock)
-    max_backward_kernel(PackGrid grid, PoolWindows windows, GradMode mode, const T* dy, const Tap* taps,
+    max_backward_kernel(PackGrid grid, PoolWindows<Axis> windows, GradMode mode, const T* dy, const Tap* taps,
                         T* dx) {
   const std::int64_t index = cuda::thread_index();
   if (index >= grid.size()) return;
   const PackCoordinates at = grid.coordinates(index);
   T* const to = dx + at.pixel * windows.channels + at.channel;
   auto sum = initial<kWidth>(mode, to);
-  for_each_window(windows, at, [&](std::int64_t offset, int tap) {
+  for_each_window(windows, at, [&](std::int64_t offset, int tap, int, int) {
     const Pack<Tap, kWidth> chosen = load_pack<kWidth>(taps + offset);
     const Pack<T, kWidth> slope = load_pack<kWidth>(dy + offset);
     for (int i = 0; i < kWidth; ++i)
@@ -132,11 +139,11 @@ __global__ void __launch_bounds__(kPoolBlock)
   store_narrow(to, sum);
 }
 
-/// The same for windows that do not overlap and have no padding. A cell is stride x stride pixels of the image, or
+/// The same for square windows that do not overlap and have no padding. A cell is stride x stride pixels of the image, or
 /// fewer at its end, and has at most one window. One thread computes a pack of channels of a cell.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kPoolBlock)
-    max_backward_cells_kernel(PackGrid cells, PoolWindows windows, GradMode mode, const T* dy,
+    max_backward_cells_kernel(PackGrid cells, PoolWindows<WindowAxis> windows, GradMode mode, const T* dy,
                               const std::uint8_t* taps, T* dx) {
   const std::int64_t index = cuda::thread_index();
   if (index >= cells.size()) return;
@@ -166,13 +173,13 @@ __global__ void __launch_bounds__(kPoolBlock)
     }
 }
 
-template <class T, int kWidth>
+template <class T, int kWidth, class Axis>
 __global__ void __launch_bounds__(kPoolBlock)
-    avg_forward_kernel(PackGrid grid, PoolWindows windows, const T* x, T* y) {
+    avg_forward_kernel(PackGrid grid, PoolWindows<Axis> windows, const T* x, T* y) {
   const std::int64_t index = cuda::thread_index();
   if (index >= grid.size()) return;
   const PackCoordinates at = grid.coordinates(index);
-  const auto area = static_cast<compute_t<T>>(windows.rows.kernel() * windows.columns.kernel());
+  const auto area = static_cast<compute_t<T>>(windows.divisor(at.y, at.x));
   Pack<compute_t<T>, kWidth> sum{};
   for_each_pixel<kWidth>(windows, at, x, [&](int, const Pack<T, kWidth>& pack) {
     for (int i = 0; i < kWidth; ++i) sum.values[i] += widen(pack.values[i]);
@@ -181,34 +188,47 @@ __global__ void __launch_bounds__(kPoolBlock)
   store_narrow(y + at.pixel * windows.channels + at.channel, sum);
 }
 
-template <class T, int kWidth>
+template <class T, int kWidth, class Axis>
 __global__ void __launch_bounds__(kPoolBlock)
-    avg_backward_kernel(PackGrid grid, PoolWindows windows, GradMode mode, const T* dy, T* dx) {
+    avg_backward_kernel(PackGrid grid, PoolWindows<Axis> windows, GradMode mode, const T* dy, T* dx) {
   const std::int64_t index = cuda::thread_index();
   if (index >= grid.size()) return;
   const PackCoordinates at = grid.coordinates(index);
-  const auto area = static_cast<compute_t<T>>(windows.rows.kernel() * windows.columns.kernel());
+  const auto divisor_of = [&](int y, int x) { return static_cast<compute_t<T>>(windows.divisor(y, x)); };
   Pack<compute_t<T>, kWidth> sum{};
-  for_each_window(windows, at, [&](std::int64_t offset, int) {
+  for_each_window(windows, at, [&](std::int64_t offset, int, int y, int x) {
     const Pack<T, kWidth> slope = load_pack<kWidth>(dy + offset);
-    for (int i = 0; i < kWidth; ++i) sum.values[i] += widen(slope.values[i]);
+    const compute_t<T> divisor = windows.kIsUniform ? 1 : divisor_of(y, x);
+    for (int i = 0; i < kWidth; ++i) sum.values[i] += widen(slope.values[i]) / divisor;
   });
   T* const to = dx + at.pixel * windows.channels + at.channel;
   auto result = initial<kWidth>(mode, to);
+  const compute_t<T> divisor = windows.kIsUniform ? divisor_of(0, 0) : 1;
   for (int i = 0; i < kWidth; ++i)
-    result.values[i] += sum.values[i] / area;  // one division instead of one per window
+    result.values[i] += sum.values[i] / divisor;  // one division instead of one per window
   store_narrow(to, result);
 }
 
-/// Calls f(T, Tap, width) with values of the types of an array and of its taps, and the width of a pack. Taps in
-/// i32, which belong to very large windows, do not come in packs.
+/// Calls f(T, Tap, width, windows) with values of the types of an array and of max pooling's taps, the width of a pack,
+/// and the windows: with PoolAxis if they are adaptive, or if averages have several divisors. Only windows with
+/// WindowAxis and taps in u8 come in packs, so all others but very large ones.
 template <class F>
-void dispatch_max(const Shape& shape, DType dtype, DType of_taps, bool is_aligned, const F& f) {
+void dispatch_pooling(const Shape& image, const Shape& pooled, const Pool2dOptions& options, bool is_average,
+                      DType dtype, bool is_aligned, const F& f) {
+  const Size2d kernel = options.kernel, stride = options.stride, padding = options.padding;
+  const auto channels = static_cast<int>(image[3]);
+  const PoolAxis rows(image, pooled, options, 1), columns(image, pooled, options, 2);
+  constexpr std::integral_constant<int, 1> kNoPacks;
   dispatch(cuda::kGpuTypes, dtype, [&](auto zero) {
     using T = decltype(zero);
-    if (of_taps == DType::i32) return f(zero, std::int32_t{}, std::integral_constant<int, 1>());
-    cuda::dispatch_width<T>(is_aligned && cuda::comes_in_packs<T>(shape[3]),
-                            [&](auto width) { f(zero, std::uint8_t{}, width); });
+    if (kernel == 0 || (is_average && !(rows.is_uniform() && columns.is_uniform())))
+      return f(zero, std::int32_t{}, kNoPacks, PoolWindows<PoolAxis>{rows, columns, channels});
+    const PoolWindows<WindowAxis> windows{{image[1], pooled[1], kernel.height, stride.height, padding.height},
+                                          {image[2], pooled[2], kernel.width, stride.width, padding.width},
+                                          channels};
+    if (!is_average && type_of_taps(options) == DType::i32) return f(zero, std::int32_t{}, kNoPacks, windows);
+    cuda::dispatch_width<T>(is_aligned && cuda::comes_in_packs<T>(image[3]),
+                            [&](auto width) { f(zero, std::uint8_t{}, width, windows); });
   });
 }
 
@@ -217,80 +237,72 @@ void dispatch_max(const Shape& shape, DType dtype, DType of_taps, bool is_aligne
 void max_pool2d_forward(CudaStream& stream, ConstView x, View y, View taps, Pool2dOptions options) {
   if (y.numel() == 0) return;
   const bool aligned = is_aligned(x.data) && is_aligned(y.data) && is_aligned(taps.data);
-  dispatch_max(y.shape, y.dtype, taps.dtype, aligned, [&](auto zero, auto tap, auto width) {
-    using T = decltype(zero);
-    using Tap = decltype(tap);
-    const PackGrid grid(y.shape, width());
-    launch(stream, blocks_for(grid.size(), kPoolBlock), kPoolBlock, 0, max_forward_kernel<T, Tap, width()>,
-           grid, PoolWindows(x.shape, y.shape, options), x.as<T>(), y.as<T>(), taps.as<Tap>());
-  });
+  const auto run = [&]<class T, class Tap, class Width, class Axis>(T, Tap, Width,
+                                                                    const PoolWindows<Axis>& windows) {
+    const PackGrid grid(y.shape, Width::value);
+    launch(stream, blocks_for(grid.size(), kPoolBlock), kPoolBlock, 0,
+           max_forward_kernel<T, Tap, Width::value, Axis>, grid, windows, x.as<T>(), y.as<T>(),
+           taps.as<Tap>());
+  };
+  dispatch_pooling(x.shape, y.shape, options, /*is_average=*/false, y.dtype, aligned, run);
 }
 
 void max_pool2d_backward(CudaStream& stream, ConstView dy, ConstView taps, GradView dx,
                          Pool2dOptions options) {
   if (!dx.wanted() || dx.numel() == 0) return;
   const bool aligned = is_aligned(dy.data) && is_aligned(taps.data) && is_aligned(dx.data);
-  dispatch_max(dx.shape, dx.dtype, taps.dtype, aligned, [&](auto zero, auto tap, auto width) {
-    using T = decltype(zero);
-    using Tap = decltype(tap);
-    const PoolWindows windows(dx.shape, dy.shape, options);
+  const int kernel = options.kernel.height, stride = options.stride.height;
+  const bool has_cells =
+      options.kernel == kernel && options.stride == stride && stride >= kernel && options.padding == 0;
+  const auto run = [&]<class T, class Tap, class Width, class Axis>(T, Tap, Width,
+                                                                    const PoolWindows<Axis>& windows) {
+    constexpr int kWidth = Width::value;
     if constexpr (std::is_same_v<Tap, std::uint8_t>) {
-      if (options.stride >= options.kernel && options.padding == 0) {
-        const auto cells_of = [&](std::int64_t pixels) {
-          return (pixels + options.stride - 1) / options.stride;
-        };
-        const PackGrid cells({dx.shape[0], cells_of(dx.shape[1]), cells_of(dx.shape[2]), dx.shape[3]},
-                             width());
+      if (has_cells) {
+        const PackGrid cells(
+            {dx.shape[0], blocks_for(dx.shape[1], stride), blocks_for(dx.shape[2], stride), dx.shape[3]},
+            kWidth);
         return launch(stream, blocks_for(cells.size(), kPoolBlock), kPoolBlock, 0,
-                      max_backward_cells_kernel<T, width()>, cells, windows, dx.mode, dy.as<T>(),
+                      max_backward_cells_kernel<T, kWidth>, cells, windows, dx.mode, dy.as<T>(),
                       taps.as<Tap>(), dx.as<T>());
       }
     }
-    const PackGrid grid(dx.shape, width());
-    launch(stream, blocks_for(grid.size(), kPoolBlock), kPoolBlock, 0, max_backward_kernel<T, Tap, width()>,
-           grid, windows, dx.mode, dy.as<T>(), taps.as<Tap>(), dx.as<T>());
-  });
+    const PackGrid grid(dx.shape, kWidth);
+    launch(stream, blocks_for(grid.size(), kPoolBlock), kPoolBlock, 0,
+           max_backward_kernel<T, Tap, kWidth, Axis>, grid, windows, dx.mode, dy.as<T>(), taps.as<Tap>(),
+           dx.as<T>());
+  };
+  dispatch_pooling(dx.shape, dy.shape, options, /*is_average=*/false, dx.dtype, aligned, run);
 }
 
 void avg_pool2d_forward(CudaStream& stream, ConstView x, View y, Pool2dOptions options) {
   if (y.numel() == 0) return;
-  dispatch(cuda::kGpuTypes, y.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const bool packs = cuda::comes_in_packs<T>(y.shape[3], x.data, y.data);
-    cuda::dispatch_width<T>(packs, [&](auto width) {
-      constexpr int kWidth = decltype(width)::value;
-      const PackGrid grid(y.shape, kWidth);
-      launch(stream, blocks_for(grid.size(), kPoolBlock), kPoolBlock, 0, avg_forward_kernel<T, kWidth>, grid,
-             PoolWindows(x.shape, y.shape, options), x.as<T>(), y.as<T>());
-    });
-  });
+  const auto run = [&]<class T, class Tap, class Width, class Axis>(T, Tap, Width,
+                                                                    const PoolWindows<Axis>& windows) {
+    const PackGrid grid(y.shape, Width::value);
+    launch(stream, blocks_for(grid.size(), kPoolBlock), kPoolBlock, 0,
+           avg_forward_kernel<T, Width::value, Axis>, grid, windows, x.as<T>(), y.as<T>());
+  };
+  dispatch_pooling(x.shape, y.shape, options, /*is_average=*/true, y.dtype,
+                   is_aligned(x.data) && is_aligned(y.data), run);
 }
 
 void avg_pool2d_backward(CudaStream& stream, ConstView dy, GradView dx, Pool2dOptions options) {
   if (!dx.wanted() || dx.numel() == 0) return;
-  dispatch(cuda::kGpuTypes, dx.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const bool packs = cuda::comes_in_packs<T>(dx.shape[3], dy.data, dx.data);
-    cuda::dispatch_width<T>(packs, [&](auto width) {
-      constexpr int kWidth = decltype(width)::value;
-      const PackGrid grid(dx.shape, kWidth);
-      launch(stream, blocks_for(grid.size(), kPoolBlock), kPoolBlock, 0, avg_backward_kernel<T, kWidth>, grid,
-             PoolWindows(dx.shape, dy.shape, options), dx.mode, dy.as<T>(), dx.as<T>());
-    });
-  });
+  const auto run = [&]<class T, class Tap, class Width, class Axis>(T, Tap, Width,
+                                                                    const PoolWindows<Axis>& windows) {
+    const PackGrid grid(dx.shape, Width::value);
+    launch(stream, blocks_for(grid.size(), kPoolBlock), kPoolBlock, 0,
+           avg_backward_kernel<T, Width::value, Axis>, grid, windows, dx.mode, dy.as<T>(), dx.as<T>());
+  };
+  dispatch_pooling(dx.shape, dy.shape, options, /*is_average=*/true, dx.dtype,
+                   is_aligned(dy.data) && is_aligned(dx.data), run);
 }
 
 // Global average pooling on the GPU (kernels/pool2d.h) and its gradient. A block is `lanes` packs of channels
 // wide and kThreads / lanes pixels high: the fewer the channels, the more threads share the pixels.
 
 namespace {
-
-using cuda::compute_t;
-using cuda::load_pack;
-using cuda::narrow;
-using cuda::Pack;
-using cuda::store_pack;
-using cuda::widen;
 
 constexpr int kThreads = 256;
 constexpr int kMaxLanes = 32;        // a warp moves 32 adjacent packs

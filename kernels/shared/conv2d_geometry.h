@@ -21,7 +21,7 @@ struct ConvSizes {
   std::int64_t n, h, w, i;
   std::int64_t o, kh, kw;
   std::int64_t oh, ow;
-  std::int64_t stride, padding;
+  Size2d stride, padding, dilation;
   std::int64_t groups;
 
   ConvSizes(const Shape& x, const Shape& filter, const Shape& y, Conv2dOptions options)
@@ -36,11 +36,16 @@ struct ConvSizes {
         ow(y[2]),
         stride(options.stride),
         padding(options.padding),
+        dilation(options.dilation),
         groups(filter[3] > 0 ? x[3] / filter[3] : 1) {}
 
   /// Return the sizes of x and of y.
   Images inputs() const { return {n, h, w, i}; }
   Images outputs() const { return {n, oh, ow, o}; }
+  /// Returns whether rows and columns have one stride and one padding, and no dilation.
+  bool is_uniform() const {
+    return stride.height == stride.width && padding.height == padding.width && dilation == 1;
+  }
   /// Return the numbers of input and of output channels of a group.
   std::int64_t group_inputs() const { return i / groups; }
   std::int64_t group_outputs() const { return o / groups; }

@@ -182,7 +182,12 @@ TEST(Module, LayersRejectSizesThatTheyCannotCompute) {
   };
   EXPECT_EQ(conv({.kernel = 0}), "Conv2d 3 -> 8 with kernel 0 and stride 1: expected positive numbers");
   EXPECT_EQ(conv({.stride = 0}), "Conv2d 3 -> 8 with kernel 3 and stride 0: expected positive numbers");
+  EXPECT_EQ(conv({.stride = {1, -2}}),
+            "Conv2d 3 -> 8 with kernel 3 and stride 1x-2: expected positive numbers");
   EXPECT_EQ(conv({.padding = -1}), "Conv2d 3 -> 8: found padding -1, expected at least 0");
+  EXPECT_EQ(conv({.dilation = {2, 0}}), "Conv2d 3 -> 8: found dilation 2x0, expected at least 1");
+  EXPECT_EQ(conv({.stride = 2, .padding = kSamePadding}),
+            "Conv2d 3 -> 8: found stride 2 with kSamePadding, expected 1");
   EXPECT_EQ(conv({.groups = 2}),
             "Conv2d 3 -> 8: found 2 groups, expected a divisor of both numbers of channels");
   EXPECT_THROW(nn::Conv2d(0, 8, {}), UsageError);
@@ -193,7 +198,14 @@ TEST(Module, LayersRejectSizesThatTheyCannotCompute) {
             "MaxPool2d with kernel 3 and stride 0: expected positive numbers");
   EXPECT_EQ(pool({.kernel = 3, .padding = 2}),
             "MaxPool2d with kernel 3: found padding 2, expected 0 to 1, which is half of the kernel");
+  EXPECT_EQ(pool({.kernel = {3, 5}, .padding = {1, 3}}),
+            "MaxPool2d with kernel 3x5: found padding 1x3, expected 0 to 1x2, which is half of the kernel");
   EXPECT_THROW(nn::AvgPool2d({.kernel = 2, .padding = -1}), UsageError);
+  EXPECT_EQ(message_of<UsageError>([] {
+              nn::AdaptiveMaxPool2d({0, 2});
+            }),
+            "AdaptiveMaxPool2d: found the size 0x2, expected at least 1");
+  EXPECT_THROW(nn::AdaptiveAvgPool2d(-1), UsageError);
   EXPECT_EQ(message_of<UsageError>([] { nn::Dropout(1); }), "Dropout: found p = 1, expected 0 <= p < 1");
   EXPECT_THROW(nn::Dropout(-0.1), UsageError);
   EXPECT_THROW(nn::Dropout(NAN), UsageError);
@@ -336,6 +348,19 @@ TEST(Sequential, MovesWithItsHooks) {
   EXPECT_EQ(calls, 1);
 }
 
+TEST(Module, WindowsDescribeThemselves) {
+  EXPECT_EQ(nn::Conv2d(3, 8, {.kernel = {3, 1}, .stride = {1, 2}, .padding = {1, 0}, .dilation = {2, 1}})
+                .describe(),
+            "Conv2d 3 -> 8, 3x1 stride 1x2 padding 1x0 dilation 2x1");
+  EXPECT_EQ(nn::Conv2d(4, 8, {.padding = kSamePadding, .groups = 2, .padding_mode = PaddingMode::circular})
+                .describe(),
+            "Conv2d 4 -> 8, 3x3 padding same circular groups 2");
+  EXPECT_EQ(nn::AvgPool2d({.kernel = {2, 3}, .ceil_mode = true, .count_include_pad = false}).describe(),
+            "AvgPool2d 2x3 stride 2 ceil mode padding not counted");
+  EXPECT_EQ(nn::MaxPool2d(Size2d(2, 3)).describe(), "MaxPool2d 2x3 stride 2x3");
+  EXPECT_EQ(nn::AdaptiveAvgPool2d(7).describe(), "AdaptiveAvgPool2d 7x7");
+}
+
 // The layers compute every size that their constructors accept: f32, which uses libraries, is compared with
 // f64, which uses plain loops.
 TEST(Module, ConvolutionsComputeEvenKernelsAndWidePadding) {
@@ -343,6 +368,9 @@ TEST(Module, ConvolutionsComputeEvenKernelsAndWidePadding) {
        {nn::Conv2dLayerOptions{.kernel = 2}, nn::Conv2dLayerOptions{.kernel = 2, .stride = 3, .padding = 1},
         nn::Conv2dLayerOptions{.kernel = 4, .stride = 2, .padding = 1},
         nn::Conv2dLayerOptions{.kernel = 1, .padding = 2},
+        nn::Conv2dLayerOptions{.kernel = {2, 3}, .stride = {1, 2}, .padding = {0, 4}, .dilation = {3, 2}},
+        nn::Conv2dLayerOptions{.kernel = {2, 4}, .padding = kSamePadding, .dilation = {1, 2}},
+        nn::Conv2dLayerOptions{.kernel = 2, .padding = kSamePadding, .padding_mode = PaddingMode::reflect},
         nn::Conv2dLayerOptions{.kernel = 3, .stride = 2, .padding = 5}}) {
     nn::Conv2d conv(3, 4, options);
     SCOPED_TRACE(conv.describe());

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <tuple>
 
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/ops/ops.h"
@@ -397,6 +398,71 @@ TEST_P(OpParity, Conv2dGroups) {
           [](const Variable& x, const Variable& filter, const Variable& bias) {
             return conv2d_transpose(x, filter, bias, {.stride = 2, .padding = 1, .groups = 3});
           });
+}
+
+TEST_P(OpParity, ConvolutionsWithAllWindowsAndPaddings) {
+  struct Case {
+    const char* name;
+    Shape x, filter;  // [N, H, W, I], [O, kH, kW, I / groups]
+    Conv2dOptions options;
+  };
+  for (const Case& c :
+       {Case{"dilated", {2, 7, 6, 3}, {4, 3, 3, 3}, {.padding = 2, .dilation = 2}},
+        Case{"rectangular",
+             {2, 9, 6, 3},
+             {4, 2, 3, 3},
+             {.stride = {2, 1}, .padding = {0, 2}, .dilation = {3, 2}}},
+        Case{"grouped",
+             {2, 7, 6, 4},
+             {6, 3, 3, 2},
+             {.stride = {1, 2}, .padding = {3, 1}, .dilation = {2, 1}, .groups = 2}},
+        Case{"same", {2, 5, 4, 3}, {4, 4, 2, 3}, {.padding = kSamePadding, .dilation = {1, 3}}},
+        Case{
+            "reflect", {2, 4, 5, 3}, {4, 3, 3, 3}, {.padding = {3, 1}, .padding_mode = PaddingMode::reflect}},
+        Case{"replicate",
+             {2, 4, 5, 3},
+             {4, 2, 3, 3},
+             {.padding = kSamePadding, .padding_mode = PaddingMode::replicate}},
+        Case{"circular",
+             {2, 4, 5, 3},
+             {4, 3, 3, 3},
+             {.stride = 2, .padding = {4, 2}, .padding_mode = PaddingMode::circular}}}) {
+    const std::string name = std::string("windows/conv2d_") + c.name;
+    const Variable x = input(name + "/x", c.x), filter = input(name + "/filter", c.filter),
+                   bias = input(name + "/bias", {c.filter[0]});
+    expect_parity(name, conv2d(x, filter, bias, c.options), {{"x", x}, {"filter", filter}, {"bias", bias}},
+                  "windows");
+  }
+}
+
+TEST_P(OpParity, PoolingWithAllWindows) {
+  const auto compare = [&](const std::string& name, const Shape& shape, const auto& op) {
+    const Variable x = input("windows/" + name + "/x", shape);
+    expect_parity("windows/" + name, op(x), {{"x", x}}, "windows");
+  };
+  const std::tuple<const char*, Shape, Pool2dOptions> pools[] = {
+      {"rectangular", {2, 7, 9, 3}, {.kernel = {3, 2}, .stride = {1, 3}, .padding = {1, 0}}},
+      {"ceil", {2, 8, 6, 3}, {.kernel = 3, .stride = 2, .ceil_mode = true}},
+      {"ceil_padded", {2, 5, 6, 3}, {.kernel = {2, 3}, .stride = {3, 2}, .padding = 1, .ceil_mode = true}},
+      {"ceil_larger_than_image", {2, 2, 4, 3}, {.kernel = 3, .stride = 2, .ceil_mode = true}}};
+  for (const auto& [window, shape, options] : pools) {
+    const std::string name = window;
+    Pool2dOptions inside = options;
+    inside.count_include_pad = false;
+    compare("max_" + name, shape, [&](const Variable& x) { return max_pool2d(x, options); });
+    compare("avg_" + name, shape, [&](const Variable& x) { return avg_pool2d(x, options); });
+    compare("inside_" + name, shape, [&](const Variable& x) { return avg_pool2d(x, inside); });
+  }
+  const std::tuple<const char*, Shape, Size2d> adaptive[] = {{"7x5_to_3x2", {2, 7, 5, 3}, {3, 2}},
+                                                             {"3x2_to_5x4", {2, 3, 2, 3}, {5, 4}},
+                                                             {"8x6_to_4x3", {2, 8, 6, 3}, {4, 3}},
+                                                             {"5x4_to_1", {2, 5, 4, 3}, 1}};
+  for (const auto& [name, shape, size] : adaptive) {
+    compare(std::string("adaptive_max_") + name, shape,
+            [&](const Variable& x) { return adaptive_max_pool2d(x, size); });
+    compare(std::string("adaptive_avg_") + name, shape,
+            [&](const Variable& x) { return adaptive_avg_pool2d(x, size); });
+  }
 }
 
 TEST_P(OpParity, Conv2dTranspose) {

@@ -59,6 +59,7 @@ OnnxTensor binary(const OnnxTensor& a, const OnnxTensor& b, double (*f)(double, 
 /// The windows of a convolution or of pooling.
 struct Window {
   std::int64_t height, width, down, right, top, left, bottom, end;
+  std::int64_t row_step = 1, column_step = 1;  // of the pixels of a window
 
   explicit Window(const OnnxNode& node) {
     const Sizes &kernel = node.lists.at("kernel_shape"), &strides = node.lists.at("strides"),
@@ -66,10 +67,12 @@ struct Window {
     require(kernel.size() == 2 && strides.size() == 2 && pads.size() == 4, node.type + " is not of images");
     height = kernel[0], width = kernel[1], down = strides[0], right = strides[1];
     top = pads[0], left = pads[1], bottom = pads[2], end = pads[3];
+    if (const auto dilations = node.lists.find("dilations"); dilations != node.lists.end())
+      row_step = dilations->second.at(0), column_step = dilations->second.at(1);
   }
   Sizes result(const Sizes& x, std::int64_t channels) const {
-    return {x[0], channels, (x[2] + top + bottom - height) / down + 1,
-            (x[3] + left + end - width) / right + 1};
+    return {x[0], channels, (x[2] + top + bottom - row_step * (height - 1) - 1) / down + 1,
+            (x[3] + left + end - column_step * (width - 1) - 1) / right + 1};
   }
 };
 
@@ -111,14 +114,14 @@ OnnxTensor conv(const OnnxTensor& x, const OnnxTensor& filter, const OnnxTensor*
           double sum = bias != nullptr ? bias->values[static_cast<std::size_t>(o)] : 0;
           for (std::int64_t c = 0; c < depth; ++c)
             for (std::int64_t i = 0; i < window.height; ++i) {
-              const std::int64_t h = row * window.down + i - window.top;
+              const std::int64_t h = row * window.down + i * window.row_step - window.top;
               if (h < 0 || h >= height) continue;
               const std::int64_t channel = o / (out / groups) * depth + c;
               const double* const line = x.values.data() + ((n * x.shape[1] + channel) * height + h) * width;
               const double* const weights =
                   filter.values.data() + ((o * depth + c) * window.height + i) * window.width;
               for (std::int64_t j = 0; j < window.width; ++j) {
-                const std::int64_t w = column * window.right + j - window.left;
+                const std::int64_t w = column * window.right + j * window.column_step - window.left;
                 if (w >= 0 && w < width) sum += line[w] * weights[j];
               }
             }
@@ -226,6 +229,42 @@ OnnxTensor sliced(const std::vector<const OnnxTensor*>& in) {
   shape.at(axis) = (std::min(number(2), shape.at(axis)) - number(1) + number(4) - 1) / number(4);
   return moved(*in[0], shape, [&](Sizes position) {
     position[axis] = number(1) + position[axis] * number(4);
+    return position;
+  });
+}
+
+/// Inputs: x, the elements in front of all axes and those behind them, and maybe their value.
+OnnxTensor padded(const std::vector<const OnnxTensor*>& in) {
+  const OnnxTensor& x = *in.at(0);
+  const std::vector<double>& pads = in.at(1)->values;
+  require(pads.size() == 2 * x.shape.size(), "Pad: another number of axes");
+  Sizes shape = x.shape;
+  for (std::size_t i = 0; i < pads.size(); ++i)
+    shape[i % x.shape.size()] += static_cast<std::int64_t>(pads[i]);
+  OnnxTensor y = make(shape);
+  for (std::size_t i = 0; i < y.values.size(); ++i) {
+    std::size_t rest = i, source = 0, stride = 1;
+    bool is_inside = true;
+    for (std::size_t axis = shape.size(); axis-- > 0; rest /= static_cast<std::size_t>(shape[axis])) {
+      const std::int64_t at =
+          static_cast<std::int64_t>(rest) % shape[axis] - static_cast<std::int64_t>(pads[axis]);
+      is_inside = is_inside && at >= 0 && at < x.shape[axis];
+      if (is_inside) source += static_cast<std::size_t>(at) * stride;
+      stride *= static_cast<std::size_t>(x.shape[axis]);
+    }
+    y.values[i] = is_inside ? x.values[source] : in.size() > 2 ? in[2]->values.at(0) : 0;
+  }
+  return y;
+}
+
+/// Inputs: x, and positions along an axis.
+OnnxTensor gathered(const std::vector<const OnnxTensor*>& in, std::int64_t along) {
+  const auto axis = static_cast<std::size_t>(along);
+  require(in.size() == 2 && in[1]->shape.size() == 1, "Gather: positions of other axes than one");
+  Sizes shape = in[0]->shape;
+  shape.at(axis) = in[1]->shape[0];
+  return moved(*in[0], shape, [&](Sizes position) {
+    position[axis] = static_cast<std::int64_t>(in[1]->values.at(static_cast<std::size_t>(position[axis])));
     return position;
   });
 }
@@ -372,6 +411,8 @@ OnnxTensor compute(const OnnxNode& node, const std::vector<const OnnxTensor*>& i
   if (node.type == "Reshape") return reshaped(*in.at(0), *in.at(1));
   if (node.type == "Transpose") return transposed(*in.at(0), node.lists.at("perm"));
   if (node.type == "Slice") return sliced(in);
+  if (node.type == "Pad") return padded(in);
+  if (node.type == "Gather") return gathered(in, node.integers.at("axis"));
   if (node.type == "Concat") return joined(in, node.integers.at("axis"));
   if (node.type == "MatMul") return multiplied(*in.at(0), *in.at(1));
   if (node.type == "LayerNormalization") return layer_norm(in, node);

@@ -267,6 +267,51 @@ TEST(Onnx, ComputesEveryOperation) {
       {"MaxPool", [](const Variable& x) { return max_pool2d(x, {.kernel = 3, .stride = 2, .padding = 1}); }},
       {"AveragePool",
        [](const Variable& x) { return avg_pool2d(x, {.kernel = 3, .stride = 2, .padding = 1}); }},
+      {"MaxPool",
+       [](const Variable& x) {
+         return max_pool2d(x, {.kernel = {2, 3}, .stride = {3, 2}, .padding = 1, .ceil_mode = true});
+       }},
+      {"AveragePool",
+       [](const Variable& x) {
+         return avg_pool2d(x, {.kernel = 3, .stride = {2, 4}, .padding = {1, 0}, .count_include_pad = false});
+       }},
+      {"AveragePool",  // the last windows extend past the image without padding
+       [](const Variable& x) {
+         return avg_pool2d(x, {.kernel = {2, 3}, .stride = {2, 3}, .ceil_mode = true});
+       }},
+      {"Pad",  // past padding that counts
+       [](const Variable& x) {
+         return avg_pool2d(x, {.kernel = {3, 2}, .stride = {4, 3}, .padding = {0, 1}, .ceil_mode = true});
+       }},
+      {"AveragePool",
+       [](const Variable& x) {
+         return adaptive_avg_pool2d(x, {3, 1});
+       }},
+      {"MaxPool",
+       [](const Variable& x) {
+         return adaptive_max_pool2d(x, {2, 5});
+       }},
+      {"GlobalAveragePool", [](const Variable& x) { return adaptive_avg_pool2d(x, 1); }},
+      {"Pad",
+       [](const Variable& x) {
+         return pad(relu(x), {{}, {1, 2}, {0, 3}, {1, 0}}, 0.5);
+       }},
+      {"Pad",
+       [](const Variable& x) {
+         return pad(reshape(x, {x.shape()[0], 30, 3}), {{}, {1, 2}, {0, 3}});
+       }},
+      {"Gather",
+       [](const Variable& x) {
+         return pad(x, {{}, {3, 2}, {0, 4}, {}}, PaddingMode::reflect);
+       }},
+      {"Gather",
+       [](const Variable& x) {
+         return pad(x, {{}, {3, 2}, {0, 4}, {1, 1}}, PaddingMode::replicate);
+       }},
+      {"Gather",
+       [](const Variable& x) {
+         return pad(reshape(x, {x.shape()[0], 30, 3}), {{}, {3, 2}, {0, 2}}, PaddingMode::circular);
+       }},
       {"GlobalAveragePool", [](const Variable& x) { return global_avg_pool2d(x); }},
       {"Flatten", [](const Variable& x) { return flatten(x); }},
       // A factor per image and channel.
@@ -285,6 +330,22 @@ TEST(Onnx, ComputesEveryOperation) {
                             [type = type](const OnnxNode& node) { return node.type == type; }));
     expect_equal(network, file, images, images, kWithRoundedConstants);
   }
+}
+
+TEST(Onnx, ExportsWindowsAndPaddingsOfConvolutions) {
+  nn::Sequential network = nn::sequential(
+      nn::Conv2d(3, 4, {.kernel = {3, 2}, .stride = {1, 2}, .padding = {2, 1}, .dilation = {2, 1}}),
+      nn::Conv2d(4, 4, {.kernel = {2, 4}, .padding = kSamePadding, .dilation = {3, 1}, .groups = 2}),
+      nn::Conv2d(4, 5, {.padding = {1, 2}, .padding_mode = PaddingMode::reflect}), nn::ReLU(),
+      nn::AdaptiveMaxPool2d({2, 7}));
+  randomize(network);
+  const OnnxFile file = read_onnx(io::encode_onnx(network, {10, 9, 3}));
+  const Tensor images = random_images({10, 9, 3});
+  expect_equal(network, file, images, images, kExact);
+  std::vector<std::string> types;
+  for (const OnnxNode& node : file.nodes) types.push_back(node.type);
+  EXPECT_THAT(types,
+              ElementsAre("Conv", "Pad", "Conv", "Gather", "Gather", "Conv", "Relu", "MaxPool", "Identity"));
 }
 
 TEST(Onnx, ExportsGroupsEpiloguesAndBatchNormsOfFeatures) {
@@ -435,6 +496,16 @@ TEST(Onnx, WritesAFile) {
 }
 
 TEST(Onnx, RefusesWhatItCannotExport) {
+  EXPECT_EQ(
+      refusal([](const Variable& x) {
+        return adaptive_avg_pool2d(x, {3, 2});
+      }),
+      "onnx: operation 'adaptive_avg_pool2d': found windows of several sizes, from 4x4 to 3x2 pixels, which "
+      "cannot be exported");
+  EXPECT_THAT(refusal([](const Variable& x) {
+                return pad(x, {{1, 0}, {}, {}, {}});
+              }),
+              HasSubstr("a change of the batch axis"));
   EXPECT_EQ(refusal([](const Variable& x) { return group_norm(x, 1); }),
             "onnx: operation 'group_norm': found an unknown operation, which cannot be exported");
   EXPECT_THAT(refusal([](const Variable& x) { return softplus(x, 1, 10); }),

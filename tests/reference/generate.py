@@ -18,7 +18,7 @@ import torch
 DIRECTORY = pathlib.Path(__file__).parent
 MODULES = ["ops", "attention", "color_jitter", "indexing", "losses", "muon", "normalization", "conv2d_transpose",
            "conv2d_groups", "grad_cam", "models", "speedrun", "recipe", "samples", "schedules", "torchvision_models",
-           "vision_transformer", "weight_average"]  # which compute the files of their names; that of models is networks
+           "vision_transformer", "weight_average", "windows"]  # which compute the files of their names; that of models is networks
 
 
 def versions() -> dict:

@@ -273,8 +273,8 @@ const float* FilterGradient::run(CpuStream& stream, Workspace& memory) const {
 }  // namespace
 
 bool pays(const ConvSizes& s) {
-  return s.groups == 1 && s.stride == 1 && s.padding < std::min(s.kh, s.kw) && s.kw >= 5 && s.i <= 8 &&
-         s.o <= 16;
+  return s.groups == 1 && s.is_uniform() && s.stride == 1 && s.padding.height < std::min(s.kh, s.kw) &&
+         s.kw >= 5 && s.i <= 8 && s.o <= 16;
 }
 
 void forward(CpuStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
@@ -295,7 +295,7 @@ void forward(CpuStream& stream, ConstView x, ConstView filter, ConstView bias, V
           .bias = bias.data != nullptr ? shifts : nullptr,
           .kh = s.kh,
           .kw = s.kw,
-          .padding = s.padding,
+          .padding = s.padding.height,
           .relu = options.relu,
           .y = y.as<float>(),
           .outputs = s.outputs()}
@@ -316,7 +316,7 @@ void backward_data(CpuStream& stream, ConstView dy, ConstView filter, GradView d
                 .filters = filters,
                 .kh = s.kh,
                 .kw = s.kw,
-                .padding = s.padding,
+                .padding = s.padding.height,
                 .dx = dx,
                 .inputs = s.inputs()}
       .run(stream);
@@ -331,7 +331,7 @@ void backward_filter(CpuStream& stream, ConstView dy, ConstView x, GradView dfil
                                 .outputs = s.outputs(),
                                 .kh = s.kh,
                                 .kw = s.kw,
-                                .padding = s.padding};
+                                .padding = s.padding.height};
   const float* const sums = gradient.run(stream, memory);
   const std::int64_t taps = s.kh * s.kw * s.i, columns = gradient.columns();
   for (std::int64_t o = 0; o < s.o; ++o)

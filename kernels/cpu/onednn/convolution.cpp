@@ -91,8 +91,9 @@ Convolution::Convolution(const dnnl::engine& engine, const ConvKey& key, int thr
       .bias = key.bias ? memory::desc({s.o}, type, memory::format_tag::x) : memory::desc(),
       .y = {{s.n, s.o, s.oh, s.ow}, type, memory::format_tag::nhwc},
       .forward_filter = onednn::filter_layout(s, type, /*any=*/true),
-      .stride = {s.stride, s.stride},
-      .padding = {s.padding, s.padding},
+      .stride = {s.stride.height, s.stride.width},
+      .dilation = {s.dilation.height - 1, s.dilation.width - 1},
+      .padding = {s.padding.height, s.padding.width},
       .attributes = {},
   };
   arguments.attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);

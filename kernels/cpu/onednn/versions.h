@@ -13,7 +13,7 @@ struct ConvolutionArguments {
   /// of that convolution, and has none of bf16 images with the f32 filter that the filter's gradient is
   /// written to.
   dnnl::memory::desc forward_filter;
-  dnnl::memory::dims stride, padding;
+  dnnl::memory::dims stride, dilation, padding;  // a dilation of 0: none
   dnnl::primitive_attr attributes;
 };
 
@@ -44,6 +44,7 @@ inline dnnl::convolution_forward::primitive_desc forward(const dnnl::engine& eng
           a.bias,
           a.y,
           a.stride,
+          a.dilation,
           a.padding,
           a.padding,
           a.attributes};
@@ -51,15 +52,11 @@ inline dnnl::convolution_forward::primitive_desc forward(const dnnl::engine& eng
 
 template <class Primitive>
 typename Primitive::primitive_desc backward(const dnnl::engine& engine, const ConvolutionArguments& a) {
-  return {engine,
-          dnnl::algorithm::convolution_direct,
-          a.x,
-          a.filter,
-          a.y,
-          a.stride,
-          a.padding,
-          a.padding,
-          forward(engine, a),
+  return {engine,      dnnl::algorithm::convolution_direct,
+          a.x,         a.filter,
+          a.y,         a.stride,
+          a.dilation,  a.padding,
+          a.padding,   forward(engine, a),
           a.attributes};
 }
 
@@ -68,17 +65,18 @@ typename Primitive::primitive_desc backward(const dnnl::engine& engine, const Co
 inline dnnl::convolution_forward::primitive_desc forward(const dnnl::engine& engine,
                                                          const ConvolutionArguments& a) {
   return {{dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, a.x, a.forward_filter,
-           a.bias, a.y, a.stride, a.padding, a.padding},
+           a.bias, a.y, a.stride, a.dilation, a.padding, a.padding},
           a.attributes,
           engine};
 }
 
 template <class Primitive>
 typename Primitive::primitive_desc backward(const dnnl::engine& engine, const ConvolutionArguments& a) {
-  return {{dnnl::algorithm::convolution_direct, a.x, a.filter, a.y, a.stride, a.padding, a.padding},
-          a.attributes,
-          engine,
-          forward(engine, a)};
+  return {
+      {dnnl::algorithm::convolution_direct, a.x, a.filter, a.y, a.stride, a.dilation, a.padding, a.padding},
+      a.attributes,
+      engine,
+      forward(engine, a)};
 }
 
 #endif

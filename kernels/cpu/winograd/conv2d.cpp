@@ -306,7 +306,7 @@ void run_forward(CpuStream& stream, const ConvSizes& s, const T* x, const T* fil
   Correlation<Scheme, T>{.in = x,
                          .inputs = s.inputs(),
                          .u = u,
-                         .padding = s.padding,
+                         .padding = s.padding.height,
                          .bias = bias,
                          .relu = relu,
                          .out = GradView(y),
@@ -337,7 +337,7 @@ void run_backward_filter(CpuStream& stream, const ConvSizes& s, const T* dy, con
   Scratch scratch(stream);
   float* const du = scratch.filters.array<float>(kFilters * s.i * s.o);
   FilterGradient<Scheme, T>{
-      .x = x, .inputs = s.inputs(), .dy = dy, .outputs = s.outputs(), .padding = s.padding}
+      .x = x, .inputs = s.inputs(), .dy = dy, .outputs = s.outputs(), .padding = s.padding.height}
       .run(stream, scratch, du);
   parallel_for(stream, s.o, item_grain(kFilters * s.i), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row)
@@ -365,10 +365,12 @@ constexpr ElementTypes<float, bfloat16> kImageTypes{"Winograd convolution"};
 }  // namespace
 
 bool pays(const ConvSizes& s) {
-  if (s.groups > 1 || s.kh != kTaps || s.kw != kTaps || s.i % kLanes != 0 || s.o % kLanes != 0) return false;
+  if (s.groups > 1 || s.kh != kTaps || s.kw != kTaps || s.i % kLanes != 0 || s.o % kLanes != 0 ||
+      !s.is_uniform())
+    return false;
   const std::int64_t tiles = Tiling(s.outputs(), kOut).count;
   const std::int64_t direct = kTaps * kTaps * s.n * s.oh * s.ow;  // multiplications per pair of channels
-  if (s.stride == 1) return s.padding < kTaps && 2 * Points<UnitStride>::kCount * tiles <= direct;
+  if (s.stride == 1) return s.padding.height < kTaps && 2 * Points<UnitStride>::kCount * tiles <= direct;
   if (s.stride == 2) return s.padding == 1 && 3 * Points<StrideTwo>::kCount * tiles <= 2 * direct;
   return false;
 }
@@ -388,7 +390,7 @@ void backward_data(CpuStream& stream, ConstView dy, ConstView filter, GradView d
   dispatch(kImageTypes, dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (s.stride == 1) {
-      run_backward_data<UnitStride>(stream, s, dy.as<T>(), filter.as<T>(), kTaps - 1 - s.padding, dx);
+      run_backward_data<UnitStride>(stream, s, dy.as<T>(), filter.as<T>(), kTaps - 1 - s.padding.height, dx);
     } else {
       run_backward_data<StrideTwoBackwardData>(stream, s, dy.as<T>(), filter.as<T>(), 0, dx);
     }

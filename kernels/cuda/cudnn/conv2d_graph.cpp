@@ -36,7 +36,8 @@ std::string Conv2dProblem::text() const {
                                                                          : "backward filter";
   std::string text =
       fmt::format("conv2d {} {} n{} {}x{}x{} k{} {}x{} s{} p{}", name, to_string(dtype), sizes.n, sizes.h,
-                  sizes.w, sizes.i, sizes.o, sizes.kh, sizes.kw, sizes.stride, sizes.padding);
+                  sizes.w, sizes.i, sizes.o, sizes.kh, sizes.kw, sizes.stride.text(), sizes.padding.text());
+  if (sizes.dilation != 1) text += " d" + sizes.dilation.text();
   if (sizes.groups > 1) text += fmt::format(" g{}", sizes.groups);
   if (bias) text += " bias";
   if (relu) text += " relu";
@@ -157,9 +158,9 @@ CudnnDescriptor tensor(std::int64_t id, const Dims& dims, cudnnDataType_t type, 
 }
 
 CudnnDescriptor convolution(const ConvSizes& sizes) {
-  const std::array<std::int64_t, 2> strides{sizes.stride, sizes.stride};
-  const std::array<std::int64_t, 2> paddings{sizes.padding, sizes.padding};
-  const std::array<std::int64_t, 2> dilations{1, 1};
+  const std::array<std::int64_t, 2> strides{sizes.stride.height, sizes.stride.width};
+  const std::array<std::int64_t, 2> paddings{sizes.padding.height, sizes.padding.width};
+  const std::array<std::int64_t, 2> dilations{sizes.dilation.height, sizes.dilation.width};
   CudnnDescriptor descriptor(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   descriptor.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT);
   descriptor.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_CROSS_CORRELATION);

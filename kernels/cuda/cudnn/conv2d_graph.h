@@ -32,7 +32,7 @@ cudnnDataType_t cudnn_type(DType dtype);
 CudnnDescriptor tensor(std::int64_t id, const Dims& dims, cudnnDataType_t type, int alignment,
                        InMemory in_memory = InMemory::yes);
 
-/// Returns the strides and paddings of a convolution, which sums in f32.
+/// Returns the strides, paddings and dilations of a convolution, which sums in f32.
 CudnnDescriptor convolution(const ConvSizes& sizes);
 
 /// Returns the operation of one direction. The tensor that it writes is y in forward, x in backward_data, and
@@ -65,8 +65,8 @@ struct Conv2dProblem {
   /// Returns the problem without bias and ReLU.
   Conv2dProblem without_epilogue() const;
   /// Returns the problem as text, such as "conv2d forward bf16 n128 32x32x64 k64 3x3 s1 p1 bias relu": the
-  /// number of images, their rows, columns and channels, the filters, stride and padding. Includes the number
-  /// of groups ("g32") if there are several, "accumulate" for that mode, and the alignment if it is less than
+  /// number of images, their rows, columns and channels, the filters, stride and padding, which are "s2x1" if
+  /// the axes differ. Includes the dilation ("d2") unless it is 1, the number of groups ("g32") if there are several, "accumulate" for that mode, and the alignment if it is less than
   /// kCudnnAlignment.
   std::string text() const;
   friend auto operator<=>(const Conv2dProblem&, const Conv2dProblem&) = default;

@@ -37,6 +37,10 @@ TEST_F(LayerExamples, Conv2d) {
   EXPECT_EQ(conv(images).shape(), (Shape{2, 4, 4, 16}));
   nn::Conv2d depthwise(3, 3, {.kernel = 5, .padding = 2, .groups = 3, .bias = false});
   EXPECT_EQ(depthwise(images).shape(), (Shape{2, 8, 8, 3}));
+  nn::Conv2d dilated(3, 16, {.kernel = {3, 5}, .padding = kSamePadding, .dilation = 2});
+  EXPECT_EQ(dilated(images).shape(), (Shape{2, 8, 8, 16}));
+  nn::Conv2d mirrored(3, 16, {.padding = {1, 0}, .padding_mode = PaddingMode::reflect});
+  EXPECT_EQ(mirrored(images).shape(), (Shape{2, 8, 6, 16}));
 }
 
 TEST_F(LayerExamples, Linear) {
@@ -103,11 +107,25 @@ TEST_F(LayerExamples, MaxPool2d) {
   EXPECT_EQ(halve(images).shape(), (Shape{2, 4, 4, 3}));
   nn::MaxPool2d overlapping({.kernel = 3, .stride = 2, .padding = 1});
   EXPECT_EQ(overlapping(images).shape(), (Shape{2, 4, 4, 3}));
+  nn::MaxPool2d rounded_up({.kernel = {2, 3}, .stride = {2, 3}, .ceil_mode = true});
+  EXPECT_EQ(rounded_up(images).shape(), (Shape{2, 4, 3, 3}));
 }
 
 TEST_F(LayerExamples, AvgPool2d) {
   nn::AvgPool2d pool(4);
   EXPECT_EQ(pool(images).shape(), (Shape{2, 2, 2, 3}));
+  nn::AvgPool2d padded({.kernel = 3, .stride = 2, .padding = 1, .count_include_pad = false});
+  EXPECT_EQ(padded(images).shape(), (Shape{2, 4, 4, 3}));
+}
+
+TEST_F(LayerExamples, AdaptiveMaxPool2d) {
+  nn::AdaptiveMaxPool2d pool({2, 3});
+  EXPECT_EQ(pool(images).shape(), (Shape{2, 2, 3, 3}));
+}
+
+TEST_F(LayerExamples, AdaptiveAvgPool2d) {
+  nn::AdaptiveAvgPool2d pool(3);
+  EXPECT_EQ(pool(images).shape(), (Shape{2, 3, 3, 3}));
 }
 
 TEST_F(LayerExamples, GlobalAvgPool2d) {

@@ -187,6 +187,26 @@ std::vector<OpCase> movement_cases() {
            },
        .tails = {{{2, 33, 31}}},
        .benchmark = {{128, 1024, 64}}},
+      {.name = "pad_reflect",
+       .inputs = {{2, 3, 4}},
+       .op =
+           [](auto x) {
+             return pad(x[0], {{}, {2, 1}, {0, 3}}, PaddingMode::reflect);
+           },
+       .batched = {0},
+       .tails = {{{2, 33, 31}}}},
+      {.name = "pad_replicate",
+       .inputs = {{2, 3, 4}},
+       .op =
+           [](auto x) {
+             return pad(x[0], {{1, 0}, {}, {3, 2}}, PaddingMode::replicate);
+           }},
+      {.name = "pad_circular",
+       .inputs = {{2, 3, 4}},
+       .op =
+           [](auto x) {
+             return pad(x[0], {{}, {3, 2}, {0, 1}}, PaddingMode::circular);
+           }},
   };
 }
 

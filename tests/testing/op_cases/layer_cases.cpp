@@ -112,6 +112,19 @@ std::vector<OpCase> conv2d_cases() {
       convolution("depthwise_multiplier_relu", {2, 5, 4, 3}, {6, 3, 3, 1},
                   {.padding = 1, .groups = 3, .relu = true}, true),
       convolution("16_channels", {1, 5, 5, 16}, {16, 3, 3, 16}, {.padding = 1}),
+      convolution("dilated", {2, 7, 6, 3}, {4, 3, 3, 3}, {.padding = 2, .dilation = 2}, true),
+      convolution("rectangular", {2, 7, 6, 3}, {4, 2, 3, 3},
+                  {.stride = {2, 1}, .padding = {0, 2}, .dilation = {3, 2}}),
+      convolution("same_even", {2, 5, 4, 3}, {4, 4, 2, 3}, {.padding = kSamePadding}, true),
+      convolution("same_dilated", {1, 6, 5, 4}, {4, 3, 2, 2},
+                  {.padding = kSamePadding, .dilation = {2, 3}, .groups = 2}),
+      convolution("reflect", {2, 4, 5, 3}, {4, 3, 3, 3},
+                  {.padding = {3, 1}, .padding_mode = PaddingMode::reflect}, true),
+      convolution("replicate_same", {2, 4, 5, 3}, {4, 2, 3, 3},
+                  {.padding = kSamePadding, .padding_mode = PaddingMode::replicate}),
+      convolution("circular", {2, 4, 5, 3}, {4, 3, 3, 3},
+                  {.stride = 2, .padding = {4, 1}, .relu = true, .padding_mode = PaddingMode::circular},
+                  true),
   };
 }
 
@@ -159,7 +172,7 @@ OpCase pooling(std::string name, const Shape& x, Variable (*op)(const Variable&,
   return {.name = std::move(name),
           .inputs = {x},
           .op = [op, options](std::span<const Variable> in) { return op(in[0], options); },
-          .terms = static_cast<double>(options.kernel * options.kernel),
+          .terms = static_cast<double>(options.kernel.height * options.kernel.width),
           .batched = {0}};
 }
 
@@ -185,6 +198,19 @@ std::vector<OpCase> pool2d_cases() {
       {"_disjoint_padded", {1, 9, 9, 6}, {.kernel = 4, .stride = 4, .padding = 2}},
       {"_of_7", {1, 9, 10, 16}, {.kernel = 7, .stride = 2, .padding = 3}},
       {"_of_17", {1, 20, 19, 8}, {.kernel = 17, .stride = 2, .padding = 1}},  // taps in i32
+      {"_rectangular", {2, 7, 9, 8}, {.kernel = {3, 2}, .stride = {1, 3}, .padding = {1, 0}}},
+      {"_disjoint_rectangular", {2, 7, 9, 16}, {.kernel = {2, 3}, .stride = {2, 3}}},
+      {"_ceil", {2, 8, 6, 8}, {.kernel = 3, .stride = 2, .ceil_mode = true}},
+      {"_ceil_disjoint", {1, 5, 7, 16}, {.kernel = 2, .stride = 2, .ceil_mode = true}},
+      // The last window would begin in the padding behind the image, and is dropped.
+      {"_ceil_padded", {2, 5, 5, 3}, {.kernel = 2, .stride = {3, 2}, .padding = 1, .ceil_mode = true}},
+      {"_ceil_larger_than_image", {1, 2, 4, 3}, {.kernel = 3, .stride = 2, .ceil_mode = true}},
+      {"_without_padding",
+       {2, 7, 6, 16},
+       {.kernel = 3, .stride = 2, .padding = 1, .count_include_pad = false}},
+      {"_ceil_without_padding",
+       {2, 6, 6, 5},
+       {.kernel = {3, 2}, .stride = {2, 3}, .padding = 1, .ceil_mode = true, .count_include_pad = false}},
       {"_of_17_one_channel", {1, 18, 19, 1}, {.kernel = 17, .stride = 2, .padding = 1}},
   };
   std::vector<OpCase> cases = {{.name = "global_avg_pool2d",
@@ -201,6 +227,26 @@ std::vector<OpCase> pool2d_cases() {
   for (const PoolWindow& window : windows) {
     cases.push_back(pooling(std::string("max_pool2d") + window.name, window.x, max_pool2d, window.options));
     cases.push_back(pooling(std::string("avg_pool2d") + window.name, window.x, avg_pool2d, window.options));
+  }
+  const std::pair<Shape, Size2d> adaptive[] = {
+      {{2, 7, 5, 8}, {3, 2}},   // windows of two sizes, which overlap
+      {{2, 8, 6, 16}, {4, 3}},  // ordinary windows
+      {{1, 3, 2, 3}, {5, 4}},   // more windows than pixels
+      {{2, 5, 7, 3}, {5, 3}},   // of one pixel along one axis
+      {{1, 4, 4, 3}, 1},
+  };
+  for (const auto& [x, size] : adaptive) {
+    const std::string name =
+        "_pool2d_" + std::to_string(x[1]) + "x" + std::to_string(x[2]) + "_to_" + size.text();
+    const auto of = [&](const std::string& kind, Variable (*op)(const Variable&, Size2d)) {
+      return OpCase{.name = "adaptive_" + kind + name,
+                    .inputs = {x},
+                    .op = [op, size = size](auto in) { return op(in[0], size); },
+                    .terms = static_cast<double>(x[1] * x[2]),
+                    .batched = {0}};
+    };
+    cases.push_back(of("max", adaptive_max_pool2d));
+    cases.push_back(of("avg", adaptive_avg_pool2d));
   }
   for (OpCase& c : cases)
     if (c.name.ends_with("_dense"))

@@ -143,7 +143,7 @@ void ModelOps::sync_batch_norm(std::int64_t side, std::int64_t channels) {
 
 void ModelOps::pooling(const char* name, Variable (*op)(const Variable&, Pool2dOptions), std::int64_t side,
                        std::int64_t channels, Pool2dOptions options) {
-  add({.name = fmt::format("{0}_{1}x{1}_{2}_{3}px", name, options.kernel, channels, side),
+  add({.name = fmt::format("{0}_{1}x{1}_{2}_{3}px", name, options.kernel.height, channels, side),
        .inputs = {map(side, channels)},
        .op = [op, options](std::span<const Variable> in) { return op(in[0], options); }},
       {activation()});

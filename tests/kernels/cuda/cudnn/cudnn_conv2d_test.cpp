@@ -39,6 +39,9 @@ TEST_F(CudnnConv2d, ProblemsHaveReadableKeys) {
   EXPECT_EQ(problem.text(), "conv2d backward filter bf16 n128 32x24x3 k64 7x5 s2 p3 aligned 4");
   problem.direction = kernels::Conv2dDirection::backward_data;
   EXPECT_THAT(problem.text(), StartsWith("conv2d backward data bf16 "));
+  problem.sizes.stride = {2, 1};
+  problem.sizes.dilation = 2;
+  EXPECT_THAT(problem.text(), HasSubstr(" s2x1 p3 d2 "));
 }
 
 TEST_F(CudnnConv2d, RejectsEnginesByNumericalNotes) {
