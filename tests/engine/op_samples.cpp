@@ -156,6 +156,32 @@ SampleResult conv2d_of(const Variables& x, const Numbers& options) {
                 {.stride = at[0], .padding = at[1], .groups = at.size() > 2 ? at[2] : 1});
 }
 
+/// The options are stride, padding and dilation of rows and columns, groups, and whether the padding is kSamePadding.
+SampleResult conv2d_with(const Variables& x, const Numbers& options) {
+  const std::vector<int> at = axes_of(options);
+  return conv2d(x[0], x[1], optional(x, 2),
+                {.stride = {at[0], at[1]},
+                 .padding = at[7] != 0 ? kSamePadding : Size2d(at[2], at[3]),
+                 .dilation = {at[4], at[5]},
+                 .groups = at[6]});
+}
+
+/// The options are kernel, stride and padding of rows and columns, ceil_mode and count_include_pad.
+template <Variable op(const Variable&, Pool2dOptions)>
+SampleResult pool2d_with(const Variables& x, const Numbers& options) {
+  const std::vector<int> at = axes_of(options);
+  return op(x[0], {.kernel = {at[0], at[1]},
+                   .stride = {at[2], at[3]},
+                   .padding = {at[4], at[5]},
+                   .ceil_mode = at[6] != 0,
+                   .count_include_pad = at[7] != 0});
+}
+
+template <Variable op(const Variable&, Size2d)>
+SampleResult adaptive_of(const Variables& x, const Numbers& options) {
+  return op(x[0], {axes_of(options)[0], axes_of(options)[1]});
+}
+
 SampleResult conv2d_transpose_of(const Variables& x, const Numbers& options) {
   const std::vector<int> at = axes_of(options);
   return conv2d_transpose(x[0], x[1], optional(x, 2),
@@ -273,8 +299,13 @@ const std::map<std::string, SampledOp>& ops() {
         0, 1, false, true}},
       {"max_pool2d", {[](auto& x, auto& options) { return max_pool2d(x[0], window_of(options)); }, 9}},
       {"avg_pool2d", {[](auto& x, auto& options) { return avg_pool2d(x[0], window_of(options)); }, 9}},
+      {"max_pool2d_with", {pool2d_with<max_pool2d>}},
+      {"avg_pool2d_with", {pool2d_with<avg_pool2d>}},
+      {"adaptive_max_pool2d", {adaptive_of<adaptive_max_pool2d>}},
+      {"adaptive_avg_pool2d", {adaptive_of<adaptive_avg_pool2d>}},
       {"global_avg_pool2d", {[](auto& x, auto&) { return global_avg_pool2d(x[0]); }, 16}},
       {"conv2d", {conv2d_of, 27}},
+      {"conv2d_with", {conv2d_with}},
       {"conv2d_transpose", {conv2d_transpose_of}},
       {"matmul", {[](auto& x, auto&) { return matmul(x[0], x[1]); }, 13}},
       {"linear", {[](auto& x, auto&) { return linear(x[0], x[1], optional(x, 2)); }, 3}},

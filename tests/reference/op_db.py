@@ -65,6 +65,12 @@ def one_of(value, argument: str) -> int:
     return values.pop()
 
 
+def pair(value) -> list:
+    """Returns the numbers of an argument for the rows and for the columns."""
+    values = [value] if value is None or is_number(value) else list(value)
+    return values * 2 if len(values) == 1 else values
+
+
 def present(*tensors) -> list:
     return [tensor for tensor in tensors if tensor is not None]
 
@@ -241,13 +247,10 @@ def image(op: str, x, inputs, options, terms):
 
 
 def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    need(one_of(dilation, "dilation") == 1, "dilation")
-    kernel = weight.shape[-1]
-    if isinstance(padding, str):
-        need(padding == "valid" or weight.shape[-2] == kernel and kernel % 2 == 1, "padding='same' of an even kernel")
-        padding = 0 if padding == "valid" else kernel // 2
-    options = [one_of(stride, "stride"), one_of(padding, "padding"), groups]
-    return image("conv2d", x, [weight, bias], options, max(x.numel(), weight.numel()))
+    is_same = padding == "same"
+    padding = 0 if isinstance(padding, str) else padding
+    options = [*pair(stride), *pair(padding), *pair(dilation), groups, is_same]
+    return image("conv2d_with", x, [weight, bias], options, max(x.numel(), weight.numel()))
 
 
 def conv_transpose2d(x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
@@ -258,22 +261,25 @@ def conv_transpose2d(x, weight, bias=None, stride=1, padding=0, output_padding=0
 
 def max_pool2d(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
     need(one_of(dilation, "dilation") == 1, "dilation")
-    need(not ceil_mode, "ceil_mode")
     need(not return_indices, "indices of the maxima")
-    options = [one_of(kernel_size, "kernel"), one_of(stride or kernel_size, "stride"), one_of(padding, "padding")]
-    return image("max_pool2d", x, [], options, math.prod(options[:1] * 2))
+    options = [*pair(kernel_size), *pair(stride or kernel_size), *pair(padding), ceil_mode, True]
+    return image("max_pool2d_with", x, [], options, math.prod(options[:2]))
 
 
 def avg_pool2d(x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-    need(not ceil_mode, "ceil_mode")
     need(divisor_override is None, "divisor_override")
-    options = [one_of(kernel_size, "kernel"), one_of(stride or kernel_size, "stride"), one_of(padding, "padding")]
-    need(count_include_pad or options[2] == 0, "count_include_pad=False")
-    return image("avg_pool2d", x, [], options, math.prod(options[:1] * 2))
+    options = [*pair(kernel_size), *pair(stride or kernel_size), *pair(padding), ceil_mode, count_include_pad]
+    return image("avg_pool2d_with", x, [], options, math.prod(options[:2]))
 
 
-def adaptive_avg_pool2d(x, output_size):
-    raise Missing("adaptive pooling to other sizes than 1")  # no sample is of 1
+def adaptive_pool2d(op: str):
+    def case(x, output_size, return_indices=False):
+        need(not return_indices, "indices of the maxima")
+        sizes = pair(output_size)
+        need(x.ndim == 4, "an image without a batch axis")
+        sizes = [size if size is not None else x.shape[axis] for size, axis in zip(sizes, (2, 3))]
+        return image(op, x, [], sizes, x.shape[2] * x.shape[3])
+    return case
 
 
 def batch_norm(x, mean, variance, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
@@ -368,7 +374,8 @@ FAMILIES = {
     "indexing": {"gather": gather, "index_select": index_select, "nn.functional.embedding": embedding},
     "convolution": {"nn.functional.conv2d": conv2d, "nn.functional.conv_transpose2d": conv_transpose2d},
     "pooling": {"nn.functional.max_pool2d": max_pool2d, "nn.functional.avg_pool2d": avg_pool2d,
-                "nn.functional.adaptive_avg_pool2d": adaptive_avg_pool2d},
+                "nn.functional.adaptive_avg_pool2d": adaptive_pool2d("adaptive_avg_pool2d"),
+                "nn.functional.adaptive_max_pool2d": adaptive_pool2d("adaptive_max_pool2d")},
     "normalization": {"nn.functional.batch_norm": batch_norm, "nn.functional.layer_norm": layer_norm,
                       "nn.functional.group_norm": group_norm},
     "losses": {"nn.functional.cross_entropy": cross_entropy, "nn.functional.mse_loss": loss("mse_loss"),
