@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <memory>
+#include <thread>
 
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/bootstrap/rendezvous.h"
@@ -29,6 +30,8 @@ class MpiRendezvous final : public Rendezvous {
 
  private:
   const double timeout_;
+  const Launch launch_;
+  std::jthread finalize_limit_;  // destroyed after the session, which finalizes MPI
   const int exceptions_ = std::uncaught_exceptions();
   std::shared_ptr<MpiSession> session_;
   std::unique_ptr<MpiLinks> links_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "convoy/comm/bootstrap/host.h"
+#include "convoy/comm/core/waits.h"
 
 namespace convoy::dist {
 
@@ -22,7 +23,7 @@ using RendezvousByStore = std::unique_ptr<Rendezvous>(const RendezvousPlan& plan
 struct RendezvousOptions {
   /// "auto", "mpi", "tcp://HOST:PORT", "file:///PATH" or "env".
   std::string init_method = "auto";
-  double timeout_seconds = 60;  // of init() and of every collective call
+  double timeout_seconds = row_of(Wait::rendezvous).seconds;  // of init() and of every collective call
   /// Replace environment variables of the same names.
   std::map<std::string, std::string> variables = {};
   /// For ranks that meet without MPI: rendezvous_by_store() of comm/cluster/store. Null: such jobs are

@@ -9,6 +9,23 @@
 
 namespace convoy::dist {
 
+/// Counts the time in which this process could not run: it was stopped by a signal, such as that of Ctrl-Z,
+/// or with its machine. Deadlines do not count this time. While an object exists, its thread calls total() at
+/// least ten times a second, so a longer pause of all threads is one of the process. Thread-safe.
+class Suspension {
+ public:
+  Suspension() { observe(1); }
+  ~Suspension() { observe(-1); }
+  Suspension(const Suspension&) = delete;
+  Suspension& operator=(const Suspension&) = delete;
+
+  /// Returns the sum of all pauses of more than a second while an object existed.
+  static std::chrono::steady_clock::duration total() { return observe(0); }
+
+ private:
+  static std::chrono::steady_clock::duration observe(int more_observers);
+};
+
 /// A time before which the deadlines that refer to it do not pass. A thread that knows of progress of the
 /// ranks raises it, so that a rank that saves a checkpoint for an hour does not end the waits of the others.
 /// Thread-safe.
@@ -18,16 +35,18 @@ class DeadlineFloor {
 
   /// Raises the time to `at`. Has no effect if it is later already.
   void raise(Clock::time_point at) {
+    const Clock::rep raised = (at - Suspension::total()).time_since_epoch().count();
     Clock::rep now = at_.load();
-    while (now < at.time_since_epoch().count() &&
-           !at_.compare_exchange_weak(now, at.time_since_epoch().count())) {
+    while (now < raised && !at_.compare_exchange_weak(now, raised)) {
     }
   }
-  /// Returns the time.
-  Clock::time_point at() const { return Clock::time_point(Clock::duration(at_.load())); }
+  /// Returns the time, later by each suspension of the process since it was raised.
+  Clock::time_point at() const {
+    return Clock::time_point(Clock::duration(at_.load())) + Suspension::total();
+  }
 
  private:
-  std::atomic<Clock::rep> at_{0};
+  std::atomic<Clock::rep> at_{0};  // without suspensions
 };
 
 /// The progress within one call that has a deadline, such as data that arrives over a slow link. Thread-safe.
@@ -57,13 +76,17 @@ class Deadline {
   /// Constructs a deadline `seconds` from now, or at `floor` if that is later. `progress` receives what
   /// progressed() reports. Both may be null, and must outlive the deadline.
   explicit Deadline(double seconds, const DeadlineFloor* floor = nullptr, CallProgress* progress = nullptr)
-      : seconds_(seconds), at_(Clock::now() + duration_of(seconds)), floor_(floor), progress_(progress) {}
+      : seconds_(seconds),
+        at_(Clock::now() - Suspension::total() + duration_of(seconds)),
+        floor_(floor),
+        progress_(progress) {}
 
   /// Returns the original timeout in seconds.
   double seconds() const { return seconds_; }
-  /// Returns the time of the deadline, which is later at a later call if the floor has been raised.
+  /// Returns the time of the deadline, which is later at a later call if the floor has been raised, or if the
+  /// process was suspended in between.
   Clock::time_point at() const {
-    Clock::time_point at = at_;
+    Clock::time_point at = at_ + Suspension::total();
     if (floor_ != nullptr) at = std::max(at, floor_->at() + extra_);
     if (progress_ != nullptr) at = std::max(at, progress_->at() + extra_);
     return at;
@@ -74,7 +97,10 @@ class Deadline {
     if (progress_ != nullptr) progress_->report(Clock::now() + duration_of(seconds_));
   }
   /// Returns whether the time is reached.
-  bool passed() const { return Clock::now() >= at(); }
+  bool passed() const {
+    const Clock::time_point now = Clock::now();  // before at(), which sees a suspension until then
+    return now >= at();
+  }
   /// Returns the remaining time; zero after the deadline.
   Clock::duration left() const { return std::max(at() - Clock::now(), Clock::duration::zero()); }
   /// Returns a deadline that always passes `seconds` after this one.
@@ -91,7 +117,7 @@ class Deadline {
   }
 
   double seconds_;
-  Clock::time_point at_;
+  Clock::time_point at_;  // without suspensions
   const DeadlineFloor* floor_;
   CallProgress* progress_;
   Clock::duration extra_{};  // added to the floors

@@ -10,13 +10,17 @@
 #include "convoy/comm/core/collective.h"
 #include "convoy/comm/core/deadline.h"
 #include "convoy/comm/core/rank_observer.h"
+#include "convoy/comm/core/waits.h"
 
 namespace convoy::dist {
 
 /// Options of a JobControl, whose thread calls the functions.
 struct ControlOptions {
-  double timeout_seconds = 300;    // of collectives, and of the start
-  double warn_after_seconds = 10;  // without progress of any rank
+  double timeout_seconds = row_of(Wait::collective).seconds;  // of collectives, and of the start
+  double io_timeout_seconds = row_of(Wait::storage).seconds;  // of a rank that moves no bytes; 0: none
+  double warn_after_seconds = 10;                             // without progress of any rank
+  /// Returns the code with which this rank should stop, 0 for none (RankObserver::stop_code()). May be empty.
+  std::function<int()> stop_code;
   /// Receives warnings about ranks that hold up the others, on one rank of the job.
   std::function<void(const std::string&)> on_warning;
   /// Receives the reason why the job ends, once, on every rank: the first cause, not its consequences.

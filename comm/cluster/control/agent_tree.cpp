@@ -15,7 +15,8 @@
 namespace convoy::dist {
 namespace {
 
-constexpr double kLeaveSeconds = 1;  // for the other agents to close their connections
+constexpr double kLeaveSeconds = 1;                       // for the other agents to close their connections
+constexpr std::size_t kMaxUnsent = std::size_t{1} << 20;  // bytes to a child that does not read
 
 }  // namespace
 
@@ -90,9 +91,15 @@ void AgentTree::send_up(const std::string& text) {
     if (!is_root() && link.node == parent()) push(link, text);
 }
 
+bool AgentTree::is_parent_blocked() const {
+  return std::any_of(links_.begin(), links_.end(), [&](const Link& link) {
+    return !is_root() && link.node == parent() && !link.out.empty();
+  });
+}
+
 void AgentTree::send_down(const std::string& text) {
   for (Link& link : links_)
-    if (is_root() || link.node != parent()) push(link, text);
+    if ((is_root() || link.node != parent()) && link.out.size() < kMaxUnsent) push(link, text);
 }
 
 std::vector<AgentTree::Message> AgentTree::poll(std::chrono::milliseconds limit) {

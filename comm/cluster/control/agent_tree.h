@@ -44,7 +44,9 @@ class AgentTree {
   const std::vector<int>& children() const { return children_; }
   /// Sends a text, which is not empty, to the parent. Does nothing at the root. Does not block.
   void send_up(const std::string& text);
-  /// Sends a text to all children. Does not block.
+  /// Returns whether the parent has not taken the texts so far: later ones should wait.
+  bool is_parent_blocked() const;
+  /// Sends a text to all children, except to one that has not taken those before for a while. Does not block.
   void send_down(const std::string& text);
   /// Blocks until something has arrived, for `limit` at most, and returns it. Also sends what send_up() and
   /// send_down() could not send at once.

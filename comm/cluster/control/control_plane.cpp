@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -19,13 +23,33 @@
 namespace convoy::dist {
 namespace {
 
-constexpr double kDumpSeconds = 2;  // for another rank to write the flight recorders
+constexpr double kDumpSeconds = 2;        // for the flight recorders to be written
+constexpr double kMovedBytes = 64 << 10;  // count as progress of a rank that reads or writes files
+constexpr std::chrono::seconds kReadBytesPeriod(1);
 
 enum : std::uint32_t { kNotDumped, kDumping, kDumped };  // values of HostSlot::is_dumped
 
 /// Returns an event of this moment, with the step and the phase of the rank.
 FlightEvent event_now(const RankSlot& rank, FlightEvent::Kind kind) {
   return {.time = steady_nanoseconds(), .step = rank.step.load(), .kind = kind, .phase = rank.phase.load()};
+}
+
+double host_timeout() {
+  const char* const text = std::getenv(kHostTimeoutVariable);
+  char* end = nullptr;
+  const double seconds = text == nullptr ? row_of(Wait::host).seconds : std::strtod(text, &end);
+  check(text == nullptr || (*end == '\0' && seconds >= 2), "{}={}: expected seconds, at least 2",
+        kHostTimeoutVariable, text == nullptr ? "" : text);
+  return seconds;
+}
+
+/// Returns the bytes that `task`, "self" or "thread-self", has read and written (proc(5)).
+double bytes_of(const char* task) {
+  std::ifstream file(fmt::format("/proc/{}/io", task));
+  double sum = 0, value = 0;
+  for (std::string name; file >> name >> value;)
+    if (!name.starts_with("sysc")) sum += value;
+  return sum;
 }
 
 /// Publishes the collectives of one communicator. Shares the memory, because a communicator may outlive the
@@ -78,7 +102,7 @@ class ControlPlane final : public JobControl {
     memory_ = std::make_shared<HostMemory>(rendezvous);
     RankSlot& mine = memory_->mine();
     mine.process = getpid();
-    mine.beat = steady_nanoseconds();
+    mine.beat = mine.io = steady_nanoseconds();
     mine.state = RankSlot::State::running;
     enter(Phase::start);
     std::unique_ptr<AgentTree> tree = AgentTree::connect(rendezvous, deadline);
@@ -86,6 +110,8 @@ class ControlPlane final : public JobControl {
     if (all_.size() == 1) return;
     agent_ = std::make_unique<HostAgent>(*memory_, all_, std::move(tree),
                                          HostAgent::Options{.timeout_seconds = options_.timeout_seconds,
+                                                            .io_timeout_seconds = options_.io_timeout_seconds,
+                                                            .host_timeout_seconds = host_timeout(),
                                                             .warn_after_seconds = options_.warn_after_seconds,
                                                             .on_warning = options_.on_warning});
     thread_ = std::thread([this] { watch(); });
@@ -115,9 +141,9 @@ class ControlPlane final : public JobControl {
     HostSlot& host = memory_->host();
     // The order matters (HostAgent::decide_stop): first publish the point, then look for a request.
     const std::uint64_t point = mine.stop_points.fetch_add(1) + 1;
-    if (local != 0 && mine.stop_code.exchange(local) == 0) memory_->wake();
+    set_stop_code(local);
     if (host.stop_requested.load() == 0) return 0;
-    const Deadline deadline(options_.timeout_seconds, floor_.get());
+    const Deadline deadline(options_.timeout_seconds, floor_.get());  // Wait::stop
     while (host.stop_point.load() == 0) {
       const std::uint32_t seen = host.changes.load();
       if (host.stop_point.load() == 0) futex_wait(host.changes, seen, HostAgent::kPeriod);
@@ -171,14 +197,6 @@ class ControlPlane final : public JobControl {
 
   std::string verdict(double wait_seconds) override {
     HostSlot& host = memory_->host();
-    const auto wait_until = [&](const auto& is_done, double seconds) {
-      for (const Deadline deadline(seconds); !is_done() && !deadline.passed();) {
-        const std::uint32_t seen = host.changes.load();
-        if (!is_done())
-          futex_wait(host.changes, seen,
-                     std::min<std::chrono::nanoseconds>(deadline.left(), HostAgent::kPeriod));
-      }
-    };
     wait_until([&] { return !host.verdict.get().empty(); }, wait_seconds);
     const std::string verdict = host.verdict.get();
     if (!verdict.empty() && !host.dump_directory.get().empty())
@@ -195,15 +213,35 @@ class ControlPlane final : public JobControl {
     is_leaving_ = true;
     memory_->wake();
     if (thread_.joinable()) thread_.join();
+    wait_until([&] { return memory_->host().is_dumped.load() != kDumping; }, kDumpSeconds);
   }
 
  private:
+  template <class F>
+  void wait_until(const F& is_done, double seconds) {
+    HostSlot& host = memory_->host();
+    for (const Deadline deadline(seconds); !is_done() && !deadline.passed();) {
+      const std::uint32_t seen = host.changes.load();
+      if (!is_done())
+        futex_wait(host.changes, seen,
+                   std::min<std::chrono::nanoseconds>(deadline.left(), HostAgent::kPeriod));
+    }
+  }
+
+  void set_stop_code(int code) {
+    if (code != 0 && memory_->mine().stop_code.exchange(code) == 0) memory_->wake();
+  }
+
   void watch() {
     HostSlot& host = memory_->host();
+    const Suspension suspension;
     while (!is_leaving_) {
       const std::uint32_t seen = host.changes.load();
       memory_->mine().beat = steady_nanoseconds();
+      Suspension::total();
       try {
+        watch_bytes();
+        if (options_.stop_code) set_stop_code(options_.stop_code());
         agent_->serve();
         floor_->raise(
             DeadlineFloor::Clock::time_point(std::chrono::duration_cast<DeadlineFloor::Clock::duration>(
@@ -216,27 +254,55 @@ class ControlPlane final : public JobControl {
     agent_->leave();
   }
 
-  void act_on_verdict() {
-    if (has_acted_) return;
-    const std::string verdict = memory_->host().verdict.get();
-    if (verdict.empty()) return;
-    has_acted_ = true;
-    dump();
-    if (options_.on_verdict) options_.on_verdict(verdict);
+  /// Publishes when this process has last moved bytes, without those of this thread, which reads /proc.
+  void watch_bytes() {
+    RankSlot& mine = memory_->mine();
+    if (&memory_->process_slot(mine) != &mine || Deadline::Clock::now() < read_bytes_at_) return;
+    read_bytes_at_ = Deadline::Clock::now() + kReadBytesPeriod;
+    const double own = bytes_of("thread-self"), bytes = bytes_of("self") - own;
+    if (bytes < moved_bytes_ + kMovedBytes) return;
+    moved_bytes_ = bytes;
+    mine.io = steady_nanoseconds();
   }
 
-  /// Writes the flight recorders of this host, unless another rank does.
+  void act_on_verdict() {
+    if (!exit_) {
+      const std::string verdict = memory_->host().verdict.get();
+      if (verdict.empty()) return;
+      exit_.emplace(options_.timeout_seconds);
+      if (options_.on_verdict) options_.on_verdict(verdict);
+      dump();
+    }
+    // Wait::exit: the main thread may not return from a file system that hangs.
+    const double idle =
+        1e-9 * static_cast<double>(steady_nanoseconds() - memory_->process_slot(memory_->mine()).io.load());
+    if (!exit_->passed() || idle < exit_->seconds()) return;
+    if (options_.on_warning)
+      options_.on_warning(fmt::format("{}; this rank does not return from {} and exits",
+                                      memory_->host().verdict.get(),
+                                      to_string(memory_->mine().phase.load())));
+    _exit(static_cast<int>(ExitCode::peer));
+  }
+
+  /// Writes the flight recorders of this host, unless another rank does, on a thread: the file system may hang.
   void dump() {
     HostSlot& host = memory_->host();
     const std::string directory = host.dump_directory.get();
     std::uint32_t expected = kNotDumped;
     if (directory.empty() || !host.is_dumped.compare_exchange_strong(expected, kDumping)) return;
+    const auto write = [memory = memory_, all = all_, job = job_, directory] {
+      try {
+        write_flight_files(*memory, all, job, directory);
+      } catch (const std::exception&) {  // such as of a full disk: the error that ends the job matters more
+      }
+      memory->host().is_dumped = kDumped;
+      memory->wake();
+    };
     try {
-      write_flight_files(*memory_, all_, job_, directory);
-    } catch (const std::exception&) {  // such as of a full disk: the error that ends the job matters more
+      std::thread(write).detach();
+    } catch (const std::system_error&) {  // there is no memory for a thread
+      write();
     }
-    host.is_dumped = kDumped;
-    memory_->wake();
   }
 
   ControlOptions options_;
@@ -247,8 +313,10 @@ class ControlPlane final : public JobControl {
   std::shared_ptr<DeadlineFloor> floor_ = std::make_shared<DeadlineFloor>();
   std::unique_ptr<HostAgent> agent_;  // null if there is one rank
   std::atomic<bool> is_leaving_ = false;
-  bool has_acted_ = false;  // on the verdict
-  std::thread thread_;      // not started if there is one rank
+  double moved_bytes_ = 0;  // at the time RankSlot::io
+  Deadline::Clock::time_point read_bytes_at_{};
+  std::optional<Deadline> exit_;  // after the verdict
+  std::thread thread_;            // not started if there is one rank
 };
 
 }  // namespace

@@ -16,7 +16,8 @@ namespace convoy::dist {
 /// it ends, and all ranks stop after the same step. The last events of a rank can be read after its process
 /// was killed (flight_recorder.h).
 ///
-/// One thread of the rank makes all calls, except where a function says otherwise.
+/// One thread of the rank makes all calls, except where a function says otherwise. Throws UsageError if
+/// CONVOY_HOST_TIMEOUT has no seconds.
 std::unique_ptr<JobControl> connect_control_plane(Rendezvous& rendezvous, ControlOptions options);
 
 }  // namespace convoy::dist

@@ -38,8 +38,8 @@ double seconds_of(std::chrono::steady_clock::duration duration) {
 
 /// Adds the time that a status was on its way.
 RankStatus aged(RankStatus status, double seconds) {
-  for (double* age :
-       {&status.phase_seconds, &status.progress_seconds, &status.beat_seconds, &status.failed_seconds})
+  for (double* age : {&status.phase_seconds, &status.progress_seconds, &status.beat_seconds,
+                      &status.io_seconds, &status.failed_seconds})
     *age += seconds;
   for (RankStatus::Collective& collective : status.collectives) collective.seconds += seconds;
   return status;
@@ -87,13 +87,24 @@ bool HostAgent::is_active() const {
 
 void HostAgent::serve() {
   if (!is_active()) return;
-  if (tree_) receive();
+  observe_suspension();
+  const bool has_messages = tree_ && receive();
+  const std::uint32_t changes = memory_.host().changes.load();
+  const bool is_due = Clock::now() >= observe_at_ || std::exchange(seen_changes_, changes) != changes;
+  if (tree_ && !has_messages && !is_due) return;
+  observe_at_ = Clock::now() + kPeriod;
   // Read before the ranks are: those that did not see the request then have passed no later stop point.
   bool know_of_stop = memory_.host().stop_requested.load() != 0;
   take_warnings();
   std::vector<RankStatus> local = memory_.observe(all_);
-  for (const auto& [node, child] : children_)
+  for (RankStatus& rank : local)  // may have been suspended as well, until about the same time
+    for (double* age : {&rank.progress_seconds, &rank.beat_seconds, &rank.io_seconds})
+      *age = without_pauses(*age);
+  for (const auto& [node, child] : children_) {
     know_of_stop = know_of_stop && (child.report.knows_of_stop || child.has_left);
+    if (!child.has_left && seconds_of(Clock::now() - child.received) >= options_.host_timeout_seconds)
+      receive_from_child({.node = node, .kind = AgentTree::Message::Kind::lost, .text = ""});
+  }
   const std::vector<RankStatus> ranks = all_known(std::move(local));
   if (has_parent_) {
     decide_without_parent(ranks);
@@ -102,6 +113,23 @@ void HostAgent::serve() {
   decide(ranks, know_of_stop);
   report_warnings(kWaitForSameWarning);
   if (tree_) send_down();
+}
+
+void HostAgent::observe_suspension() {
+  constexpr std::size_t kPauses = 16;
+  const Clock::duration all = Suspension::total(), pause = all - std::exchange(suspended_, all);
+  if (pause == Clock::duration::zero()) return;
+  pauses_.emplace_back(Clock::now(), seconds_of(pause));
+  if (pauses_.size() > kPauses) pauses_.pop_front();
+  parent_heard_ += pause;
+  for (auto& [node, child] : children_) child.received += pause;
+}
+
+double HostAgent::without_pauses(double age) const {
+  double running = age;
+  for (const auto& [end, seconds] : pauses_)
+    if (seconds_of(Clock::now() - end) < age) running -= seconds;
+  return std::max(running, 0.0);
 }
 
 void HostAgent::take_warnings() {
@@ -134,8 +162,9 @@ void HostAgent::report_warnings(std::chrono::milliseconds after) {
   }
 }
 
-void HostAgent::receive() {
-  for (const AgentTree::Message& message : tree_->poll(kMessageWait)) {
+bool HostAgent::receive() {
+  const std::vector<AgentTree::Message> messages = tree_->poll(kMessageWait);
+  for (const AgentTree::Message& message : messages) {
     try {
       if (children_.contains(message.node))
         receive_from_child(message);
@@ -144,6 +173,7 @@ void HostAgent::receive() {
     } catch (const std::exception&) {  // not of an agent of this version; the sender counts as silent
     }
   }
+  return !messages.empty();
 }
 
 void HostAgent::receive_from_child(const AgentTree::Message& message) {
@@ -194,9 +224,9 @@ void HostAgent::decide_without_parent(const std::vector<RankStatus>& ranks) {
   const double silent = seconds_of(Clock::now() - parent_heard_);
   if (silent < RankStatus::kResponsiveSeconds || !orders_.verdict.empty()) return;
   const std::optional<FirstCause> cause = first_cause(ranks);
-  if (!cause) return;
+  if (!cause && silent < options_.host_timeout_seconds) return;
   AgentOrders orders = orders_;
-  orders.verdict = cause->is_consequence
+  orders.verdict = !cause || cause->is_consequence
                        ? fmt::format("{} has not answered for {:.1f} s", parent_text(), silent)
                        : cause->text;
   apply(orders);
@@ -248,6 +278,10 @@ void HostAgent::decide_stop(const std::vector<RankStatus>& ranks, bool know_of_s
 void HostAgent::decide_verdict(const std::vector<RankStatus>& ranks) {
   if (!orders_.verdict.empty()) return;
   const std::optional<FirstCause> cause = first_cause(ranks);
+  if (const RankStatus* const overdue = cause ? nullptr : overdue_of(ranks)) {
+    const std::string stall = describe_stall(ranks), culprit = describe(*overdue);
+    orders_.verdict = stall.find(culprit) != std::string::npos ? stall : culprit;
+  }
   if (!cause) return;
   if (cause->is_consequence) {
     if (consequence_seen_at_ == Clock::time_point{}) consequence_seen_at_ = Clock::now();
@@ -256,11 +290,25 @@ void HostAgent::decide_verdict(const std::vector<RankStatus>& ranks) {
   orders_.verdict = cause->text;
 }
 
+const RankStatus* HostAgent::overdue_of(const std::vector<RankStatus>& ranks) const {
+  constexpr double kAfterCollectives = 1;  // which end with their own error at the timeout
+  double io_limit =
+      options_.io_timeout_seconds > 0 ? options_.io_timeout_seconds : std::numeric_limits<double>::infinity();
+  if (orders_.stop_requested) io_limit = std::min(io_limit, options_.timeout_seconds);
+  for (const RankStatus& rank : ranks) {
+    // Wait::silent, and Wait::storage
+    const bool is_silent = (rank.life == Life::stopped || rank.life == Life::running) &&
+                           rank.beat_seconds >= options_.timeout_seconds + kAfterCollectives;
+    if (is_silent || (rank.limit() == Wait::storage && rank.io_seconds >= io_limit)) return &rank;
+  }
+  return nullptr;
+}
+
 void HostAgent::extend_deadlines(const std::vector<RankStatus>& ranks) {
   double idle_seconds = std::numeric_limits<double>::infinity();
   for (const RankStatus& rank : ranks) {
     idle_seconds = std::min(idle_seconds, rank.progress_seconds);
-    if (rank.may_take_any_time()) idle_seconds = 0;
+    if (rank.limit() != Wait::collective) idle_seconds = 0;
   }
   orders_.deadline_seconds = std::max(options_.timeout_seconds - idle_seconds, 0.0);
 }
@@ -300,7 +348,7 @@ void HostAgent::apply(const AgentOrders& orders) {
 
 void HostAgent::send_up(const std::vector<RankStatus>& ranks, bool know_of_stop) {
   const std::string urgent = urgent_part(ranks) + (know_of_stop ? "stop" : "");
-  if (urgent == sent_up_ && Clock::now() < send_up_at_) return;
+  if ((urgent == sent_up_ && Clock::now() < send_up_at_) || tree_->is_parent_blocked()) return;
   sent_up_ = urgent;
   send_up_at_ = Clock::now() + kMessagePeriod;
   tree_->send_up(format_message(AgentReport{know_of_stop, ranks, std::exchange(warnings_, {})}));

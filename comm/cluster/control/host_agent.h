@@ -3,11 +3,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "convoy/comm/cluster/control/agent_tree.h"
@@ -49,7 +51,9 @@ struct AgentOrders {
 class HostAgent {
  public:
   struct Options {
-    double timeout_seconds = 300;    // of collectives, without progress of any rank
+    double timeout_seconds = row_of(Wait::collective).seconds;  // without progress of any rank
+    double io_timeout_seconds = row_of(Wait::storage).seconds;  // without bytes that move; 0: none
+    double host_timeout_seconds = row_of(Wait::host).seconds;   // without a message of its agent
     double warn_after_seconds = 10;  // without progress of any rank; doubled after each warning
     std::function<void(const std::string&)> on_warning;  // at the root
   };
@@ -78,17 +82,22 @@ class HostAgent {
   };
 
   bool is_active() const;
+  /// Notes a suspension of this process, in which no message could arrive.
+  void observe_suspension();
+  /// Returns an age in seconds without the suspensions of this process, which has not seen what ranks did then.
+  double without_pauses(double age) const;
   /// Appends the new warnings of the ranks of this host to warnings_.
   void take_warnings();
   /// Reports the warnings that have waited for so long for those of other ranks with the same text.
   void report_warnings(std::chrono::milliseconds after);
-  void receive();
+  /// Returns whether messages have arrived.
+  bool receive();
   void receive_from_parent(const AgentTree::Message& message);
   void receive_from_child(const AgentTree::Message& message);
   /// Handles the loss of the parent, without which this agent decides for the hosts below it.
   void lose_parent(const AgentTree::Message& message);
-  /// Decides why the ranks below this agent end, if one has failed and the parent has not answered for a
-  /// while.
+  /// Decides why the ranks below this agent end, if the parent has not answered for a while, and one has failed or
+  /// the limit of Wait::host is reached.
   void decide_without_parent(const std::vector<RankStatus>& ranks);
   /// Returns the rank whose agent is the parent: "rank 0 on a".
   std::string parent_text() const;
@@ -96,6 +105,8 @@ class HostAgent {
   void decide(const std::vector<RankStatus>& ranks, bool know_of_stop);
   void decide_stop(const std::vector<RankStatus>& ranks, bool know_of_stop);
   void decide_verdict(const std::vector<RankStatus>& ranks);
+  /// Returns a rank for which the others have waited as long as they may outside of a collective, or null.
+  const RankStatus* overdue_of(const std::vector<RankStatus>& ranks) const;
   void extend_deadlines(const std::vector<RankStatus>& ranks);
   void warn_of_stall(const std::vector<RankStatus>& ranks);
   void apply(const AgentOrders& orders);
@@ -117,6 +128,10 @@ class HostAgent {
   std::set<std::string> known_warnings_;  // the texts that the root has reported, and those of rank 0
   Clock::time_point send_up_at_{}, send_down_at_{};
   std::string sent_up_, sent_down_;  // the urgent parts of the last messages
+  Clock::time_point observe_at_{};   // when the ranks of this host are due, without a change
+  std::uint32_t seen_changes_ = 0;   // of HostSlot::changes
+  Clock::duration suspended_ = Suspension::total();
+  std::deque<std::pair<Clock::time_point, double>> pauses_;  // the last suspensions: ends, and seconds
 };
 
 }  // namespace convoy::dist

@@ -1,6 +1,7 @@
 #include "convoy/comm/cluster/control/host_memory.h"
 
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -50,7 +51,8 @@ void observe_process(const HostMemory& memory, int index, RankStatus& status) {
   } else if (const std::int32_t death = slot.death.load(); death != 0) {
     status.life = Life::dead;
     status.signal = death - 2 > 0 ? death - 2 : 0;
-  } else if (const std::optional<ProcessState> process = read_process_state(status.process);
+  } else if (const std::optional<ProcessState> process =
+                 status.process == getpid() ? std::nullopt : read_process_state(status.process);
              process && (process->state == 'T' || process->state == 't')) {
     status.life = process->state == 'T' ? Life::stopped : Life::traced;
   }
@@ -108,6 +110,12 @@ RankSlot& HostMemory::slot(int index) const {
   return reinterpret_cast<RankSlot*>(memory_->data() + sizeof(HostSlot))[index];
 }
 
+RankSlot& HostMemory::process_slot(const RankSlot& rank) const {
+  int index = 0;
+  while (slot(index).process.load() != rank.process.load()) ++index;
+  return slot(index);
+}
+
 std::vector<RankStatus> HostMemory::observe(const std::vector<RankInfo>& all) const {
   std::vector<RankStatus> statuses;
   for (int index = 0; index < ranks(); ++index) {
@@ -121,6 +129,7 @@ std::vector<RankStatus> HostMemory::observe(const std::vector<RankInfo>& all) co
     status.phase_seconds = seconds_since(rank.phase_since.load(), now);
     status.progress_seconds = seconds_since(rank.progress.load(), now);
     status.beat_seconds = seconds_since(rank.beat.load(), now);
+    status.io_seconds = std::min(status.phase_seconds, seconds_since(process_slot(rank).io.load(), now));
     status.stop_points = rank.stop_points.load();
     status.stop_code = rank.stop_code.load();
     status.failure = rank.failure.get();

@@ -68,6 +68,7 @@ struct alignas(64) RankSlot {
   /// 0: the process lives, as far as is known; 1: it has died; 2 + n: it was killed by signal n.
   std::atomic<std::int32_t> death;
   std::atomic<std::int64_t> beat;      // time of the last sign of life of the rank's control thread
+  std::atomic<std::int64_t> io;        // time at which its process last moved bytes (process_slot())
   std::atomic<std::int64_t> progress;  // time of the last change of phase or completed collective
   std::atomic<std::int64_t> step;
   std::atomic<std::int64_t> phase_since;
@@ -113,6 +114,8 @@ class HostMemory {
   /// Returns the position of this rank on the host.
   int index() const { return index_; }
   RankSlot& mine() const { return slot(index_); }
+  /// Returns the slot of the first rank in the process of `rank`, which has RankSlot::io for all of them.
+  RankSlot& process_slot(const RankSlot& rank) const;
   /// Returns whether the process of the rank at `index` exists: false after it was killed.
   bool is_alive(int index) const { return index == index_ || memory_->is_held(index); }
 

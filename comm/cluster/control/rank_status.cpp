@@ -27,24 +27,24 @@ constexpr const char* kLives[] = {"running", "stopped", "traced", "dead", "lost"
 struct PhaseRow {
   Phase phase;
   std::string_view name, text;
-  bool may_take_any_time;
+  Wait limit = Wait::collective;
 };
 
 constexpr std::array kPhases = {
-    PhaseRow{Phase::start, "start", "setting up", false},
-    PhaseRow{Phase::download, "download", "downloading the data set", true},
-    PhaseRow{Phase::read, "read", "reading the data set", true},
-    PhaseRow{Phase::load, "load", "loading a checkpoint", true},
-    PhaseRow{Phase::data, "data", "in the data loader", true},
-    PhaseRow{Phase::forward, "forward", "in the forward pass", false},
-    PhaseRow{Phase::backward, "backward", "in the backward pass", false},
-    PhaseRow{Phase::gradients, "gradients", "waiting for gradients", false},
-    PhaseRow{Phase::optimizer, "optimizer", "in the optimizer step", false},
-    PhaseRow{Phase::replay, "replay", "replaying the CUDA graph of the step", false},
-    PhaseRow{Phase::between, "between", "between two steps", false},
-    PhaseRow{Phase::evaluation, "evaluation", "in an evaluation", false},
-    PhaseRow{Phase::save, "save", "saving a checkpoint", true},
-    PhaseRow{Phase::finish, "finish", "finishing", false},
+    PhaseRow{Phase::start, "start", "setting up"},
+    PhaseRow{Phase::download, "download", "downloading the data set", Wait::storage},
+    PhaseRow{Phase::read, "read", "reading the data set", Wait::storage},
+    PhaseRow{Phase::load, "load", "loading a checkpoint", Wait::storage},
+    PhaseRow{Phase::data, "data", "in the data loader", Wait::storage},
+    PhaseRow{Phase::forward, "forward", "in the forward pass"},
+    PhaseRow{Phase::backward, "backward", "in the backward pass"},
+    PhaseRow{Phase::gradients, "gradients", "waiting for gradients"},
+    PhaseRow{Phase::optimizer, "optimizer", "in the optimizer step"},
+    PhaseRow{Phase::replay, "replay", "replaying the CUDA graph of the step"},
+    PhaseRow{Phase::between, "between", "between two steps"},
+    PhaseRow{Phase::evaluation, "evaluation", "in an evaluation"},
+    PhaseRow{Phase::save, "save", "saving a checkpoint", Wait::storage},
+    PhaseRow{Phase::finish, "finish", "finishing"},
 };
 
 const PhaseRow& row_of(Phase phase) { return kPhases[static_cast<std::size_t>(phase) % kPhases.size()]; }
@@ -77,7 +77,11 @@ std::string activity_of(const RankStatus& rank) {
       if (rank.signal != 0)
         return fmt::format("was killed by signal {} ({}); {}", rank.signal, strsignal(rank.signal), last);
       return fmt::format("(process {}) has died; {}", rank.process, last);
-    case Life::lost: return fmt::format("is lost, since the connection to its host has closed; {}", last);
+    case Life::lost:
+      return rank.beat_seconds >= kSilentSeconds
+                 ? fmt::format("is lost, since its host has not answered for {}; {}",
+                               format_seconds(rank.beat_seconds), last)
+                 : fmt::format("is lost, since the connection to its host has closed; {}", last);
     case Life::stopped: return fmt::format("is stopped by a signal (process {}); {}", rank.process, last);
     case Life::traced: return fmt::format("is stopped by a debugger (process {}); {}", rank.process, last);
     case Life::running: break;
@@ -87,8 +91,11 @@ std::string activity_of(const RankStatus& rank) {
   if (!rank.collectives.empty())
     return fmt::format("has been in {} for {}{}", rank.collectives.front().text,
                        format_seconds(rank.collectives.front().seconds), step_of(rank));
-  return fmt::format("has been {} for {}{}", to_string(rank.phase), format_seconds(rank.phase_seconds),
-                     step_of(rank));
+  const bool is_idle = rank.limit() == Wait::storage && rank.io_seconds >= kSilentSeconds;
+  return fmt::format(
+      "has been {} for {}{}{}", to_string(rank.phase), format_seconds(rank.phase_seconds),
+      is_idle ? fmt::format(", and has read or written nothing for {}", format_seconds(rank.io_seconds)) : "",
+      step_of(rank));
 }
 
 std::string list_of(const std::vector<const RankStatus*>& ranks) {
@@ -143,7 +150,7 @@ std::optional<Phase> find_phase(std::string_view name) {
 
 std::string_view to_string(Phase phase) { return row_of(phase).text; }
 
-bool may_take_any_time(Phase phase) { return row_of(phase).may_take_any_time; }
+Wait limit_of(Phase phase) { return row_of(phase).limit; }
 
 std::string describe(const RankStatus& rank) {
   return fmt::format("{} {}", name_and_host(rank), activity_of(rank));
@@ -189,7 +196,7 @@ std::optional<FirstCause> first_cause(std::span<const RankStatus> ranks) {
     if (first == nullptr || order_of(rank) < order_of(*first)) first = &rank;
   }
   if (first == nullptr) return std::nullopt;
-  if (first->failure.empty()) return FirstCause{describe(*first), false};
+  if (first->failure.empty()) return FirstCause{describe(*first)};
   if (first->failed_by_peer) return FirstCause{describe_stall(ranks), true};
   return FirstCause{
       fmt::format("rank {}: {} (on {}; it was {}{})", first->rank, first->failure, first->host,
@@ -212,7 +219,7 @@ static void from_json(const Json& json, Phase& phase) {
 CONVOY_DEFINE_JSON(RankStatus::Collective, communicator, number, text, seconds)
 CONVOY_DEFINE_JSON(RankStatus::Progress, communicator, launched, completed)
 CONVOY_DEFINE_JSON(RankStatus, rank, host, process, life, signal, phase, step, phase_seconds,
-                   progress_seconds, beat_seconds, collectives, progress, stop_points, stop_code, failure,
-                   failed_seconds, failed_by_peer)
+                   progress_seconds, beat_seconds, io_seconds, collectives, progress, stop_points, stop_code,
+                   failure, failed_seconds, failed_by_peer)
 
 }  // namespace convoy::dist

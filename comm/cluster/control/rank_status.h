@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "convoy/comm/core/rank_observer.h"
+#include "convoy/comm/core/waits.h"
 
 namespace convoy::dist {
 
@@ -19,9 +20,9 @@ std::string_view phase_name(Phase phase);
 std::optional<Phase> find_phase(std::string_view name);
 /// Returns what a rank does, for messages: "in the data loader", which continues "rank 2 has been".
 std::string_view to_string(Phase phase);
-/// Returns whether other ranks wait without a time limit for a rank in this phase: it reads or writes files,
-/// which may take any time, or it waits for a person.
-bool may_take_any_time(Phase phase);
+/// Returns what limits how long other ranks wait for a rank in this phase: Wait::storage if it reads or writes
+/// files, otherwise Wait::collective.
+Wait limit_of(Phase phase);
 
 /// A snapshot of one rank. Times are ages in seconds, because the clocks of hosts differ.
 struct RankStatus {
@@ -56,6 +57,7 @@ struct RankStatus {
   double phase_seconds = 0;             // since the phase began
   double progress_seconds = 0;          // since the last progress
   double beat_seconds = 0;              // since the last sign of life
+  double io_seconds = 0;                // since its process has read or written bytes, in this phase
   std::vector<Collective> collectives;  // in which it is, usually none or one
   std::vector<Progress> progress;       // of all of its communicators
   std::uint64_t stop_points = 0;        // passed so far (JobControl::stop_code())
@@ -66,9 +68,10 @@ struct RankStatus {
 
   /// Returns whether the rank's process runs and has shown a sign of life in the last seconds.
   bool is_responsive() const { return life == Life::running && beat_seconds < kResponsiveSeconds; }
-  /// Returns whether other ranks wait for this rank without a time limit.
-  bool may_take_any_time() const {
-    return life == Life::traced || (is_responsive() && dist::may_take_any_time(phase));
+  /// Returns what limits how long other ranks wait for this rank. In a collective, it waits itself.
+  Wait limit() const {
+    if (life == Life::traced) return Wait::debugger;
+    return is_responsive() && collectives.empty() ? limit_of(phase) : Wait::collective;
   }
 
   static constexpr double kResponsiveSeconds = 2;

@@ -1,12 +1,15 @@
 #include "convoy/comm/cluster/net/peer_connector.h"
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -14,13 +17,14 @@
 #include "convoy/comm/cluster/net/network_interfaces.h"
 #include "convoy/comm/cluster/net/secret.h"
 #include "convoy/comm/core/collective.h"
+#include "convoy/comm/core/waits.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
 namespace {
 
-constexpr double kHandshakeSeconds = 5;    // for the handshake of a connection that has been accepted
-constexpr std::size_t kMaxStrangers = 64;  // connections without a handshake, besides those of all ranks
+constexpr std::size_t kMaxStrangers = 256;  // connections without a handshake, besides those of all ranks
+constexpr int kMaxAccepted = 64;            // at a time: a stream of them does not keep this rank from others
 constexpr std::chrono::milliseconds kPoll(50);
 constexpr std::chrono::milliseconds kRetry(50);  // between attempts to connect
 
@@ -37,6 +41,17 @@ Claim parse_claim(const std::string& text) {
   Claim claim;
   std::istringstream(text) >> claim.group >> claim.from >> claim.to;
   return claim;
+}
+
+/// Throws UsageError if this process may not open `more` further file descriptors.
+void check_descriptors(std::size_t more) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  std::error_code ignored;
+  const auto open = std::distance(std::filesystem::directory_iterator("/proc/self/fd", ignored), {});
+  check(static_cast<rlim_t>(open) + more <= limit.rlim_cur,
+        "{} connections to other ranks: found {} open file descriptors of {}; raise the limit with ulimit -n",
+        more, open, limit.rlim_cur);
 }
 
 std::set<std::string> set_of(const std::vector<std::string>& texts) { return {texts.begin(), texts.end()}; }
@@ -85,6 +100,7 @@ std::map<int, PeerConnector::Connection> PeerConnector::connect(const std::strin
                                                                 std::span<const int> from,
                                                                 const Deadline& deadline,
                                                                 const std::function<void()>& poll) {
+  check_descriptors(to.size() + from.size());
   std::map<int, Connection> connections;
   for (const int rank : to) connections.emplace(rank, connect_to(rank, group, deadline, poll));
   std::vector<int> missing(from.begin(), from.end());
@@ -126,7 +142,10 @@ PeerConnector::Connection PeerConnector::connect_to(int rank, const std::string&
       if (std::optional<Socket> socket = try_connect({address, ports_[at]}, deadline, reason)) {
         Connection connection{.socket = std::move(*socket), .received = ""};
         Handshake handshake = Handshake::connect(secret_, claim_of(group, rank_, rank));
-        switch (shake_hands(connection.socket, handshake, connection.received, deadline, poll)) {
+        // A proxy may accept any connection, and say nothing.
+        const Deadline answer(
+            std::min(row_of(Wait::connect).seconds, std::chrono::duration<double>(deadline.left()).count()));
+        switch (shake_hands(connection.socket, handshake, connection.received, answer, poll)) {
           case Handshake::State::done: return connection;
           case Handshake::State::running: reason = "it does not answer"; break;
           case Handshake::State::refused: reason = handshake.reason(); break;
@@ -149,24 +168,25 @@ PeerConnector::Connection PeerConnector::connect_to(int rank, const std::string&
 }
 
 void PeerConnector::accept_waiting_peers() {
-  bool has_more = true;
-  while (has_more) {
-    for (std::size_t i = 0; i < kMaxStrangers && has_more; ++i) {
-      std::optional<Socket> socket = accept_waiting(listener_);
-      const int error = errno;
-      has_more = socket.has_value();
-      accept_error_ = !has_more && (error == EMFILE || error == ENFILE)
-                          ? "all file descriptors are in use; raise the limit with ulimit -n"
-                          : "";
-      if (!has_more) break;
-      strangers_.push_back(
-          {.connection = {.socket = std::move(*socket), .received = ""},
-           .handshake = Handshake::accept(secret_, [this](const std::string& claim) { return judge(claim); }),
-           .end = Deadline(kHandshakeSeconds)});
-    }
-    std::erase_if(strangers_, [&](Stranger& stranger) { return !advance(stranger); });
-    while (strangers_.size() > kMaxStrangers + ports_.size()) strangers_.erase(strangers_.begin());
+  for (int accepted = 0; accepted < kMaxAccepted; ++accepted) {
+    std::optional<Socket> socket = accept_waiting(listener_);
+    const int error = errno;
+    accept_error_ = !socket && (error == EMFILE || error == ENFILE)
+                        ? "all file descriptors are in use; raise the limit with ulimit -n"
+                        : "";
+    if (!socket) break;
+    strangers_.push_back(
+        {.connection = {.socket = std::move(*socket), .received = ""},
+         .handshake = Handshake::accept(secret_, [this](const std::string& claim) { return judge(claim); }),
+         .end = Deadline(row_of(Wait::connect).seconds)});
   }
+  std::erase_if(strangers_, [&](Stranger& stranger) { return !advance(stranger); });
+  const auto said_less = [](const Stranger& a, const Stranger& b) {
+    return a.handshake.claim().empty() && !b.handshake.claim().empty();
+  };
+  while (strangers_.size() >
+         kMaxStrangers + ports_.size())  // the oldest that said nothing, or else the oldest
+    strangers_.erase(std::min_element(strangers_.begin(), strangers_.end(), said_less));
 }
 
 bool PeerConnector::advance(Stranger& stranger) {

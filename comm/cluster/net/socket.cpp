@@ -191,8 +191,9 @@ Socket listen_at(const Endpoint& endpoint) {
   }
   if (error == EADDRNOTAVAIL)
     error = listen_anywhere(socket, endpoint.port);  // a name, or an address of a gateway
-  check(error != EADDRINUSE, "tcp://{}: port {} of this host is in use; choose another port", endpoint.text(),
-        endpoint.port);
+  if (error == EADDRINUSE)
+    fail<PortInUse>("tcp://{}: port {} of this host is in use; choose another port", endpoint.text(),
+                    endpoint.port);
   check(error == 0, "tcp://{}: rank 0 cannot listen at this address: {}", endpoint.text(),
         std::strerror(error));
   return socket;

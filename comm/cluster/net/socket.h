@@ -10,6 +10,11 @@
 
 namespace convoy::dist {
 
+/// Another program listens at the port.
+struct PortInUse : UsageError {
+  using UsageError::UsageError;
+};
+
 /// An owned file descriptor, closed on destruction. Movable.
 class Socket {
  public:
@@ -32,7 +37,7 @@ class Socket {
 
 /// Returns a listening socket. Binds to the given address if it is a numeric address of this machine, or
 /// localhost. For another name, binds to the interface that CONVOY_INTERFACE names, or else to what
-/// address_to_listen_at() returns. Throws UsageError if the port is in use, or if there is no such interface.
+/// address_to_listen_at() returns. Throws PortInUse, or UsageError if there is no such interface.
 Socket listen_at(const Endpoint& endpoint);
 
 /// Returns a pending connection; nullopt if there is none. Does not block.

@@ -11,6 +11,8 @@ namespace convoy::dist {
 
 /// The key of the reason with which the first rank fails.
 constexpr const char* kFailureKey = "failure";
+/// The number of handshakes with a TCP store that have failed. Only its server sets the key.
+constexpr const char* kRefusedKey = "refused";
 
 /// The identity with which a rank joins a store.
 struct StoreMember {

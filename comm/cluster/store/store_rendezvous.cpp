@@ -108,10 +108,12 @@ class StoreRendezvous final : public Rendezvous {
     std::vector<int> joined, missing;
     for (int rank = 0; rank < plan_.launch.world_size; ++rank)
       (store_->get(key_of(rank), Deadline(0)) ? joined : missing).push_back(rank);
+    const std::optional<std::string> refused = store_->get(kRefusedKey, Deadline(0));
     const std::string reason =
         fmt::format("{}: after {} s {} {} joined, {} {} missing", store_->name(), deadline.seconds(),
                     format_ranks(joined), joined.size() == 1 ? "has" : "have", format_ranks(missing),
-                    missing.size() == 1 ? "is" : "are");
+                    missing.size() == 1 ? "is" : "are") +
+        (refused ? "; is CONVOY_SECRET the same on all ranks? Handshakes without it: " + *refused : "");
     store_->set(kFailureKey, reason);
     throw PeerError(reason);
   }

@@ -30,7 +30,8 @@ using Kind = StoreFrame::Kind;
 
 constexpr std::chrono::seconds kHelloTimeout(5);                // for the hello message of a client
 constexpr std::chrono::milliseconds kServerShutdownWait(1000);  // for connected clients to disconnect
-constexpr std::size_t kMaxStrangers = 64;  // clients that are not identified and may be no ranks
+constexpr std::size_t kMaxStrangers = 256;  // clients that are not identified and may be no ranks
+constexpr int kMaxAccepted = 32;            // at a time, before the other clients are served
 constexpr std::size_t kMaxConnectionsPerRank = 16;
 constexpr std::size_t kMaxTotalBytes = std::size_t{256} << 20;
 constexpr std::size_t kMaxHelloBytes = 256;
@@ -115,6 +116,7 @@ class TcpStoreServer {
       std::size_t at = 2;
       for (auto client = clients_.begin(); client != clients_.end(); ++at) {
         const bool stays = waiting[at].revents == 0 || (client->out.empty() ? read(*client) : write(*client));
+        if (!stays) note_refused(*client);
         client = stays ? std::next(client) : clients_.erase(client);
       }
       if (waiting[1].revents != 0) accept_clients();
@@ -123,8 +125,14 @@ class TcpStoreServer {
     }
   }
 
+  /// If there are too many strangers, disconnects the oldest one that has said nothing, or else the oldest: a
+  /// stream of silent connections does not displace a rank.
   void accept_clients() {
-    while (true) {
+    const auto is_less_known = [](const Client& a, const Client& b) {
+      return std::pair(a.rank >= 0, !a.handshake.claim().empty()) <
+             std::pair(b.rank >= 0, !b.handshake.claim().empty());
+    };
+    for (int accepted = 0; accepted < kMaxAccepted; ++accepted) {
       Socket socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!socket) {
         if (errno == EMFILE || errno == ENFILE) refuse_client();
@@ -133,7 +141,7 @@ class TcpStoreServer {
       const auto is_unidentified = [](const Client& client) { return client.rank < 0; };
       if (static_cast<std::size_t>(std::count_if(clients_.begin(), clients_.end(), is_unidentified)) >=
           kMaxStrangers + static_cast<std::size_t>(world_size_))  // all ranks may come at the same time
-        clients_.erase(std::find_if(clients_.begin(), clients_.end(), is_unidentified));  // the oldest
+        clients_.erase(std::min_element(clients_.begin(), clients_.end(), is_less_known));
       const auto judge = [](const std::string& claim) {
         return claim == kStoreClaim ? "" : "this is the rendezvous of a job";
       };
@@ -179,6 +187,12 @@ class TcpStoreServer {
     } catch (const DataError&) {
       return false;
     }
+  }
+
+  /// Counts a client that has left when this side proved its secret: a stranger, or a rank with another secret.
+  void note_refused(const Client& client) {
+    if (client.handshake.state() != Handshake::State::running || client.handshake.claim().empty()) return;
+    values_[kRefusedKey] = std::to_string(++refused_);
   }
 
   bool write(Client& client) {
@@ -278,6 +292,7 @@ class TcpStoreServer {
   const std::string job_, secret_;
   std::map<std::string, std::string> values_;
   std::size_t bytes_ = 0;              // total size of keys and values
+  int refused_ = 0;                    // see note_refused()
   std::map<int, std::string> tokens_;  // by rank, of the process that joined first
   std::list<Client> clients_;
   std::atomic<bool> stopping_ = false;
@@ -316,23 +331,26 @@ void TcpStore::serve(const std::vector<int>& ports) {
 
 std::unique_ptr<TcpStore::Connection> TcpStore::connect(const std::vector<int>& ports,
                                                         const Deadline& deadline) {
-  std::string reason = "no reply";
+  std::string reason;
   for (auto pause = std::chrono::milliseconds(10);;
        pause = std::min(2 * pause, std::chrono::milliseconds(500))) {
     for (const int port : ports) {
       endpoint_.port = port;
-      if (std::optional<Socket> socket = try_connect(endpoint_, deadline, reason)) {
+      std::string now = "no reply";
+      if (std::optional<Socket> socket = try_connect(endpoint_, deadline, now)) {
         const Deadline answer(
             std::min(kAnswerSeconds, std::chrono::duration<double>(deadline.left()).count()));
         try {
           if (std::unique_ptr<Connection> connection = say_hello(std::move(*socket), answer))
             return connection;
-          reason = "it closes the connection";
+          now = "it closes the connection";
         } catch (const PeerError& error) {
           if (ports.size() == 1) throw;
-          reason = error.what();  // of another job, perhaps
+          now = error.what();  // of another job, perhaps
         }
       }
+      // An attempt that the deadline has ended says nothing new.
+      if (!deadline.passed() || reason.empty()) reason = now;
     }
     if (deadline.passed()) {
       endpoint_.port = ports.front();

@@ -197,7 +197,9 @@ std::unique_ptr<Communicator> make_thread_communicator(Rendezvous& rendezvous, c
   if (info.rank == 0)
     local = std::make_shared<Communicators>(make_thread_communicators(info.world_size, options));
   const auto by_rank = std::static_pointer_cast<Communicators>(thread_rendezvous->share(std::move(local)));
-  return std::move((*by_rank)[static_cast<std::size_t>(info.rank)]);
+  std::unique_ptr<Communicator> own = std::move((*by_rank)[static_cast<std::size_t>(info.rank)]);
+  own->set_monitor(options.monitor);  // rank 0 has made it
+  return own;
 }
 
 }  // namespace convoy::dist

@@ -218,8 +218,9 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Planes,
                          });
 
 /// Runs an all-reduce with a timeout of half a second, for which rank 0 comes 1.5 s late because it is in
-/// `phase`. Returns the error of rank 1; an empty string if there is none.
-std::string error_of_late_sum(Phase phase) {
+/// `phase`. Rank 1 waits for it in the phase `waiting`. Returns the error of rank 1; an empty string if there
+/// is none.
+std::string error_of_late_sum(Phase phase, Phase waiting = Phase::gradients) {
   std::vector<std::unique_ptr<Communicator>> communicators;
   std::mutex mutex;
   std::string error;
@@ -229,8 +230,10 @@ std::string error_of_late_sum(Phase phase) {
     ranks.emplace_back([&, own = std::move(rendezvous)]() mutable {
       try {
         const auto plane = connect_control_plane(*own, {.timeout_seconds = 0.5});
-        const auto comm = make_thread_communicator(
-            *own, {.timeout_seconds = 0.5, .deadline_floor = plane->deadline_floor()});
+        const auto comm = make_thread_communicator(*own, {.timeout_seconds = 0.5,
+                                                          .deadline_floor = plane->deadline_floor(),
+                                                          .monitor = plane->monitor("control")});
+        if (own->info().rank == 1) plane->enter(waiting);
         if (own->info().rank == 0) {
           const PhaseScope scope(plane.get(), phase);
           std::this_thread::sleep_for(milliseconds(1500));
@@ -249,6 +252,11 @@ std::string error_of_late_sum(Phase phase) {
 TEST(Deadlines, DoNotPassWhileARankSaves) {
   EXPECT_EQ(error_of_late_sum(Phase::save), "");
   EXPECT_EQ(error_of_late_sum(Phase::data), "");
+}
+
+/// A rank that waits in a collective of a save is no rank that saves.
+TEST(Deadlines, PassWhileARankWaitsInACollectiveOfASave) {
+  EXPECT_THAT(error_of_late_sum(Phase::forward, Phase::save), HasSubstr("waited 0.5 s for rank 0"));
 }
 
 TEST(Deadlines, PassWhileARankComputes) {

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "convoy/comm/cluster/net/network_interfaces.h"
 #include "convoy/comm/cluster/net/secret.h"
 #include "convoy/kernels/base/error.h"
+#include "tests/comm/cluster/connection_flood.h"
 #include "tests/testing/support/errors.h"
 
 namespace convoy::testing {
@@ -219,6 +221,46 @@ TEST(PeerConnector, SaysThatDescriptorsAreUsedUp) {
             "rank 0 waited 0.3 s for a TCP connection of rank 1; it cannot accept connections: all file "
             "descriptors are in use; raise the limit with ulimit -n"));
     for (const int descriptor : used) close(descriptor);
+    setrlimit(RLIMIT_NOFILE, &before);
+  });
+}
+
+/// A proxy may accept every connection, and say nothing.
+TEST(PeerConnector, TriesTheNextAddressOfAPeerIfOneIsSilent) {
+  dist::Socket silent;
+  const auto connect = [](int rank, PeerConnector& connector, const Overheard&) {
+    expect_to_talk(connector.connect("all", ranks_from(0, rank), ranks_from(rank + 1, 2), dist::Deadline(15)),
+                   "hello");
+  };
+  run_ranks(2, connect, [&](int rank, std::vector<std::string>& texts) {  // "number port address"
+    if (rank != 1) return;
+    const std::size_t address = texts[0].rfind(' ');
+    silent = dist::listen_at({"127.0.0.3", std::stoi(texts[0].substr(texts[0].find(' ')))});
+    texts[0].insert(address, " 127.0.0.3");
+  });
+}
+
+TEST(PeerConnector, AStreamOfConnectionsDoesNotBlockRanks) {
+  run_ranks(2, [](int rank, PeerConnector& connector, const Overheard& rendezvous) {
+    std::optional<ConnectionFlood> flood;
+    if (rank == 0) flood.emplace(rendezvous.port_of(0));
+    const auto begin = std::chrono::steady_clock::now();
+    expect_to_talk(connector.connect("all", ranks_from(0, rank), ranks_from(rank + 1, 2), dist::Deadline(20)),
+                   "hello");
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+  });
+}
+
+TEST(PeerConnector, NamesTheLimitOfDescriptors) {
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  run_ranks(2, [&](int rank, PeerConnector& connector, const Overheard&) {
+    if (rank == 1) return;
+    const std::vector<int> many = ranks_from(1, 70);
+    const rlimit few{64, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+    EXPECT_THAT(message_of<UsageError>([&] { connector.connect("all", {}, many, dist::Deadline(0.3)); }),
+                HasSubstr("69 connections to other ranks: found "));
     setrlimit(RLIMIT_NOFILE, &before);
   });
 }

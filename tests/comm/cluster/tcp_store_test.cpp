@@ -21,6 +21,7 @@
 #include "convoy/comm/cluster/net/socket.h"
 #include "convoy/comm/cluster/store/tcp_store.h"
 #include "convoy/kernels/base/error.h"
+#include "tests/comm/cluster/connection_flood.h"
 #include "tests/comm/cluster/store_locations.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/free_port.h"
@@ -186,7 +187,7 @@ TEST_F(TcpStoreUntrustedClients, CannotBlockOthersBySilence) {
   for (int tries = 0; tries < kTries && seconds >= 0.8 * kHelloTimeout; ++tries) {
     std::vector<dist::Socket> silent;
     seconds = seconds_of([&] {
-      for (int i = 0; i < 200; ++i) silent.push_back(connect_raw(location.endpoint));
+      for (int i = 0; i < 350; ++i) silent.push_back(connect_raw(location.endpoint));
       expect_to_work("with silent clients, " + std::to_string(tries));
       EXPECT_TRUE(is_disconnected(silent.front(), kPatience));  // the server closes the oldest first
     });
@@ -194,6 +195,26 @@ TEST_F(TcpStoreUntrustedClients, CannotBlockOthersBySilence) {
   }
   EXPECT_LT(seconds, 0.8 * kHelloTimeout);
   expect_to_work("after the silent");
+}
+
+/// Clients that connect without a pause, and say nothing or something wrong, delay a rank for less than a
+/// second.
+TEST(TcpStore, AStreamOfConnectionsDoesNotBlockRanks) {
+  const TcpLocation location;
+  std::unique_ptr<dist::Store> first = location.open(0, 2), second;
+  const ConnectionFlood flood(location.endpoint.port);
+  EXPECT_LT(seconds_of([&] {
+              second = location.open(1, 2);
+              first->set("key/0", "1");
+              EXPECT_EQ(second->get("key/0", dist::Deadline(kPatience)), "1");
+            }),
+            3);
+  EXPECT_LT(seconds_of([&] {
+              second.reset();
+              first.reset();
+            }),
+            3)
+      << "the server does not end";
 }
 
 TEST_F(TcpStoreUntrustedClients, MaySendSlowly) {
@@ -246,6 +267,18 @@ struct Secret {
   explicit Secret(const std::string& secret) { setenv(dist::kSecretVariable, secret.c_str(), 1); }
   ~Secret() { unsetenv(dist::kSecretVariable); }
 };
+
+TEST(TcpStore, CountsConnectionsThatEndInTheHandshake) {
+  const TcpLocation location;
+  std::unique_ptr<dist::Store> first;
+  {
+    const Secret set("0123456789abcdef");
+    first = location.open(0);
+  }
+  const Secret other("fedcba9876543210");
+  EXPECT_THAT(message_of<PeerError>([&] { location.open(1); }), HasSubstr("has another CONVOY_SECRET"));
+  EXPECT_EQ(first->get(dist::kRefusedKey, dist::Deadline(kPatience)), "1");
+}
 
 TEST(TcpStore, AdmitsOnlyRanksWithItsSecret) {
   const TcpLocation location;
