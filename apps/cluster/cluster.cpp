@@ -8,11 +8,21 @@
 #include "convoy/apps/ranks/cluster.h"
 #include "convoy/comm/cluster/control/control_plane.h"
 #include "convoy/comm/cluster/hierarchical/hierarchical_communicator.h"
+#include "convoy/comm/cluster/net/socket.h"
 #include "convoy/comm/cluster/store/store_rendezvous.h"
 #include "convoy/comm/cluster/tcp/tcp_communicator.h"
 
 namespace convoy {
 namespace {
+
+/// Under convoy-launch, which has chosen the port, a port in use is no error of the user.
+std::unique_ptr<dist::Rendezvous> rendezvous_by_store(const dist::RendezvousPlan& plan,
+                                                      const dist::RendezvousOptions& options) try {
+  return dist::rendezvous_by_store(plan, options);
+} catch (const dist::PortInUse& error) {
+  if (std::getenv(launcher::kLinkVariable) == nullptr) throw;
+  throw PeerError(error.what());
+}
 
 int number_in(const char* variable, int otherwise) {
   const char* const text = std::getenv(variable);
@@ -43,17 +53,20 @@ std::optional<std::map<std::string, std::string>> request_group(std::int64_t ste
   const std::string request = launcher::to_line(launcher::kind::kRegroup, step) + "\n";
   if (write(link, request.data(), request.size()) != static_cast<ssize_t>(request.size()))
     return std::nullopt;
+  // Wait::regroup: the agent closes the link if it ends.
   const launcher::Message answer = launcher::parse_message(read_line(link));
   if (answer.kind != launcher::kind::kGroup) return std::nullopt;
   const auto group = answer.content.get<launcher::Group>();
-  return variables_of(group, group.ranks.at(0));
+  std::map<std::string, std::string> variables = variables_of(group, group.ranks.at(0));
+  variables[kGroupSeconds] = std::to_string(group.seconds);
+  return variables;
 }
 
 }  // namespace
 
 const Cluster& cluster() {
   static const Cluster kCluster{
-      .by_store = dist::rendezvous_by_store,
+      .by_store = rendezvous_by_store,
       .communicators = {{"tcp", dist::make_tcp_communicator},
                         {"hierarchical",
                          [](dist::Rendezvous& rendezvous, const dist::CommOptions& options) {

@@ -1,6 +1,7 @@
 // Handlers of signals that let a program finish its step, save and exit.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdint>
@@ -11,6 +12,11 @@ namespace convoy {
 /// --signal); a closed terminal sends SIGHUP, and Ctrl-C SIGINT. If ranks receive different signals, the
 /// first of this list counts.
 inline constexpr std::array kStopSignals = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGINT};
+/// Returns the position of a signal in kStopSignals, from 1; 0 for another signal, or none.
+inline int stop_code_of(int signal) {
+  const auto place = std::find(kStopSignals.begin(), kStopSignals.end(), signal);
+  return place == kStopSignals.end() ? 0 : static_cast<int>(place - kStopSignals.begin()) + 1;
+}
 
 /// Installs handlers of kStopSignals for its lifetime, except for SIGHUP if it is ignored, as under nohup.
 /// The first signal is only recorded; a second SIGINT ends the process at once. Several threads may hold

@@ -13,6 +13,9 @@
 
 namespace convoy {
 
+/// A variable of a new group (Cluster::request_group).
+inline constexpr const char* kGroupSeconds = "CONVOY_GROUP_SECONDS";
+
 /// The functions of the component cluster that the ranks of a program call.
 struct Cluster {
   /// The rendezvous without MPI; null: there is none.
@@ -29,8 +32,9 @@ struct Cluster {
   bool (*may_regroup)();
   /// Asks convoy-launch for a new group, after a peer has failed. `step` is the number of training steps that
   /// this rank has completed: the most advanced rank becomes rank 0. Blocks until all other ranks have asked
-  /// as well, or have ended. Returns the environment variables for the rendezvous of the new group; nullopt
-  /// if there is none, because too few ranks remain or the job is to stop.
+  /// as well, or have ended. Returns the environment variables for the rendezvous of the new group, and
+  /// kGroupSeconds, in which the ranks should find each other; nullopt if there is none, because too few
+  /// ranks remain or the job is to stop.
   std::optional<std::map<std::string, std::string>> (*request_group)(std::int64_t step);
 };
 

@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "convoy/apps/common/flag_names.h"
+#include "convoy/apps/common/signals.h"
 #include "convoy/apps/ranks/cluster.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/bootstrap/rendezvous.h"
@@ -17,6 +18,7 @@
 #include "convoy/comm/transport/thread/thread_communicator.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/printable.h"
+#include "convoy/version.h"
 
 namespace convoy {
 namespace {
@@ -101,6 +103,9 @@ void add_job_flags(CommandLine& line, JobOptions& options) {
       "comm-warning", &options.comm_warning,
       "Seconds without progress of any rank, after which a warning names the rank that holds up the others",
       {.value = "SECONDS", .minimum = 0.1, .maximum = 1e6, .advanced = true});
+  line.add("io-timeout", &options.io_timeout,
+           "Timeout of a rank that reads or writes files, without bytes moved; 0: none (seconds)",
+           {.value = "SECONDS", .minimum = 0, .maximum = 1e6, .advanced = true});
   line.group("Debugging");
   line.add("debug-comm", &options.debug_comm,
            "Collective consistency check and comparison of sums at every step on GPUs; always on for CPUs",
@@ -134,16 +139,18 @@ Job::Job(const JobOptions& options, std::unique_ptr<dist::Rendezvous> rendezvous
 }
 
 void Job::join(std::unique_ptr<dist::Rendezvous> rendezvous) {
-  rendezvous_ = std::move(rendezvous);
   plane_ = cluster().connect(
-      *rendezvous_, {.timeout_seconds = options_.comm_timeout,
-                     .warn_after_seconds = options_.comm_warning,
-                     .on_warning =
-                         [rank = info().rank](const std::string& text) {
-                           fmt::print(stderr, "warning: [rank {}] {}\n", rank,
-                                      without_control_characters(text));
-                         },
-                     .on_verdict = [this](const std::string& reason) { abort_communicators(reason); }});
+      *rendezvous, {.timeout_seconds = options_.comm_timeout,
+                    .io_timeout_seconds = options_.io_timeout,
+                    .warn_after_seconds = options_.comm_warning,
+                    .stop_code = [] { return stop_code_of(StopSignals::received()); },
+                    .on_warning =
+                        [rank = rendezvous->info().rank](const std::string& text) {
+                          fmt::print(stderr, "warning: [rank {}] {}\n", rank,
+                                     without_control_characters(text));
+                        },
+                    .on_verdict = [this](const std::string& reason) { abort_communicators(reason); }});
+  rendezvous_ = std::move(rendezvous);  // after plane_, which referred to the one before
   if (is_alone()) return;
   const std::string local = fmt::format("{} {}", info().node, affinity_text());
   ranks_on_my_cores_ = 0;
@@ -239,13 +246,20 @@ void Job::regroup(std::int64_t step, const DeviceContext& device) {
   plane_->leave();
   const auto variables = cluster().request_group(step);
   if (!variables) throw ReportedError(ExitCode::peer, "there is no new group");
-  rendezvous_.reset();  // before the new one: its server, on rank 0, may be at the same port
   abort_reason_.clear();
-  join(dist::Rendezvous::init({.init_method = "env",
-                               .timeout_seconds = options_.comm_timeout,
-                               .variables = *variables,
-                               .by_store = cluster().by_store}));
-  connect(device);
+  const double seconds = std::stod(variables->at(kGroupSeconds));
+  try {
+    join(dist::Rendezvous::init({.init_method = "env",
+                                 .timeout_seconds = std::min(options_.comm_timeout, seconds),
+                                 .variables = *variables,
+                                 .by_store = cluster().by_store}));
+    connect(device);
+  } catch (const PeerError& error) {  // another rank has failed meanwhile, or a program uses the port
+    fmt::print(stderr, "warning: [rank {}] {}; waiting for another group\n", info().rank,
+               without_control_characters(error.what()));
+    abort_communicators(error.what());
+    regroup(step, device);
+  }
 }
 
 void Job::run_consistent_check(const std::function<void()>& body) {
@@ -276,7 +290,7 @@ std::shared_ptr<void> Job::share(std::shared_ptr<void> local) {
 
 void Job::connect(const DeviceContext& device) {
   const bool is_gpu = device.kind() == DeviceKind::cuda;
-  verify_consistency({{"--device", is_gpu ? "cuda" : "cpu"}});
+  verify_consistency({{"version", kVersion}, {"--device", is_gpu ? "cuda" : "cpu"}});
   run_consistent_check([&] {
     check(is_gpu || options_.comm != "nccl", "--comm nccl: found --device {}, expected a GPU", device.name());
     check(is_alone() || !is_gpu || options_.comm == "auto" || options_.comm == "nccl",

@@ -14,6 +14,7 @@
 #include "convoy/comm/bootstrap/rendezvous.h"
 #include "convoy/comm/core/communicator.h"
 #include "convoy/comm/core/job_control.h"
+#include "convoy/comm/core/waits.h"
 #include "convoy/comm/parallel/consistency.h"
 
 namespace convoy {
@@ -23,13 +24,15 @@ struct JobOptions {
   std::optional<std::int64_t> devices;
   std::string rendezvous = "auto";
   std::string comm = "auto";
-  double comm_timeout = 300;  // seconds
-  double comm_warning = 10;   // seconds
+  double comm_timeout = dist::row_of(dist::Wait::collective).seconds;
+  double io_timeout = dist::row_of(dist::Wait::storage).seconds;  // 0: none
+  double comm_warning = 10;                                       // seconds
   bool debug_comm = false;
   bool allow_shared_gpu = false;
 };
 
-/// Adds --rendezvous, --comm, --comm-timeout, --comm-warning, --debug-comm and --allow-shared-gpu.
+/// Adds --rendezvous, --comm, --comm-timeout, --comm-warning, --io-timeout, --debug-comm and
+/// --allow-shared-gpu.
 void add_job_flags(CommandLine& line, JobOptions& options);
 
 /// Returns the kind of CPU communicator for the value `comm` of --comm: "thread", "shm", "mpi", "tcp" or
@@ -87,7 +90,7 @@ class Job {
   void abandon_group();
   /// Leaves the group and joins the next one, with new communicators and a new control plane. `step` is the
   /// number of training steps that this rank has completed; rank 0 of the new group has the maximum. Blocks
-  /// until convoy-launch has formed the group. Throws ReportedError if there will be none.
+  /// until the ranks of a group have found each other. Throws ReportedError if there will be none.
   void regroup(std::int64_t step, const DeviceContext& device);
 
   /// Creates the gradient communicator for this device. Collective call, once per job. Throws UsageError on

@@ -178,9 +178,7 @@ int DataParallel::agree_on_stop() const {
   const int local = context_.stop_signal();
   if (!context_.is_distributed()) return local;
   // The ranks may receive signals at different steps.
-  const auto place = std::find(kStopSignals.begin(), kStopSignals.end(), local);
-  const int code = place == kStopSignals.end() ? 0 : static_cast<int>(place - kStopSignals.begin()) + 1;
-  const int agreed = context_.observer->stop_code(code);
+  const int agreed = context_.observer->stop_code(stop_code_of(local));
   return agreed == 0 ? 0 : kStopSignals[static_cast<std::size_t>(agreed - 1)];
 }
 

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -16,8 +17,6 @@
 
 namespace convoy::launcher {
 namespace {
-
-constexpr std::size_t kMaxLineBytes = std::size_t{64} << 10;
 
 using dist::Socket;
 
@@ -56,7 +55,8 @@ std::string describe(const ExitStatus& status) {
                          : fmt::format("was killed by SIG{}", name);
 }
 
-LineReader::LineReader(dist::Socket file) : file_(std::move(file)) {
+LineReader::LineReader(dist::Socket file, std::size_t max_bytes)
+    : file_(std::move(file)), max_bytes_(max_bytes) {
   if (file_) fcntl(descriptor(), F_SETFL, fcntl(descriptor(), F_GETFL) | O_NONBLOCK);
 }
 
@@ -76,14 +76,54 @@ void LineReader::read(const std::function<void(const std::string&)>& on_line) {
     for (std::size_t end; (end = bytes_.find('\n', begin)) != std::string::npos; begin = end + 1)
       on_line(bytes_.substr(begin, end - begin));
     bytes_.erase(0, begin);
-    if (bytes_.size() <= kMaxLineBytes) continue;
+    if (bytes_.size() <= max_bytes_) continue;
     on_line(bytes_);
     bytes_.clear();
   }
 }
 
+OutputQueue::OutputQueue(int descriptor) : descriptor_(descriptor), thread_([this] { write(); }) {}
+
+OutputQueue::~OutputQueue() {
+  std::unique_lock lock(mutex_);
+  is_ending_ = true;
+  lock.unlock();
+  changed_.notify_all();
+  thread_.join();
+}
+
+void OutputQueue::push(const std::string& line, bool important) {
+  constexpr std::size_t kMaxBytes = std::size_t{4} << 20;
+  const std::lock_guard lock(mutex_);
+  if (bytes_.size() > kMaxBytes && !important) {
+    ++dropped_;
+    return;
+  }
+  if (const std::size_t dropped = std::exchange(dropped_, 0); dropped > 0)
+    bytes_ += fmt::format("convoy-launch: {} lines dropped, because the output was not read\n", dropped);
+  bytes_ += line + "\n";
+  changed_.notify_all();
+}
+
+void OutputQueue::write() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return !bytes_.empty() || is_ending_; });
+    if (bytes_.empty()) return;
+    const std::string bytes = std::exchange(bytes_, {});
+    lock.unlock();
+    for (std::size_t done = 0; done < bytes.size();) {
+      const ssize_t count = ::write(descriptor_, bytes.data() + done, bytes.size() - done);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) break;  // the reader has closed its end
+      done += static_cast<std::size_t>(count);
+    }
+    lock.lock();
+  }
+}
+
 ChildProcess::ChildProcess(const ChildOptions& options) {
-  Pipe input = options.has_input ? make_socket_pair() : Pipe{};
+  Pipe input = options.is_agent ? make_socket_pair() : Pipe{};
   Pipe output = make_pipe(), error = make_pipe();
   Pipe link = options.link_variable.empty() ? Pipe{} : make_socket_pair();
   // Everything that allocates precedes fork().
@@ -112,11 +152,12 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
   }
   setpgid(id_, id_);  // also here: a signal may be sent before the child has run
   handle_ = Socket(static_cast<int>(syscall(SYS_pidfd_open, id_, 0)));
-  input_ = std::move(input.write);
-  output_ = LineReader(std::move(output.read));
+  input_.socket = std::move(input.write);
+  output_ = LineReader(std::move(output.read),
+                       options.is_agent ? LineReader::kMaxMessageBytes : LineReader::kMaxTextBytes);
   error_ = LineReader(std::move(error.read));
   if (link.read) {
-    link_ = Socket(fcntl(link.read.descriptor(), F_DUPFD_CLOEXEC, 0));
+    link_.socket = Socket(fcntl(link.read.descriptor(), F_DUPFD_CLOEXEC, 0));
     link_reader_ = LineReader(std::move(link.read));
   }
 }
@@ -132,9 +173,14 @@ void ChildProcess::add_descriptors(std::vector<pollfd>& descriptors) const {
   for (const int descriptor :
        {handle_.descriptor(), output_.descriptor(), error_.descriptor(), link_reader_.descriptor()})
     if (descriptor >= 0) descriptors.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
+  for (const Writer* writer : {&input_, &link_})
+    if (!writer->bytes.empty())
+      descriptors.push_back({.fd = writer->socket.descriptor(), .events = POLLOUT, .revents = 0});
 }
 
 void ChildProcess::read_lines(const std::function<void(Stream, const std::string&)>& on_line) {
+  input_.write("");
+  link_.write("");
   output_.read([&](const std::string& line) { on_line(Stream::output, line); });
   error_.read([&](const std::string& line) { on_line(Stream::error, line); });
   link_reader_.read([&](const std::string& line) { on_line(Stream::link, line); });
@@ -149,15 +195,17 @@ std::optional<ExitStatus> ChildProcess::poll_exit() {
   return status_;
 }
 
-void ChildProcess::write_line(const Socket& file, const std::string& line) {
-  if (!file) return;
-  const std::string bytes = line + "\n";
-  for (std::size_t done = 0; done < bytes.size();) {
-    const ssize_t count = ::send(file.descriptor(), bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+void ChildProcess::Writer::write(const std::string& more) {
+  bytes += more;
+  while (socket && !bytes.empty()) {
+    const ssize_t count =
+        ::send(socket.descriptor(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return;
-    done += static_cast<std::size_t>(count);
+    if (count < 0 && errno == EAGAIN) return;
+    if (count < 0) socket.close();  // the process no longer reads
+    bytes.erase(0, static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
   }
+  if (!socket) bytes.clear();
 }
 
 void ChildProcess::send(int signal) const {

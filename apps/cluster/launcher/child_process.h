@@ -4,11 +4,14 @@
 #include <poll.h>
 #include <sys/types.h>
 
+#include <condition_variable>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "convoy/comm/cluster/net/socket.h"
@@ -25,11 +28,12 @@ struct ExitStatus {
 /// Returns "has exited with code 4" or "was killed by SIGKILL".
 std::string describe(const ExitStatus& status);
 
-/// Reads a descriptor without blocking and divides the bytes into lines. A line of more than 64 KiB is
-/// divided.
+/// Reads a descriptor without blocking and divides the bytes into lines, of `max_bytes` at most.
 class LineReader {
  public:
-  explicit LineReader(dist::Socket file = {});
+  static constexpr std::size_t kMaxTextBytes = std::size_t{64} << 10;     // of a rank's output
+  static constexpr std::size_t kMaxMessageBytes = std::size_t{64} << 20;  // between launcher and agent
+  explicit LineReader(dist::Socket file = {}, std::size_t max_bytes = kMaxTextBytes);
   int descriptor() const { return file_.descriptor(); }
   bool is_open() const { return static_cast<bool>(file_); }
   /// Calls `on_line` for each complete line that is available. At the end of the file, also for an incomplete
@@ -38,7 +42,34 @@ class LineReader {
 
  private:
   dist::Socket file_;
+  std::size_t max_bytes_;
   std::string bytes_;
+};
+
+/// Writes lines to a descriptor on a thread of its own, so that no other thread waits for a terminal or a pipe
+/// that does not read (Wait::output). Thread-safe.
+class OutputQueue {
+ public:
+  explicit OutputQueue(int descriptor);
+  /// Blocks until all lines are written, or the reader has closed its end.
+  ~OutputQueue();
+  OutputQueue(const OutputQueue&) = delete;
+  OutputQueue& operator=(const OutputQueue&) = delete;
+
+  /// Adds a line, without its end. Does not block. While 4 MiB wait, drops lines that are not `important`; a
+  /// line tells later how many.
+  void push(const std::string& line, bool important = false);
+
+ private:
+  void write();
+
+  const int descriptor_;
+  std::mutex mutex_;  // guards the next three
+  std::condition_variable changed_;
+  std::string bytes_;
+  std::size_t dropped_ = 0;
+  bool is_ending_ = false;
+  std::thread thread_;
 };
 
 struct ChildOptions {
@@ -46,7 +77,7 @@ struct ChildOptions {
   std::map<std::string, std::string> environment;  // all variables
   std::filesystem::path directory;                 // working directory; empty: that of this process
   bool dies_with_parent = false;                   // by SIGKILL
-  bool has_input = false;                          // otherwise standard input is /dev/null
+  bool is_agent = false;  // gets and sends messages by its streams; otherwise standard input is /dev/null
   /// The environment variable with the descriptor of the link, which the child reads and writes; empty: no
   /// link.
   std::string link_variable;
@@ -64,27 +95,30 @@ class ChildProcess {
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  /// Appends the descriptors that are readable when there is output, or when the process has ended.
+  /// Appends the descriptors that are ready when there is output, when the process reads again, or has ended.
   void add_descriptors(std::vector<pollfd>& descriptors) const;
-  /// Calls `on_line` for each available line. Does not block.
+  /// Calls `on_line` for each available line, and writes what could not be written before. Does not block.
   void read_lines(const std::function<void(Stream, const std::string&)>& on_line);
   /// Returns how the process has ended; nullopt while it is running. Does not block. read_lines() then
   /// returns the last lines.
   std::optional<ExitStatus> poll_exit();
 
-  /// Writes a line to the standard input, or to the link. Ignores a process that no longer reads.
-  void write_input(const std::string& line) const { write_line(input_, line); }
-  void write_link(const std::string& line) const { write_line(link_, line); }
-  void close_input() { input_.close(); }
+  /// Writes a line to the standard input, or to the link, as soon as the process reads. Does not block.
+  void write_input(const std::string& line) { input_.write(line + "\n"); }
+  void write_link(const std::string& line) { link_.write(line + "\n"); }
   /// Sends a signal to the process group.
   void send(int signal) const;
 
  private:
-  static void write_line(const dist::Socket& file, const std::string& line);
+  struct Writer {
+    dist::Socket socket;
+    std::string bytes;  // that the process has not read
+    void write(const std::string& more);
+  };
 
   pid_t id_ = -1;
   dist::Socket handle_;  // readable when the process has ended (pidfd_open(2))
-  dist::Socket input_, link_;
+  Writer input_, link_;
   LineReader output_, error_, link_reader_;
   std::optional<ExitStatus> status_;
 };

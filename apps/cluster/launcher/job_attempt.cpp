@@ -19,6 +19,7 @@
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/cluster/net/secret.h"
 #include "convoy/comm/core/collective.h"
+#include "convoy/comm/core/deadline.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::launcher {
@@ -67,8 +68,9 @@ class JobAttempt {
   using Clock = std::chrono::steady_clock;
   struct Host {
     HostPlace place;
-    std::unique_ptr<ChildProcess> agent;  // null: lost
-    int port = 0;                         // a free port that no group has used; 0: the agent has not told one
+    std::unique_ptr<ChildProcess> agent;   // null: lost
+    std::optional<dist::Deadline> answer;  // for the next message of the agent, once it is ready (Wait::host)
+    int port = 0;                          // that was free just now, for the next group; 0: none
     bool seeks_port = true;
   };
   struct Rank {
@@ -92,16 +94,16 @@ class JobAttempt {
       host->agent = std::make_unique<ChildProcess>(
           ChildOptions{.command = is_local ? agent : agent_command(remote, host->place.name, agent),
                        .environment = dist::environment_variables(),
-                       .has_input = true});
+                       .is_agent = true});
     }
   }
 
   /// Waits until all agents are ready. Returns false if one is not.
   bool await_agents() {
-    const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                        std::chrono::duration<double>(options_.start_timeout));
+    const auto end = Clock::now() + seconds_of(options_.start_timeout);
     const auto are_ready = [&] {
-      return std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) { return host->port != 0; });
+      return std::all_of(hosts_.begin(), hosts_.end(),
+                         [](const auto& host) { return host->answer.has_value(); });
     };
     while (!are_ready() && result_.missing_hosts.empty() && Clock::now() < end) {
       poll_agents();
@@ -110,7 +112,7 @@ class JobAttempt {
     if (are_ready()) return true;
     result_.missing_hosts.clear();
     for (const auto& host : hosts_)
-      if (host->port == 0) result_.missing_hosts.push_back(host->place.name);
+      if (!host->answer) result_.missing_hosts.push_back(host->place.name);
     return false;
   }
 
@@ -121,8 +123,9 @@ class JobAttempt {
         ranks_[rank] = {.rank = rank, .host = host.get()};
     std::map<std::string, std::string> environment = forwarded_environment(options_.environment);
     environment[kRestartsVariable] = std::to_string(restarts_);
-    if (!environment.contains(dist::kSecretVariable))
-      environment[dist::kSecretVariable] = dist::random_token();
+    if (std::string& secret = environment[dist::kSecretVariable]; secret.empty())
+      secret = dist::random_token();
+    environment[dist::kHostTimeoutVariable] = std::to_string(options_.host_timeout);
     environment[kRegroupVariable] = std::to_string(max_continuations_ > 0 ? 1 : 0);
     std::vector<std::string> command = options_.command;
     command.front() = find_program(command.front());
@@ -147,14 +150,23 @@ class JobAttempt {
       host->agent->read_lines([&](Stream stream, const std::string& line) {
         const Message message = stream == Stream::output ? parse_message(line) : Message{};
         if (message.kind.empty()) return print(true, host->place.name, line);
+        host->answer.emplace(options_.host_timeout);
         handle(*host, message);
       });
-      if (!has_ended) continue;
-      host->agent.reset();
-      if (host->port == 0) result_.missing_hosts.push_back(host->place.name);
-      for (auto& [id, rank] : ranks_)
-        if (rank.host == host.get() && !rank.has_ended) end_rank(rank, std::nullopt);
+      const bool is_silent = host->answer && host->answer->passed();
+      if (is_silent)
+        say(fmt::format("{} has not answered for {:g} s and is lost", host->place.name,
+                        options_.host_timeout));
+      if (has_ended || is_silent) lose(*host);
     }
+  }
+
+  /// Counts the ranks of a host as ended. An agent that runs ends them once it notices.
+  void lose(Host& host) {
+    host.agent.reset();
+    if (!host.answer) result_.missing_hosts.push_back(host.place.name);
+    for (auto& [id, rank] : ranks_)
+      if (rank.host == &host && !rank.has_ended) end_rank(rank, std::nullopt);
   }
 
   void handle(Host& host, const Message& message) {
@@ -162,6 +174,7 @@ class JobAttempt {
       host.port = message.content.get<int>();
       host.seeks_port = false;
     }
+    if (message.kind == kind::kDrain && result_.signal == 0) result_.drained_hosts.push_back(host.place.name);
     if (message.kind == kind::kOutput) {
       const auto output = message.content.get<Output>();
       print(output.is_error, std::to_string(ranks_.at(output.id).rank), output.text);
@@ -179,11 +192,12 @@ class JobAttempt {
 
   void end_rank(Rank& rank, std::optional<ExitStatus> status) {
     rank.has_ended = true;
-    result_.ends.push_back(
-        {.rank = rank.rank, .host = rank.host->place.name, .status = status, .was_late = rank.is_late});
+    result_.ends.push_back({.rank = rank.rank,
+                            .host = rank.host->place.name,
+                            .status = status,
+                            .was_late = rank.is_late && status});  // a lost host is a failure in any case
     if (deadline_ || (status && status->is_success())) return;
-    deadline_ = Clock::now() +
-                std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.grace));
+    deadline_ = Clock::now() + seconds_of(options_.grace);
   }
 
   void forward_signal() {
@@ -203,8 +217,7 @@ class JobAttempt {
     }
     if (waiting == 0) return;
     if (!deadline_)  // for the ranks that do not know yet that the group has failed
-      deadline_ = Clock::now() +
-                  std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.grace));
+      deadline_ = Clock::now() + seconds_of(options_.grace);
     if (running > 0) return;
     const bool may_continue = result_.signal == 0 && result_.continuations < max_continuations_ &&
                               waiting >= options_.min_ranks.value_or(waiting + 1);
@@ -216,14 +229,16 @@ class JobAttempt {
 
   void kill_stragglers() {
     if (!deadline_ || Clock::now() < *deadline_) return;
-    deadline_ = Clock::now() + std::chrono::hours(1);
+    deadline_ = Clock::now() + seconds_of(options_.grace);
     for (const auto& host : hosts_) {
       std::vector<int> late;
+      bool was_late = false;
       for (auto& [id, rank] : ranks_)
         if (rank.host == host.get() && !rank.has_ended && !rank.waits) {
-          rank.is_late = true;
+          was_late |= std::exchange(rank.is_late, true);
           late.push_back(id);
         }
+      if (was_late) lose(*host);  // a rank does not end although it was killed
       if (host->agent && !late.empty()) host->agent->write_input(to_line(kind::kKill, late));
     }
   }
@@ -242,8 +257,9 @@ class JobAttempt {
     std::vector<int> others;
     for (const auto& [id, rank] : ranks_) others.push_back(rank.rank);
     std::sort(others.begin(), others.end());
-    fmt::print(stderr, "convoy-launch: {}; {} {} on\n", fmt::join(failed, "; "), dist::format_ranks(others),
-               others.size() == 1 ? "goes" : "go");
+    if (failed.empty()) failed.emplace_back("the new group has failed");
+    say(fmt::format("{}; {} {} on", fmt::join(failed, "; "), dist::format_ranks(others),
+                    others.size() == 1 ? "goes" : "go"));
     int next = 1;
     for (auto& [id, rank] : ranks_) {
       rank.rank = &rank == &first ? 0 : next++;
@@ -270,8 +286,10 @@ class JobAttempt {
     Group group{
         .world_size = static_cast<int>(ranks_.size()),
         .address = is_this_host(first.place.name) && hosts_.size() == 1 ? kLoopback : first.place.name,
-        .port = std::exchange(first.port, 0),
-        .job = dist::random_token()};
+        .port = first.port,
+        .job = dist::random_token(),
+        .seconds = options_.grace / 2};
+    for (const auto& host : hosts_) host->port = 0;
     for (const auto& host : hosts_) {
       group.ranks.clear();
       for (const auto& [id, rank] : ranks_)
@@ -288,17 +306,19 @@ class JobAttempt {
                        [](const auto& entry) { return !entry.second.has_ended; });
   }
 
-  void print(bool is_error, const std::string& source, const std::string& text) const {
-    std::FILE* const stream = is_error ? stderr : stdout;
-    if (options_.prefix)
-      fmt::print(stream, "[{}] {}\n", source, text);
-    else
-      fmt::print(stream, "{}\n", text);
-    std::fflush(stream);
+  void print(bool is_error, const std::string& source, const std::string& text) {
+    (is_error ? error_ : output_).push(options_.prefix ? fmt::format("[{}] {}", source, text) : text);
+  }
+  void say(const std::string& text) { error_.push("convoy-launch: " + text, /*important=*/true); }
+
+  static Clock::duration seconds_of(double seconds) {
+    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   }
 
+  OutputQueue output_{STDOUT_FILENO}, error_{STDERR_FILENO};
   const LaunchOptions& options_;
   int restarts_, max_continuations_;
+  const dist::Suspension suspension_;
   std::vector<std::unique_ptr<Host>> hosts_;
   std::map<int, Rank> ranks_;  // by id
   AttemptResult result_;

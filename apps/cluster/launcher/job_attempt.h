@@ -23,6 +23,7 @@ std::string describe(const RankEnd& end);
 struct AttemptResult {
   std::vector<RankEnd> ends;               // in the order of time
   std::vector<std::string> missing_hosts;  // could not be reached; no rank was started
+  std::vector<std::string> drained_hosts;  // whose agents have received a stop signal: the host ends, perhaps
   int continuations = 0;                   // failures after which the other ranks went on
   int signal = 0;                          // stop signal of convoy-launch itself; 0: none
 };

@@ -32,15 +32,21 @@ bool describes_agent(const std::string& name) {
 
 class HostAgent {
  public:
-  HostAgent() : launcher_(dist::Socket(dup(STDIN_FILENO))) {}
+  HostAgent() : launcher_(dist::Socket(dup(STDIN_FILENO)), LineReader::kMaxMessageBytes) {}
 
   int run() {
     const StopSignals signals;
     send(kind::kReady, find_port());
     while (launcher_.is_open() || !ranks_.empty()) {
       wait();
-      if (const int signal = StopSignals::received(); signal != forwarded_)
+      if (Clock::now() >= beat_at_) {
+        send(kind::kBeat, nullptr);
+        beat_at_ = Clock::now() + kBeatPeriod;
+      }
+      if (const int signal = StopSignals::received(); signal != forwarded_) {
+        send(kind::kDrain, signal);
         send_to_ranks(forwarded_ = signal);
+      }
       if (launcher_.is_open()) {
         launcher_.read([&](const std::string& line) { handle(parse_message(line)); });
         if (!launcher_.is_open()) stop();
@@ -126,20 +132,19 @@ class HostAgent {
     for (const auto& [id, rank] : ranks_) rank->send(signal);
   }
 
-  void send(const char* kind, const nlohmann::json& content) const {
-    const std::string line = to_line(kind, content) + "\n";
-    for (std::size_t done = 0; done < line.size();) {
-      const ssize_t count = write(STDOUT_FILENO, line.data() + done, line.size() - done);
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) return;  // the launcher has ended, which its input will show
-      done += static_cast<std::size_t>(count);
-    }
+  void send(const char* kind, const nlohmann::json& content) {
+    const std::string_view name = kind;
+    output_.push(to_line(kind, content), /*important=*/name != kind::kOutput && name != kind::kBeat);
   }
 
+  static constexpr std::chrono::seconds kBeatPeriod{1};
+
+  OutputQueue output_{STDOUT_FILENO};
   LineReader launcher_;
   std::map<int, std::unique_ptr<ChildProcess>> ranks_;  // by id
   std::chrono::duration<double> grace_{30};
   std::optional<Clock::time_point> deadline_;
+  Clock::time_point beat_at_{};
   int forwarded_ = 0;  // the last signal that was sent to all ranks
 };
 

@@ -26,9 +26,10 @@ struct Group {
   int world_size = 1;
   std::string address;  // of rank 0
   int port = 0;
-  std::string job;  // a name that no other group has
+  std::string job;     // a name that no other group has
+  double seconds = 0;  // for the ranks to find each other, if they run already
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Group, ranks, world_size, address, port, job)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Group, ranks, world_size, address, port, job, seconds)
 
 /// Returns the environment variables that tell a rank its place in a group.
 inline std::map<std::string, std::string> variables_of(const Group& group, const RankPlace& place) {
@@ -83,7 +84,9 @@ inline constexpr const char* kRegroupVariable = "CONVOY_REGROUP";
 
 /// The kinds of messages, with the type of the content.
 namespace kind {
-inline constexpr const char* kReady = "ready";    // from an agent, at its start: int, a free port
+inline constexpr const char* kReady = "ready";    // from an agent, at first or if asked: int, a free port
+inline constexpr const char* kBeat = "beat";      // from an agent, each second
+inline constexpr const char* kDrain = "drain";    // from an agent that has received a stop signal
 inline constexpr const char* kStart = "start";    // to an agent: Start
 inline constexpr const char* kOutput = "output";  // from an agent: Output
 inline constexpr const char* kExit = "exit";      // from an agent: Exit

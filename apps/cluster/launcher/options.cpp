@@ -78,6 +78,8 @@ CommandLine launch_command_line(LaunchOptions& o) {
            {.value = "SECONDS", .minimum = 0.1, .maximum = 1e6, .advanced = true});
   line.add("start-timeout", &o.start_timeout, "Seconds for reaching all hosts",
            {.value = "SECONDS", .minimum = 0.1, .maximum = 1e6, .advanced = true});
+  line.add("host-timeout", &o.host_timeout, "Seconds without an answer, after which a host is lost",
+           {.value = "SECONDS", .minimum = 2, .maximum = 1e6, .advanced = true});
   line.group("Output");
   line.add("prefix", &o.prefix, "Rank in front of each line: [3]", {.advanced = true});
   line.add("host-agent", &o.host_agent,
@@ -99,6 +101,12 @@ std::vector<HostPlace> parse_hosts(const std::string& hosts, std::optional<std::
   std::int64_t sum = 0;
   for (const HostPlace& place : places) sum += place.ranks;
   check(!places.empty(), "--hosts {}: found no host", hosts);
+  const auto loopbacks =
+      static_cast<std::size_t>(std::count_if(places.begin(), places.end(), [](const HostPlace& place) {
+        return place.name == "localhost" || place.name.starts_with("127.") || place.name == "::1";
+      }));
+  check(loopbacks == 0 || loopbacks == places.size(),
+        "--hosts {}: other hosts cannot reach a loopback address; expected the name of this host", hosts);
   check(open == 0 || static_cast<std::size_t>(open) == places.size(),
         "--hosts {}: found numbers of ranks for some hosts, expected them for all or none", hosts);
   if (open == 0) {

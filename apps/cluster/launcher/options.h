@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "convoy/apps/common/command_line.h"
+#include "convoy/comm/core/waits.h"
 
 namespace convoy::launcher {
 
@@ -18,9 +19,10 @@ struct LaunchOptions {
   std::string environment;     // names of variables, separated by commas
   std::int64_t max_restarts = 0;
   std::optional<std::int64_t> min_ranks;
-  double backoff = 1;         // seconds before the first restart
-  double grace = 30;          // seconds
-  double start_timeout = 60;  // seconds
+  double backoff = 1;  // seconds before the first restart
+  double grace = dist::row_of(dist::Wait::grace).seconds;
+  double start_timeout = dist::row_of(dist::Wait::start).seconds;
+  double host_timeout = dist::row_of(dist::Wait::host).seconds;
   bool prefix = true;
   bool host_agent = false;
 };

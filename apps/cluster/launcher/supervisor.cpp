@@ -92,11 +92,13 @@ Decision decide(const AttemptResult& result, const std::vector<HostPlace>& hosts
     const RankEnd& first = cause == failed.end() ? failed.front() : *cause;
     decision.reason = describe(first);
     decision.exit_code = exit_code_of(first);
-    if (has_stopped(first) || is_permanent(first)) return decision;
+    if (is_permanent(first) || (!result.drained_hosts.empty() && !min_ranks)) return decision;
   }
   decision.restarts = remaining_restarts > 0;
+  std::vector<std::string> missing = result.missing_hosts;
+  missing.insert(missing.end(), result.drained_hosts.begin(), result.drained_hosts.end());
   std::erase_if(failed, [](const RankEnd& end) { return is_consequence(end) || has_stopped(end); });
-  if (min_ranks && !leave_out(failed, result.missing_hosts, *min_ranks, decision.hosts)) {
+  if (min_ranks && !leave_out(failed, missing, *min_ranks, decision.hosts)) {
     decision.restarts = false;
     decision.reason += fmt::format("; fewer than --min-ranks {} remain", *min_ranks);
   }

@@ -19,9 +19,10 @@ struct Decision {
 
 /// Decides what follows an attempt on `hosts`. A job is restarted after the death of a rank or a host, and
 /// after an error that may not occur again. It is not restarted if all ranks succeeded, after a stop signal,
-/// or after an error of the input: invalid flags, damaged data or checkpoints, NaN. With `min_ranks`, the
-/// failed ranks and hosts are left out, as long as that many remain; otherwise a host that cannot be reached
-/// counts as a failure only.
+/// or after an error of the input: invalid flags, damaged data or checkpoints, NaN. A stop signal that only
+/// ranks have received is a failure. If the agents of hosts have received it, the job needs `min_ranks` to go
+/// on without these hosts. With `min_ranks`, the failed ranks and hosts are left out, as long as that many
+/// remain; otherwise a host that cannot be reached counts as a failure only.
 Decision decide(const AttemptResult& result, const std::vector<HostPlace>& hosts, int remaining_restarts,
                 std::optional<std::int64_t> min_ranks);
 

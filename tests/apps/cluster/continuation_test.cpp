@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/apps/cluster/launched_training.h"
+#include "tests/apps/launched_training.h"
 
 namespace convoy::testing {
 namespace {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -16,7 +17,7 @@
 #include <sstream>
 #include <thread>
 
-#include "tests/apps/cluster/launched_training.h"
+#include "tests/apps/launched_training.h"
 #include "tests/testing/support/two_hosts.h"
 
 namespace convoy::testing {
@@ -126,6 +127,8 @@ TEST_F(ConvoyLaunch, MakesASecretForEachJob) {
   EXPECT_NE(first, second);
   setenv("CONVOY_SECRET", "the one of the user", 1);
   EXPECT_EQ(secrets_of_a_job(), std::set<std::string>{"the one of the user"});
+  setenv("CONVOY_SECRET", "", 1);  // is none
+  EXPECT_EQ(secrets_of_a_job().begin()->size(), 32u);
   unsetenv("CONVOY_SECRET");
 }
 
@@ -139,6 +142,76 @@ TEST_F(ConvoyLaunch, LeavesNoRankBehindIfItIsKilled) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_TRUE(find_processes("RANK=", workshop.path("run")).empty());
   EXPECT_FALSE(checkpoints_of(workshop.path("run")).empty()) << "the ranks save when the launcher dies";
+}
+
+/// Returns the agents of the launchers that this process has started.
+std::vector<pid_t> agents_of(const Process& launcher) {
+  std::istringstream children(
+      read_text(fmt::format("/proc/{}/task/{}/children", launcher.id(), launcher.id())));
+  return {std::istream_iterator<pid_t>(children), {}};
+}
+
+TEST_F(ConvoyLaunch, TakesAnAgentThatDoesNotAnswerForLost) {
+  Process job(
+      training("run", {"--ranks", "2", "--max-restarts", "1", "--host-timeout", "3", "--backoff", "0.1"}));
+  wait_for_step(workshop, "run", 120);
+  const std::vector<pid_t> agents = agents_of(job);
+  ASSERT_EQ(agents.size(), 1u);
+  kill(agents.front(), SIGSTOP);
+  kill_rank(1, "run");
+  const ProcessResult result = job.wait(std::chrono::seconds(60));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("convoy-launch: localhost has not answered for 3 s and is lost"));
+  EXPECT_THAT(result.err, HasSubstr("is lost with the connection to its host; restart 1 of 1"));
+}
+
+TEST_F(ConvoyLaunch, NamesAnAgentThatWasKilledAsLost) {
+  Process job(training("run", {"--ranks", "2"}));
+  wait_for_step(workshop, "run", 20);
+  kill(agents_of(job).at(0), SIGKILL);
+  const ProcessResult result = job.wait();
+  EXPECT_EQ(result.exit_code, 4) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("rank 0 on localhost is lost with the connection to its host"));
+  EXPECT_THAT(result.err, Not(HasSubstr("cannot be reached")));
+}
+
+/// Neither a launcher that does not read nor its terminal keeps a rank from printing.
+TEST_F(ConvoyLaunch, ThatIsStoppedDoesNotStopTheRanks) {
+  const fs::path done = workshop.path("done");
+  Process job(launch({"--ranks", "1"}, shell("sleep 1; yes 0123456789 | head -n 3000000; touch " +
+                                             done.string() + "; sleep 3")));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  job.send(SIGSTOP);
+  for (int i = 0; i < 600 && !fs::exists(done); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_TRUE(fs::exists(done)) << "a rank waits for the launcher";
+  job.send(SIGCONT);
+  const ProcessResult result = job.wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr(" lines dropped, because the output was not read"));
+}
+
+TEST_F(ConvoyLaunch, PassesOnLongVariablesAndLines) {
+  const ProcessResult result = run_program(
+      launch({"--ranks", "2", "--start-timeout", "20"},
+             shell("echo ${#CONVOY_BIG} bytes; head -c 200000 /dev/zero | tr '\\0' x; echo; echo end")),
+      {.environment = {{"CONVOY_BIG", std::string(90000, 'x')}}});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("[1] 90000 bytes\n"), HasSubstr("[1] end\n"), Not(HasSubstr("kind"))));
+  EXPECT_GE(std::count(result.out.begin(), result.out.end(), 'x'), 400000);
+  EXPECT_THAT(result.err, ::testing::IsEmpty());
+}
+
+TEST_F(ConvoyLaunch, RestartsAfterAStopSignalOfOneRank) {
+  Process job(training("run", {"--ranks", "2", "--max-restarts", "1", "--backoff", "0.1"}));
+  wait_for_step(workshop, "run", 20);
+  const auto found = find_processes("RANK=1", workshop.path("run"));
+  ASSERT_EQ(found.size(), 1u);
+  kill(found.front(), SIGTERM);
+  const ProcessResult result = job.wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("has exited with code 143; restart 1 of 1"));
 }
 
 /// A real two-host job: agents are started in two network namespaces.
@@ -184,6 +257,30 @@ TEST_F(ConvoyLaunchHosts, ContinueWithoutALostHost) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err,
               HasSubstr("rank 2 on " + hosts.address(1) + " is lost with the connection to its host"));
+  EXPECT_EQ(workshop.result("run")["world_size"], 2);
+}
+
+/// A host without power sends nothing, and closes no connection.
+TEST_F(ConvoyLaunchHosts, ContinueWithoutAFrozenHost) {
+  Process job(training(
+      "run", flags({"--max-restarts", "2", "--min-ranks", "2", "--host-timeout", "4", "--grace", "10"})));
+  wait_for_step(workshop, "run", 100);
+  hosts.disconnect();
+  std::vector<pid_t> frozen;
+  std::istringstream ids(run_program({"/usr/sbin/ip", "netns", "pids", hosts.name(1)}).out);
+  for (pid_t id = 0; ids >> id;) frozen.push_back(id);
+  ASSERT_GE(frozen.size(), 3u);
+  for (const pid_t id : frozen) kill(id, SIGSTOP);
+  const auto begin = std::chrono::steady_clock::now();
+  while (job.running() && workshop.events("run", "start").size() < 2)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  const ProcessResult result = job.wait();
+  for (const pid_t id : frozen) kill(id, SIGKILL);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_LT(took.count(), 4 + 5) << "until the others go on";
+  EXPECT_THAT(result.err,
+              HasSubstr("convoy-launch: " + hosts.address(1) + " has not answered for 4 s and is lost"));
   EXPECT_EQ(workshop.result("run")["world_size"], 2);
 }
 

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "tests/apps/cluster/launched_training.h"
+#include "tests/apps/launched_training.h"
 #include "tests/comm/process_size.h"
 
 namespace convoy::testing {

@@ -2,7 +2,7 @@
 // checkpoint.
 #include <gtest/gtest.h>
 
-#include "tests/apps/cluster/launched_training.h"
+#include "tests/apps/launched_training.h"
 
 namespace convoy::testing {
 namespace {

@@ -48,6 +48,8 @@ TEST(LauncherHosts, RefuseContradictions) {
   EXPECT_THAT(refusal("a:2,b", {}), HasSubstr("for some hosts"));
   EXPECT_THAT(refusal("a:2,b:2", 3), HasSubstr("has 4 ranks in total, found --ranks 3"));
   EXPECT_THAT(refusal("a,b", 3), HasSubstr("not divisible by 2 hosts"));
+  EXPECT_THAT(refusal("localhost:1,b:1", {}), HasSubstr("other hosts cannot reach a loopback address"));
+  EXPECT_EQ(parse_hosts("127.0.0.1,127.0.0.2", {}).size(), 2u);
   EXPECT_THAT(refusal(",", {}), HasSubstr("found no host"));
 }
 
@@ -164,12 +166,26 @@ TEST(LauncherDecision, DoesNotRepeatPermanentErrors) {
 TEST(LauncherDecision, EndsAfterSuccessOrAStopSignal) {
   EXPECT_FALSE(decide({.ends = {exited(0, 0), exited(1, 0)}}, {{"a", 2}}, 5, {}).restarts);
   EXPECT_EQ(decide({.ends = {exited(0, 0), exited(1, 0)}}, {{"a", 2}}, 5, {}).exit_code, 0);
-  const auto stopped = decide({.ends = {exited(0, 143), exited(1, 143)}}, {{"a", 2}}, 5, {});
-  EXPECT_FALSE(stopped.restarts);
-  EXPECT_EQ(stopped.exit_code, 143);
+  const AttemptResult drained{.ends = {exited(0, 143), exited(1, 143, "b")}, .drained_hosts = {"b"}};
+  EXPECT_FALSE(decide(drained, {{"a", 1}, {"b", 1}}, 5, {}).restarts);
+  EXPECT_EQ(decide(drained, {{"a", 1}, {"b", 1}}, 5, {}).exit_code, 143);
   const auto by_launcher = decide({.ends = {killed(0)}, .signal = SIGINT}, {{"a", 1}}, 5, {});
   EXPECT_FALSE(by_launcher.restarts);
   EXPECT_EQ(by_launcher.exit_code, 130);
+}
+
+/// A stop signal that convoy-launch has not received: of one rank, or of a host that ends.
+TEST(LauncherDecision, RestartsIfOnlyRanksOrAHostWereStopped) {
+  const Places hosts = {{"a", 1}, {"b", 1}};
+  const AttemptResult stopped{.ends = {exited(0, 143), exited(1, 143, "b")}};
+  EXPECT_TRUE(decide(stopped, hosts, 1, {}).restarts);
+  EXPECT_EQ(decide(stopped, hosts, 1, {}).hosts, hosts);
+  EXPECT_FALSE(decide(stopped, hosts, 0, {}).restarts);
+  EXPECT_EQ(decide(stopped, hosts, 0, {}).exit_code, 143);
+  AttemptResult drained = stopped;
+  drained.drained_hosts = {"b"};
+  EXPECT_TRUE(decide(drained, hosts, 1, 1).restarts);
+  EXPECT_EQ(decide(drained, hosts, 1, 1).hosts, (Places{{"a", 1}}));
 }
 
 TEST(LauncherDecision, LeavesOutFailedRanksAndHosts) {

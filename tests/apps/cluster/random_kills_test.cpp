@@ -6,7 +6,7 @@
 #include <random>
 #include <thread>
 
-#include "tests/apps/cluster/launched_training.h"
+#include "tests/apps/launched_training.h"
 
 namespace convoy::testing {
 namespace {

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <thread>
 
 #include "tests/apps/faults/rank_job.h"
@@ -73,6 +75,23 @@ TEST_P(Links, ThatGoDownEndAllRanksWhichResumeWithTheSameBytes) {
   start_on_hosts("run", resumed);
   expect_success();
   EXPECT_EQ(hash_of("run"), hash_of("whole"));
+}
+
+/// The running statistics of batch norms are summed within a save, so the link often goes down in a collective of it.
+TEST_P(Links, ThatGoDownWhileCheckpointsAreSavedEndAllRanks) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 3; ++i) {
+    std::filesystem::remove_all(workshop.path("run"));
+    start_on_hosts("run", {"--model", "resnet20", "--image-size", "8", "--batch-size", "4", "--save-every",
+                           "1", "--eval-every", "0", "--max-steps", "100000", "--comm-timeout", "3"});
+    wait_until_step(3);
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 100));
+    hosts.disconnect();
+    const auto begin = std::chrono::steady_clock::now();
+    for (const ProcessResult& result : wait()) EXPECT_EQ(result.exit_code, 4) << result.err;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3 + 2 + 5));
+    hosts.connect();
+  }
 }
 
 /// The gradients of ResNet-20 in fp64, 2.2 MB in one bucket, need longer than the timeout for each step.

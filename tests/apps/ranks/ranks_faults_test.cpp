@@ -81,6 +81,15 @@ TEST_F(RankFaults, ReportAddressOfMissingRankZero) {
               HasSubstr("rank 1 waited 1 s for rank 0 at tcp://127.0.0.1:" + std::to_string(port)));
 }
 
+TEST_F(RankFaults, ReportWhyTheNameOfRankZeroDoesNotAnswer) {
+  Environment environment = rank_environment(1, 2, free_port());
+  environment["MASTER_ADDR"] = "localhost";
+  const ProcessResult result =
+      run_program(arguments("run", {"--comm-timeout", "2"}), {.environment = environment});
+  EXPECT_EQ(result.exit_code, 4) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("Connection refused"));
+}
+
 TEST_F(RankFaults, ReportMissingRank) {
   const ProcessResult result = run_program(arguments("run", {"--comm-timeout", "1"}),
                                            {.environment = rank_environment(0, 2, free_port())});

@@ -1,0 +1,66 @@
+// A library for LD_PRELOAD whose system calls fail as the files in the directory CONVOY_TEST_FAULTS say:
+// "fsync-hangs-N" and "finalize-hangs-N": fsync() or MPI_Finalize() of rank N blocks while the file exists.
+// "bind-fails": the next bind() to a port finds it in use. "connect-kills": the next process that connects by TCP
+// is killed. The last two remove their file.
+#include <dlfcn.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+
+namespace {
+
+std::string path_of(const std::string& name) {
+  const char* const directory = std::getenv("CONVOY_TEST_FAULTS");
+  return directory == nullptr ? "" : directory + ("/" + name);
+}
+
+/// Returns whether the fault is due, which it is once.
+bool take(const std::string& name) { return unlink(path_of(name).c_str()) == 0; }
+
+bool is_tcp(const sockaddr* address) {
+  return address->sa_family == AF_INET || address->sa_family == AF_INET6;
+}
+
+template <class F>
+F next(const char* name) {
+  return reinterpret_cast<F>(dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+extern "C" {
+
+int fsync(int file) {
+  const char* const rank = std::getenv("RANK");
+  while (rank != nullptr && access(path_of("fsync-hangs-" + std::string(rank)).c_str(), F_OK) == 0)
+    usleep(20'000);
+  return next<int (*)(int)>("fsync")(file);
+}
+
+int MPI_Finalize() {
+  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  while (rank != nullptr && access(path_of("finalize-hangs-" + std::string(rank)).c_str(), F_OK) == 0)
+    usleep(20'000);
+  return next<int (*)()>("MPI_Finalize")();
+}
+
+int bind(int socket, const sockaddr* address, socklen_t bytes) {
+  // The port has the same place in both families.
+  if (is_tcp(address) && reinterpret_cast<const sockaddr_in*>(address)->sin_port != 0 && take("bind-fails")) {
+    errno = EADDRINUSE;
+    return -1;
+  }
+  return next<int (*)(int, const sockaddr*, socklen_t)>("bind")(socket, address, bytes);
+}
+
+int connect(int socket, const sockaddr* address, socklen_t bytes) {
+  if (is_tcp(address) && take("connect-kills")) raise(SIGKILL);
+  return next<int (*)(int, const sockaddr*, socklen_t)>("connect")(socket, address, bytes);
+}
+
+}  // extern "C"
