@@ -150,6 +150,13 @@ void AccessChecker::end_block() {
   is_in_kernel_ = false;
 }
 
+void AccessChecker::check_aligned(const void* address, std::size_t bytes, AccessKind kind, const void* site) {
+  if (!is_in_kernel_ || reinterpret_cast<std::uintptr_t>(address) % bytes == 0) return;
+  stop({"CE003", place_of(site),
+        formatted("{} {} {} bytes at an address that is not a multiple of {}", running_thread_text(),
+                  verb(kind), bytes, bytes)});
+}
+
 void AccessChecker::access(const void* address, std::size_t bytes, AccessKind kind, const void* site) {
   const auto* const begin = static_cast<const char*>(address);
   if (!is_in_kernel_) {

@@ -70,6 +70,8 @@ class AccessChecker {
 
   /// An access by the kernel's running thread, or by the host. `site` is an address in its code.
   void access(const void* address, std::size_t bytes, AccessKind kind, const void* site);
+  /// Reports an access of a kernel whose address is not a multiple of its size.
+  void check_aligned(const void* address, std::size_t bytes, AccessKind kind, const void* site);
   /// A library function has accessed memory that is closed to it. Returns false if it is not an array's.
   bool fault_on_host(const void* address);
 

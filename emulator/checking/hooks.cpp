@@ -18,21 +18,31 @@ void count(const void* address, std::size_t bytes, AccessKind kind, const void* 
   convoy::emulator::observe(address, bytes, kind, static_cast<const char*>(next) - 1);
 }
 
+/// The same, of an access that needs an address which is a multiple of its size.
+void count_aligned(const void* address, std::size_t bytes, AccessKind kind, const void* next) {
+  if (convoy::emulator::OwnCode::is_running()) return;
+  if (auto* const checker = convoy::emulator::AccessChecker::current()) {
+    const convoy::emulator::OwnCode scope;
+    checker->check_aligned(address, bytes, kind, static_cast<const char*>(next) - 1);
+  }
+  count(address, bytes, kind, next);
+}
+
 /// Before the constructors of other sources, which may already use the emulator.
 [[gnu::constructor(101)]] void link() { AccessCounter::is_available = true; }
 
 }  // namespace
 
 // NOLINTBEGIN(bugprone-reserved-identifier): the names are those that the compiler calls.
-#define CUEMU_HOOK(name, bytes, kind) \
-  void name(void* address) { count(address, bytes, AccessKind::kind, __builtin_return_address(0)); }
-#define CUEMU_HOOKS(bytes)                                \
-  CUEMU_HOOK(__tsan_read##bytes, bytes, load)             \
-  CUEMU_HOOK(__tsan_write##bytes, bytes, store)           \
-  CUEMU_HOOK(__tsan_unaligned_read##bytes, bytes, load)   \
-  CUEMU_HOOK(__tsan_unaligned_write##bytes, bytes, store) \
-  CUEMU_HOOK(__tsan_volatile_read##bytes, bytes, load)    \
-  CUEMU_HOOK(__tsan_volatile_write##bytes, bytes, store)
+#define CUEMU_HOOK(function, name, bytes, kind) \
+  void name(void* address) { function(address, bytes, AccessKind::kind, __builtin_return_address(0)); }
+#define CUEMU_HOOKS(bytes)                                       \
+  CUEMU_HOOK(count_aligned, __tsan_read##bytes, bytes, load)     \
+  CUEMU_HOOK(count_aligned, __tsan_write##bytes, bytes, store)   \
+  CUEMU_HOOK(count, __tsan_unaligned_read##bytes, bytes, load)   \
+  CUEMU_HOOK(count, __tsan_unaligned_write##bytes, bytes, store) \
+  CUEMU_HOOK(count, __tsan_volatile_read##bytes, bytes, load)    \
+  CUEMU_HOOK(count, __tsan_volatile_write##bytes, bytes, store)
 
 // Atomic operations of host code, such as those of std::shared_ptr and std::thread. `order` is sequential
 // consistency.

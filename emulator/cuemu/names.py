@@ -11,8 +11,6 @@ CUDA = re.compile(r"\b(?:cuda[A-Z]\w*|cu[A-Z][a-z]\w*|atomic[A-Z]\w*|(?:tex|surf
 CXX = re.compile(r"__(?:restrict|restrict__|attribute__|inline__|inline|func__|builtin_\w+|int128|has_include|asm__|volatile__"
                  r"|typeof__|extension__|cplusplus|shared__|global__|device__|host__|constant__|forceinline__|launch_bounds__)$")
 UNSUPPORTED = {
-    "asm": "found inline PTX",
-    "__asm__": "found inline PTX",
     "__managed__": "found a __managed__ variable (expected cudaMallocManaged)",
     "__CUDA_ARCH__": "found code that is another one on the GPU than on the host",
     "__activemask": "found __activemask, whose result depends on how a GPU schedules the lanes (expected a mask)",

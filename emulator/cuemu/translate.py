@@ -1,8 +1,9 @@
-"""Translates a CUDA file to C++ for g++, line by line: launches, __shared__, and variables of the device."""
+"""Translates a CUDA file to C++ for g++, line by line: launches, __shared__, variables of the device, inline PTX."""
 import pathlib
 import re
 
 from names import check_names, own_names
+from ptx import HEADER as PTX_HEADER, inline_ptx
 from source import Source, split
 
 HEADER = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.M)
@@ -24,8 +25,9 @@ class Translator:
         self.own |= own_names(source)
         check_names(source, self.own)
         self.kernels += kernels(source)
-        edits += [*launches(source), *shared_variables(source), *device_variables(source)]
-        return f'#line 1 "{path}"\n' + edited(source, edits)
+        ptx = list(inline_ptx(source))
+        edits += [*launches(source), *shared_variables(source), *device_variables(source), *ptx]
+        return (PTX_HEADER if ptx else "") + f'#line 1 "{path}"\n' + edited(source, edits)
 
     def header_edits(self, source):
         """Replaces the names of local headers by those of their translations."""

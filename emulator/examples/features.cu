@@ -1,5 +1,5 @@
-// What else cuemu supports: vectors, dynamic shared memory, atomics, half precision, groups, streams and
-// events.
+// What else cuemu supports: vectors, dynamic shared memory, atomics, half precision, tensor cores, groups,
+// streams and events.
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -51,6 +51,38 @@ __global__ void atomics(float* result) {
   atomic_max(&result[0], static_cast<float>(threadIdx.x));
   atomicAdd(&result[1], 0.5f);
   atomicAdd(&count, 1);
+}
+
+// Multiplies a matrix by the one that is 1 where the row is the column: the result is its left half. Lane 5 has two elements
+// of row 1 and two of row 9.
+__global__ void tensor_cores(float* result) {
+  __shared__ __align__(16) __half a[16][16];
+  const unsigned lane = threadIdx.x;
+  for (unsigned i = lane; i < 256; i += 32) a[i / 16][i % 16] = __float2half(static_cast<float>(i));
+  __syncwarp();
+  const unsigned row = static_cast<unsigned>(__cvta_generic_to_shared(&a[lane % 16][lane / 16 * 8]));
+  unsigned plain[4], transposed[4];
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(plain[0]), "=r"(plain[1]), "=r"(plain[2]), "=r"(plain[3])
+               : "r"(row)
+               : "memory");
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(transposed[0]), "=r"(transposed[1]), "=r"(transposed[2]), "=r"(transposed[3])
+               : "r"(row)
+               : "memory");
+  const unsigned g = lane / 4, t = lane % 4, one = 0x3c00;
+  const unsigned b = g == 2 * t ? one : g == 2 * t + 1 ? one << 16 : 0;
+  float d[2][4] = {};
+  for (int i = 0; i < 2; ++i) {
+    const unsigned(&left)[4] = i == 0 ? plain : transposed;
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
+        : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(b), "r"(0));
+  }
+  if (lane == 5)
+    for (int i = 0; i < 8; ++i) result[i] = d[i / 4][i % 4];
 }
 
 __global__ void low_precision(float* result) {
@@ -107,6 +139,10 @@ int main() {
   low_precision<<<1, 1>>>(y);
   CHECK(cudaMemcpy(host, y, 2 * sizeof(float), cudaMemcpyDeviceToHost));
   std::printf("low precision: %.8f %.8f\n", host[0], host[1]);
+  tensor_cores<<<1, 32>>>(y);
+  CHECK(cudaMemcpy(host, y, 8 * sizeof(float), cudaMemcpyDeviceToHost));
+  std::printf("tensor cores: %.0f %.0f %.0f %.0f, %.0f %.0f %.0f %.0f\n", host[0], host[1], host[2], host[3],
+              host[4], host[5], host[6], host[7]);
   int* managed;
   CHECK(cudaMallocManaged(&managed, 8 * sizeof(int)));
   groups<<<1, 64>>>(managed);

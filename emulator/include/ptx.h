@@ -18,6 +18,16 @@ void wait_for_copies(unsigned pending);
 
 /// ldmatrix.sync.aligned.m8n8.x4.shared.b16.
 void load_matrices(const void* row, std::uint32_t (&to)[4], Where where = Where::current());
+/// The same, and with .trans, of the row at an address of shared memory.
+void load_matrices(std::uint32_t& to0, std::uint32_t& to1, std::uint32_t& to2, std::uint32_t& to3,
+                   std::uint32_t row, Where where = Where::current());
+void load_transposed_matrices(std::uint32_t& to0, std::uint32_t& to1, std::uint32_t& to2, std::uint32_t& to3,
+                              std::uint32_t row, Where where = Where::current());
+
+/// mma.sync.aligned.m16n8k16.row.col with d += a b: a [16, 16], b [16, 8], d [16, 8]. The products are added in
+/// the order of k, each sum rounded to f32; PTX leaves order and rounding open.
+void multiply_matrices(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                       float (*widen)(std::uint16_t), Where where = Where::current());
 
 /// The operands of wgmma.mma_async with d += a b: a [64, 16] in registers, b [16, columns] by its descriptor.
 struct WarpgroupProduct {

@@ -46,6 +46,11 @@ inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fsqrt_rn(float x) { return std::sqrt(x); }
 inline float __frcp_rn(float x) { return 1 / x; }
 
+/// Returns an address of shared memory in its own address space, as inline PTX wants it.
+inline std::size_t __cvta_generic_to_shared(const void* shared) {
+  return convoy::emulator::shared_address(shared);
+}
+
 // Conversions, and the bits of numbers.
 inline int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }
 inline int __float2int_rz(float x) { return static_cast<int>(x); }

@@ -29,6 +29,41 @@ void check_aligned(const void* address, const char* what, Where where) {
     BlockRunner::current().fault(std::string(what) + " is not a multiple of 16", where);
 }
 
+/// Gives each lane its elements of four matrices of 8 x 8, of which lane l passes row l % 8 of matrix l / 8.
+void exchange_rows(const void* row, bool is_transposed, std::uint32_t (&to)[4], Where where) {
+  if (!tensor_cores_compute()) {
+    std::fill_n(to, 4, 0u);
+    return;
+  }
+  using Row = std::array<std::uint16_t, kBytes / 2>;
+  Row own;
+  std::memcpy(&own, row, kBytes);
+  const std::array<Row, 32> rows = BlockRunner::current().of_all_lanes(own, where);
+  const unsigned g = BlockRunner::current().lane() / 4, t = BlockRunner::current().lane() % 4;
+  for (unsigned m = 0; m < 4; ++m) {
+    const auto element = [&](unsigned i) {
+      return std::uint32_t{is_transposed ? rows[8 * m + i][g] : rows[8 * m + g][i]};
+    };
+    to[m] = element(2 * t) | element(2 * t + 1) << 16;
+  }
+}
+
+void load_registers(std::uint32_t& to0, std::uint32_t& to1, std::uint32_t& to2, std::uint32_t& to3,
+                    std::uint32_t address, bool is_transposed, const void* next, Where where) {
+  const std::uint32_t offset = address - shared_address(BlockRunner::shared_memory());
+  if (offset + std::size_t{kBytes} > BlockRunner::current().used_shared_bytes())
+    BlockRunner::current().fault(
+        "the row of ldmatrix is outside of the block's shared memory; expected an address of "
+        "__cvta_generic_to_shared",
+        where);
+  const char* const row = BlockRunner::shared_memory() + offset;
+  check_aligned(row, "the address of a matrix's row", where);
+  count(row, /*is_store=*/false, next);
+  std::uint32_t to[4];
+  exchange_rows(row, is_transposed, to, where);
+  to0 = to[0], to1 = to[1], to2 = to[2], to3 = to[3];
+}
+
 }  // namespace
 
 void set_tensor_cores_compute(bool computes) { tensor_cores_compute_ = computes; }
@@ -66,20 +101,35 @@ void load_matrices(const void* row, std::uint32_t (&to)[4], Where where) {
   const OwnCode scope;
   check_aligned(row, "the address of a matrix's row", where);
   count(row, /*is_store=*/false, __builtin_return_address(0));
-  if (!tensor_cores_compute()) {
-    std::fill_n(to, 4, 0u);
-    return;
-  }
-  using Row = std::array<std::uint16_t, kBytes / 2>;
-  Row own;
-  std::memcpy(&own, row, kBytes);
-  const std::array<Row, 32> rows = BlockRunner::current().of_all_lanes(own, where);
+  exchange_rows(row, /*is_transposed=*/false, to, where);
+  if (tensor_cores_compute()) BlockRunner::current().warpgroups().loaded(to, where);
+}
+
+void load_matrices(std::uint32_t& to0, std::uint32_t& to1, std::uint32_t& to2, std::uint32_t& to3,
+                   std::uint32_t row, Where where) {
+  const OwnCode scope;
+  load_registers(to0, to1, to2, to3, row, /*is_transposed=*/false, __builtin_return_address(0), where);
+}
+void load_transposed_matrices(std::uint32_t& to0, std::uint32_t& to1, std::uint32_t& to2, std::uint32_t& to3,
+                              std::uint32_t row, Where where) {
+  const OwnCode scope;
+  load_registers(to0, to1, to2, to3, row, /*is_transposed=*/true, __builtin_return_address(0), where);
+}
+
+void multiply_matrices(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                       float (*widen)(std::uint16_t), Where where) {
+  const OwnCode scope;
+  const std::array<std::array<std::uint32_t, 6>, 32> all = BlockRunner::current().of_all_lanes(
+      std::array<std::uint32_t, 6>{a[0], a[1], a[2], a[3], b[0], b[1]}, where);
   const unsigned g = BlockRunner::current().lane() / 4, t = BlockRunner::current().lane() % 4;
-  for (unsigned m = 0; m < 4; ++m) {
-    const Row& elements = rows[8 * m + g];
-    to[m] = std::uint32_t{elements[2 * t]} | std::uint32_t{elements[2 * t + 1]} << 16;
-  }
-  BlockRunner::current().warpgroups().loaded(to, where);
+  for (unsigned i = 0; i < 4; ++i)
+    for (unsigned k = 0; k < 16; ++k) {  // row g + 8 (i / 2) of a, column 2t + i % 2 of b
+      const unsigned half = k % 2 * 16, pair = k % 8 / 2;
+      const std::uint32_t left = all[4 * g + pair][i / 2 + 2 * (k / 8)];
+      const std::uint32_t right = all[4 * (2 * t + i % 2) + pair][4 + k / 8];
+      d[i] +=
+          widen(static_cast<std::uint16_t>(left >> half)) * widen(static_cast<std::uint16_t>(right >> half));
+    }
 }
 
 }  // namespace convoy::emulator

@@ -66,6 +66,14 @@ class Translation(unittest.TestCase):
         self.assertIn("CUEMU_DEVICE_VARIABLE int count = 0;", text)
         self.assertIn("__device__ float f(int x)", text)
 
+    def test_inline_ptx(self):
+        text = translated('void f() {\n  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 "  // rows\n'
+                          '    "{%0, %1, %2, %3}, [%4];" : "=r"(a[0]), "=r"(b),\n "=r"(c), "=r"(d) : "r"(f(x, 1)) : "memory");\n}')
+        self.assertIn("\n  convoy::emulator::load_matrices(a[0], b, c, d, f(x, 1))\n", text)
+        text = translated('asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%3, %2, %1, %0}, {%4, %4, %4, %4}, {%5, %5}, {%0, %1, %2, %3};"'
+                          ': "+f"(p), "+f"(q), "+f"(r), "+f"(s) : "r"(a), "r"(b));')
+        self.assertIn("cuemu::mma_bf16(s, r, q, p, a, a, a, a, b, b, p, q, r, s)", text)
+
     def test_headers(self):
         self.assertEqual(subprocess.run([pathlib.Path(os.environ["CUEMU_PROGRAMS"]) / "cuemu_headers"], capture_output=True, text=True).stdout, "328350\n")
 
@@ -89,6 +97,16 @@ class Refusals(unittest.TestCase):
         self.assertIn("1: CE007: ", self.refusal("#define SHARED __shared__\nvoid f() { SHARED float s[2]; }"))
         self.assertIn("dynamic parallelism", self.refusal("__global__ void f() { g<<<1, 1>>>(); }"))
         self.assertIn("found 1 values", self.refusal("void f() { g<<<1>>>(); }"))
+
+    def test_inline_ptx(self):
+        load = '"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"'
+        operands = ' : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(e)'
+        for text, why in ((load.replace("x4", "x2") + operands, "expected one instruction of: mma.sync"),
+                          (load.replace(";", "; bar.sync 1;") + operands, "expected one instruction of: mma.sync"),
+                          (load.replace("[%4]", "%4") + operands, "expected {R,R,R,R},[r] with"),
+                          (load + operands.replace(' : "r"(e)', ""), "expected {R,R,R,R},[r] with"),
+                          (load + operands.replace('"=r"(c)', '"r"(c)'), '%2 of ldmatrix.sync.aligned.m8n8.x4.shared.b16, expected "=r"')):
+            self.assertIn(why, self.refusal(f"asm volatile({text});"))
 
     def test_untranslated_shared_memory_is_an_error_of_the_compiler(self):
         with tempfile.TemporaryDirectory() as work:
@@ -155,6 +173,7 @@ class Mistakes(unittest.TestCase):
         self.expect("no_guard", "CE003", "thread 64 of block 0 writes x[64]; x has 64 elements of 4 bytes")
         self.expect("past_shared", "CE003", "thread 8 of block 0 writes s[8]; s has 32 bytes of shared memory")
         self.expect("past_dynamic", "CE003", "writes s[16]; s has 64 bytes of shared memory")
+        self.expect("misaligned", "CE003", "thread 0 of block 0 reads 16 bytes at an address that is not a multiple of 16")
         self.expect("freed", "CE003", "writes x[0], whose memory was freed")
 
     def test_uninitialized_memory(self):
@@ -321,7 +340,7 @@ class Counts(unittest.TestCase):
 class Programs(unittest.TestCase):
     def test_features(self):
         self.assertEqual(cuemu("run", EXAMPLES / "features.cu"), (0, "vectors: 493 13\natomics: 31 32 64\n"
-                         "low precision: 0.29980469 1.00000000\ngroups: 28 476\nvote: 32\n"))
+                         "low precision: 0.29980469 1.00000000\ntensor cores: 18 19 146 147, 33 49 161 177\ngroups: 28 476\nvote: 32\n"))
 
     def test_count(self):
         status, text = cuemu("count", EXAMPLES / "saxpy.cu")

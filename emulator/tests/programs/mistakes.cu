@@ -27,6 +27,12 @@ __global__ void past_dynamic(float* x) {
   x[threadIdx.x] = 1;
 }
 
+__global__ void misaligned(float* x) {
+  const auto* const four = reinterpret_cast<const float4*>(x + 1);
+  const float4 v = four[threadIdx.x];  // MISTAKE misaligned
+  x[threadIdx.x] = v.x;
+}
+
 __global__ void uninitialized_shared(float* x) {
   __shared__ float s[32];
   if (threadIdx.x < 16) s[threadIdx.x] = 1;
@@ -96,6 +102,7 @@ int main(int, char** arguments) {
   if (is("no_guard")) no_guard<<<1, n + 1>>>(x, n);
   if (is("guarded")) guarded<<<1, n + 1>>>(x, n);
   if (is("past_shared")) past_shared<<<1, 16>>>(x);
+  if (is("misaligned")) misaligned<<<1, 8>>>(x);
   if (is("past_dynamic")) past_dynamic<<<1, 16, 16 * sizeof(float)>>>(x);
   if (is("uninitialized_shared")) uninitialized_shared<<<1, 32>>>(x);
   if (is("uninitialized_global")) copies<<<1, 32>>>(y, x);
