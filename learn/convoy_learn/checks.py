@@ -31,8 +31,16 @@ class Verdict:
 
 def check(exercise, file, is_secret=False, is_isolated=False):
     """Compiles and checks a solution, for the sizes of the exercise or for secret ones. Returns a Verdict."""
+    return check_all(exercise, file, [exercise.secret() if is_secret else public(exercise)], is_isolated)
+
+
+def public(exercise):
+    return {"seed": 1, "sizes": exercise.sizes, "counts": exercise.counts}
+
+
+def check_all(exercise, file, all_given, is_isolated=False):
+    """The same for each of several seeds with their sizes and counts."""
     verdict = Verdict(exercise)
-    given = exercise.secret() if is_secret else {"seed": 1, "sizes": exercise.sizes, "counts": exercise.counts}
     seconds = exercise.settings.get("seconds", 20)
     prefix = runs.isolation() if is_isolated else []
     with tempfile.TemporaryDirectory(prefix="convoy-learn-") as work:
@@ -42,29 +50,38 @@ def check(exercise, file, is_secret=False, is_isolated=False):
             verdict.status, verdict.message = 2, "does not compile"
             verdict.lines = str(error).splitlines() + ["does not compile"]
             return verdict
-        orders = ORDERS[:1] if exercise.is_program else ORDERS
-        for order in orders:
-            report = runs.run(program, order, given["seed"], given["sizes"], seconds, prefix=prefix)
-            judge(verdict, report, order, file)
-            if verdict.code == "CE104":
-                counted = runs.run(program, order, given["seed"], [report.case], seconds, is_counted=True, prefix=prefix)
-                explain_order(verdict, counted.launches)
+        for given in all_given:
+            run_and_judge(verdict, program, given, file, seconds, prefix)
             if verdict.status != 0:
                 return verdict
-        verdict.passed.update(safety=True, values=True)
-        verdict.add("values", f"{len(given['sizes'])} sizes{'' if exercise.is_program else f' x {len(ORDERS)} orders of threads'}: right")
-        verdict.add("safety", "bounds, overflow: no finding" if exercise.is_program else
-                    "bounds, uninitialized memory, barriers, races: no finding")
-        for at in sorted({tuple(count["at"]) for count in given["counts"]}):
-            report = runs.run(program, ORDERS[0], given["seed"], [at], seconds, is_counted=True, prefix=prefix)
-            variables = dict(zip(exercise.names, at))
-            for count in (count for count in given["counts"] if tuple(count["at"]) == at):
-                judge_count(verdict, count, report.launches, variables, file)
-                if verdict.status != 0:
-                    return verdict
     verdict.passed["counts"] = True
     verdict.lines.append("solved")
     return verdict
+
+
+def run_and_judge(verdict, program, given, file, seconds, prefix):
+    """Runs the program in each order, then for the counts, until something is wrong."""
+    exercise = verdict.exercise
+    orders = ORDERS[:1] if exercise.is_program else ORDERS
+    for order in orders:
+        report = runs.run(program, order, given["seed"], given["sizes"], seconds, prefix=prefix)
+        judge(verdict, report, order, file)
+        if verdict.code == "CE104":
+            counted = runs.run(program, order, given["seed"], [report.case], seconds, is_counted=True, prefix=prefix)
+            explain_order(verdict, counted.launches)
+        if verdict.status != 0:
+            return
+    verdict.passed.update(safety=True, values=True)
+    verdict.add("values", f"{len(given['sizes'])} sizes{'' if exercise.is_program else f' x {len(ORDERS)} orders of threads'}: right")
+    verdict.add("safety", "bounds, overflow: no finding" if exercise.is_program else
+                "bounds, uninitialized memory, barriers, races: no finding")
+    for at in sorted({tuple(count["at"]) for count in given["counts"]}):
+        report = runs.run(program, ORDERS[0], given["seed"], [at], seconds, is_counted=True, prefix=prefix)
+        variables = dict(zip(exercise.names, at))
+        for count in (count for count in given["counts"] if tuple(count["at"]) == at):
+            judge_count(verdict, count, report.launches, variables, file)
+            if verdict.status != 0:
+                return
 
 
 def judge(verdict, report, order, file):
