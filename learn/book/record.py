@@ -19,7 +19,7 @@ import tempfile
 BOOK = pathlib.Path(__file__).resolve().parent
 COUNTS = BOOK / "data" / "counts.json"
 RUNS = ["saxpy.cu", "grid_stride.cu", "add_bias.cu", *(f"stride.cu {stride}" for stride in (1, 2, 3, 4, 8, 32)),
-        "transpose.cu", "sum.cu", "gemm.cu"]
+        "transpose.cu", "sum.cu", "gemm.cu", "tensor_cores.cu"]
 PROGRAMS = ["training.cpp", "tensor.cpp", "pipeline.cpp", "graph.cpp", "saved.cpp", "formats.cpp", "allreduce.cpp", "overlap.cpp"]  # plain C++, which print JSON
 KINDS = ("global_loads", "global_stores", "shared_loads", "shared_stores")
 CONSOLE = re.compile(r"(^```console\n)(.*?)(^```$)", re.S | re.M)
@@ -63,14 +63,27 @@ def counts():
     with tempfile.TemporaryDirectory() as work:
         report = pathlib.Path(work) / "report.jsonl"
         for each in RUNS:
-            output = run(f"cuemu count --json {report} {each}")
+            file, _, words = each.partition(" ")
+            run(f"cuemu compile --count -o {work}/{file}.program {file}")
+            report.unlink(missing_ok=True)
+            output = run(f"CUEMU_COUNT=1 CUEMU_REPORT={report} {work}/{file}.program {words}")
             launches = [json.loads(line)["launch"] for line in report.read_text().splitlines() if '"launch"' in line]
             if not launches:
                 sys.exit(f"record.py: cuemu count {each} reported no launch:\n{output}")
             result[each] = {launch["kernel"]: of_launch(launch) for launch in launches}
         for each in PROGRAMS:
-            result[each] = json.loads(run(f"g++ -std=c++20 -O1 -pthread -o {work}/program {each} && {work}/program --json"))
+            build, program = builds().get(each) or (f"g++ -std=c++20 -O1 -pthread -o {work}/program {each}", f"{work}/program")
+            run(build)
+            result[each] = json.loads(run(f"{program} --json"))
     return result
+
+
+def builds():
+    """Returns the commands of the chapters that compile and run a C++ program, and the path of the program, by its source."""
+    commands = [command for chapter in sorted(BOOK.glob("*.md")) for _, block, _ in CONSOLE.findall(chapter.read_text(encoding="utf-8"))
+                for command, _ in sessions(block)]
+    found = [re.match(r"g\+\+ .* -o (\S+) (\S+\.cpp) && \1\b", command) for command in commands]
+    return {match[2]: (match.string, match[1]) for match in found if match}
 
 
 def is_equal(expected, actual):

@@ -20,10 +20,12 @@ class Case : public BasicCase {
     for (void* array : arrays_) cudaFree(array);
   }
 
-  /// Fills a device array of n floats with values(n, low, high), and returns them. Frees the array at the end of the case.
-  std::vector<float> fill(float* array, int n, int low = -8, int high = 8) {
+  /// Fills a device array with values(n, low, high), and returns them. Frees the array at the end of the case.
+  template <class T>
+  std::vector<float> fill(T* array, int n, int low = -8, int high = 8) {
     const std::vector<float> values = BasicCase::values(n, low, high);
-    cudaMemcpy(array, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice);
+    const std::vector<T> stored(values.begin(), values.end());
+    cudaMemcpy(array, stored.data(), stored.size() * sizeof(T), cudaMemcpyHostToDevice);
     free_later(array);
     return values;
   }

@@ -236,6 +236,50 @@ def gemm(counts):
     return picture
 
 
+def fragments(counts):
+    cell, lane = 24, 5
+    m, n, k = 128, 128, 64
+    picture = Picture(760, 560, "The elements of a, b and d that each lane of a warp has")
+
+    def lane_of(matrix, row, column):
+        """The lane, and the number of its register. Two neighbors along k share a register of a and of b."""
+        if matrix == "b":
+            return column * 4 + row % 8 // 2, row // 8
+        if matrix == "a":
+            return row % 8 * 4 + column % 8 // 2, row // 8 + 2 * (column // 8)
+        return row % 8 * 4 + column // 2, 2 * (row // 8) + column % 2
+
+    # Element by element, a load touches the sectors of its 32 lanes: rows of k numbers of 2 bytes in a, of n in b.
+    touched = 0
+    for matrix, rows, columns, pitch in (("a", 16, 16, k), ("b", 16, 8, n)):
+        loads = {}
+        for row in range(rows):
+            for column in range(columns):
+                register = lane_of(matrix, row, column)[1]
+                loads.setdefault((register, (row if matrix == "b" else column) % 2), set()).add((row * pitch + column) * 2 // SECTOR)
+        touched += sum(len(sectors) for sectors in loads.values())
+    require(touched * (m // 16) * (n // 8) * (k // 16), counts["tensor_cores.cu"]["fragments"]["global_loads"]["sectors"], "fragments")
+    for matrix, left, top, rows, columns in (("a", 40, 150, 16, 16), ("b", 480, 40, 16, 8), ("d", 480, 456, 4, 8)):
+        shown = {"d": [0, 1, 8, 9]}.get(matrix, range(rows))
+        for y, row in enumerate(shown):
+            for column in range(columns):
+                of, register = lane_of(matrix, row, column)
+                picture.rect(left + cell * column, top + cell * y, cell - 1, cell - 1, BLUE if of == lane else PALE)
+                picture.text(left + cell * column + cell / 2, top + cell * y + 16, f"{matrix}{register}" if of == lane else of, "middle",
+                             "#ffffff" if of == lane else GRAY, 10)
+            picture.text(left - 6, top + cell * y + 16, row, "end", size=10)
+        for column in range(columns):
+            picture.text(left + cell * column + cell / 2, top - 6, column, "middle", size=10)
+    picture.text(40, 130, "a: 16 rows, k to the right", size=13)
+    picture.text(480, 20, "b: k downwards, 8 columns", size=13)
+    picture.text(682, 486, "d: rows 0,", size=12)
+    picture.text(682, 504, "1, 8 and 9", size=12)
+    picture.text(40, 30, "a number is the lane that has the element;", size=12)
+    picture.text(40, 48, "blue: the fragment of lane 5 (g = 1, t = 1),", size=12)
+    picture.text(40, 66, "a0 to a3, b0 and b1, d0 to d3 its registers", size=12)
+    return picture
+
+
 def overlap(counts):
     picture = Picture(760, 260, "Communication of four plans, during the backward pass and after it")
     left, scale, end = 130, 13, 12  # pixels per millisecond; milliseconds of the backward pass
@@ -354,7 +398,7 @@ def gradients(counts):
     return picture
 
 
-FIGURES = {"gradients": gradients, "pipeline": pipeline, "layout": layout, "step": step, "rates": rates, "overlap": overlap, "gemm": gemm, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
+FIGURES = {"gradients": gradients, "pipeline": pipeline, "layout": layout, "step": step, "rates": rates, "overlap": overlap, "gemm": gemm, "fragments": fragments, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
 
 
 def drawn():
