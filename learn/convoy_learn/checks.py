@@ -202,5 +202,12 @@ def many_barriers(_, launches):
     return f"{measure('barriers', launches):,} barriers of {blocks} blocks; all threads of a block wait at each", ""
 
 
+def many_passes(kind, launches):
+    moved, distinct = 32 * measure(f"{kind}.sectors", launches), measure("bytes_read", launches)
+    times = f", {moved / distinct:.1f} times the {distinct:,} different bytes that they read" if kind == "global_loads" else ""
+    return (f"{len(launches)} launch{'es' if len(launches) > 1 else ''}: the {KINDS[kind]}s of all move {moved:,} bytes{times}; what stays in "
+            "a register is neither stored nor loaded", "")
+
+
 EXPLANATIONS = {"CE201": sectors_apart, "CE202": bank_conflicts, "CE203": few_lanes, "CE204": read_often, "CE205": many_barriers,
-                "CE206": many_requests}
+                "CE206": many_requests, "CE207": many_passes}

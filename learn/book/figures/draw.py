@@ -280,6 +280,31 @@ def fragments(counts):
     return picture
 
 
+def fusion(counts):
+    versions = (("six kernels", ("add_bias", "relu", "row_maximum", "exponentials", "row_sum", "divide")),
+                ("two kernels", ("add_bias_relu", "softmax")), ("one kernel", ("fused",)))
+    picture = Picture(760, 230, "Sectors of loads and stores of six kernels, of two and of one")
+    n, scale = 128 * 512 // 8, 0.0058  # sectors of the array; pixels per sector
+    for at, (name, kernels) in enumerate(versions):
+        y, x, total = 40 + 54 * at, 110, 0
+        picture.text(100, y + 22, name, "end")
+        for kernel in kernels:
+            for kind, color in (("global_loads", BLUE), ("global_stores", ORANGE)):
+                sectors = counts["fusion.cu"][kernel][kind]["sectors"]
+                picture.rect(round(x, 1), y, max(round(scale * sectors - 1, 1), 0.5), 34, color)
+                x, total = x + scale * sectors, total + sectors
+            picture.line(round(x - 0.5, 1), y - 5, round(x - 0.5, 1), y + 39, GRAY)
+        picture.text(round(x + 8, 1), y + 22, f"{total:,}")
+    require(counts["fusion.cu"]["fused"]["global_stores"]["sectors"], n, "fusion, stores")
+    require(counts["fusion.cu"]["fused"]["global_loads"]["sectors"], 2 * n, "fusion, loads: x and the bias")
+    picture.rect(110, 203, 14, 12, BLUE)
+    picture.text(130, 214, "sectors of loads")
+    picture.rect(260, 203, 14, 12, ORANGE)
+    picture.text(280, 214, "sectors of stores")
+    picture.text(420, 214, "a line: the end of a kernel")
+    return picture
+
+
 def overlap(counts):
     picture = Picture(760, 260, "Communication of four plans, during the backward pass and after it")
     left, scale, end = 130, 13, 12  # pixels per millisecond; milliseconds of the backward pass
@@ -398,7 +423,7 @@ def gradients(counts):
     return picture
 
 
-FIGURES = {"gradients": gradients, "pipeline": pipeline, "layout": layout, "step": step, "rates": rates, "overlap": overlap, "gemm": gemm, "fragments": fragments, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
+FIGURES = {"gradients": gradients, "pipeline": pipeline, "layout": layout, "step": step, "rates": rates, "overlap": overlap, "gemm": gemm, "fragments": fragments, "fusion": fusion, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
 
 
 def drawn():
