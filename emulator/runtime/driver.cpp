@@ -169,7 +169,8 @@ void Driver::launch(EmulatedStream& stream, Launch launch, const void* kernel) {
                         AccessCounter::Range{BlockRunner::shared_memory(), kMaxSharedBytes},
                         memory.accessible(gpu));
       runner_.run(launch, settings.order, random_);
-      if (operation != nullptr) checker->complete(operation, checker->accesses_of(*counter));
+      if (const auto& mine = operation != nullptr ? operation : replayed_; mine != nullptr)
+        checker->complete(mine, checker->accesses_of(*counter));
       if (counter) add_counts(launch, counter->take());
     } catch (const KernelFault& fault) {
       fail(fault.what());
@@ -219,8 +220,9 @@ void Driver::transfer(EmulatedStream& stream, void* to, const void* from, int va
       std::memset(to, value, bytes);
     memory.close(Memory::kEveryGpu);
     if (AccessChecker* const checker = AccessChecker::current()) {
-      AccessChecker::Accesses accesses = checker->copy(to, from, bytes, operation);
-      if (operation != nullptr) checker->complete(operation, std::move(accesses));
+      const auto& mine = operation != nullptr ? operation : replayed_;
+      AccessChecker::Accesses accesses = checker->copy(to, from, bytes, mine);
+      if (mine != nullptr) checker->complete(mine, std::move(accesses));
     }
     if (is_counting) counts.push_back(moved);
     return true;

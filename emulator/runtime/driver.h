@@ -113,6 +113,7 @@ class Driver {
   std::string report_;
   int external_ = 0;  // objects that may enqueue external work
   std::mt19937_64 random_;
+  StreamOrder::Operation replayed_;  // of the node of a graph that runs now, if accesses are checked
   std::vector<std::unique_ptr<EmulatedStream>>
       streams_;                                  // in creation order, so that random turns are repeatable
   std::map<int, EmulatedStream*> null_streams_;  // by GPU

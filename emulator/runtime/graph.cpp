@@ -79,7 +79,12 @@ void Driver::launch(EmulatedStream& stream, EmulatedGraphExec& executable) {
       record(stream, node.event);
     } else {
       // Keeps the graph alive: it may be destroyed before its work has run.
-      push(stream, [graph, &node] { return node.work(); });
+      push(stream, [this, graph, &node, operation = checked(stream, "graph")] {
+        replayed_ = operation;
+        const bool is_done = node.work();
+        replayed_ = nullptr;
+        return is_done;
+      });
     }
   }
   record(stream, executable.done);

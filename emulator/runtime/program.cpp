@@ -186,6 +186,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return on_stream(stream, [](Driver& driver, EmulatedStream& held) {
+    if (held.capture != nullptr) return unsupported(*held.capture);
     if (!held.queue.empty()) return cudaErrorNotReady;
     driver.run_all_of(held);
     return cudaSuccess;

@@ -203,10 +203,11 @@ class Mistakes(unittest.TestCase):
 
     def test_streams_and_the_host(self):
         self.expect("missing_wait", "CE106", "the kernel doubles accesses x[0], which the kernel doubles of mistakes.cu:")
+        self.expect("graph_does_not_wait", "CE106", "the kernel doubles accesses x[0], which the graph of mistakes.cu:")
         self.expect("host_is_early", "CE106", "the host reads managed[5], which the kernel doubles of mistakes.cu:")
 
     def test_right_programs_have_no_finding(self):
-        for name in ("guarded", "looked_at", "waits", "host_waits"):
+        for name in ("guarded", "looked_at", "waits", "graph_waits", "host_waits"):
             self.assertEqual(self.findings(name), (0, []), name)
 
 

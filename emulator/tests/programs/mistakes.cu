@@ -139,6 +139,21 @@ int main(int, char** arguments) {
     doubles<<<1, n, 0, second>>>(x);  // MISTAKE missing_wait
     cudaDeviceSynchronize();
   }
+  if (is("graph_does_not_wait") || is("graph_waits")) {
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+    doubles<<<1, n, 0, stream>>>(x);
+    cudaStreamEndCapture(stream, &graph);
+    cudaGraphInstantiate(&executable, graph, 0);
+    cudaDeviceSynchronize();
+    cudaGraphLaunch(executable, stream);
+    if (is("graph_waits")) cudaStreamSynchronize(stream);
+    doubles<<<1, n>>>(x);  // MISTAKE graph_does_not_wait
+    cudaDeviceSynchronize();
+  }
   if (is("host_is_early") || is("host_waits")) {
     float* managed;
     cudaMallocManaged(&managed, n * sizeof(float));
