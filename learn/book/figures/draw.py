@@ -305,6 +305,27 @@ def fusion(counts):
     return picture
 
 
+def launches(counts):
+    picture = Picture(760, 230, "Six kernels of two microseconds, launched one by one and as a graph")
+    left, scale, data = 110, 22, counts["launches.cpp"]
+    for at, name in enumerate(("six launches", "six in a graph")):
+        top, kernels = 40 + 90 * at, data[name]
+        require([end - begin for _, begin, end in kernels], [2] * 6, f"launches, {name}")
+        picture.text(left, top - 10, f"{name}: {kernels[-1][2]:g} microseconds", size=13)
+        picture.text(left - 10, top + 15, "host", "end", size=11)
+        picture.text(left - 10, top + 41, "device", "end", size=11)
+        begins = [0] + [launched for launched, *_ in kernels[:-1]]
+        for before, (launched, begin, end) in zip(begins, kernels):
+            if launched > before:
+                picture.rect(left + scale * before, top, scale * (launched - before) - 1, 20, GRAY)
+            picture.rect(left + scale * begin, top + 26, scale * (end - begin) - 1, 20, BLUE)
+    picture.rect(left, 205, 14, 12, GRAY)
+    picture.text(left + 20, 216, "a launch")
+    picture.rect(left + 130, 205, 14, 12, BLUE)
+    picture.text(left + 150, 216, "a kernel; white: the device waits")
+    return picture
+
+
 def overlap(counts):
     picture = Picture(760, 260, "Communication of four plans, during the backward pass and after it")
     left, scale, end = 130, 13, 12  # pixels per millisecond; milliseconds of the backward pass
@@ -423,7 +444,7 @@ def gradients(counts):
     return picture
 
 
-FIGURES = {"gradients": gradients, "pipeline": pipeline, "layout": layout, "step": step, "rates": rates, "overlap": overlap, "gemm": gemm, "fragments": fragments, "fusion": fusion, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
+FIGURES = {"gradients": gradients, "pipeline": pipeline, "layout": layout, "step": step, "rates": rates, "overlap": overlap, "gemm": gemm, "fragments": fragments, "fusion": fusion, "launches": launches, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
 
 
 def drawn():
