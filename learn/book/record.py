@@ -71,11 +71,20 @@ def counts():
             if not launches:
                 sys.exit(f"record.py: cuemu count {each} reported no launch:\n{output}")
             result[each] = {launch["kernel"]: of_launch(launch) for launch in launches}
+        result["mutants.cu"] = mutants(work)
         for each in PROGRAMS:
             build, program = builds().get(each) or (f"g++ -std=c++20 -O1 -pthread -o {work}/program {each}", f"{work}/program")
             run(build)
             result[each] = json.loads(run(f"{program} --json"))
     return result
+
+
+def mutants(work):
+    """Returns which tests find each mutant of mutants.cu, and the codes that the checks of accesses find in it."""
+    run(f"cuemu compile --count -o {work}/mutants mutants.cu")
+    found = json.loads(run(f"{work}/mutants --json"))
+    return {name: {"tests": tests, "check": sorted(set(re.findall(r"CE\d{3}", run(f"CUEMU_CHECK=1 {work}/mutants {i}"))))}
+            for i, (name, tests) in enumerate(found.items())}
 
 
 def builds():

@@ -444,7 +444,24 @@ def gradients(counts):
     return picture
 
 
-FIGURES = {"gradients": gradients, "pipeline": pipeline, "layout": layout, "step": step, "rates": rates, "overlap": overlap, "gemm": gemm, "fragments": fragments, "fusion": fusion, "launches": launches, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
+def mutants(counts):
+    data, tests = counts["mutants.cu"], ("ones", "row", "rows", "sizes", "large")
+    picture = Picture(760, 350, "Which of five tests, and of the checks of accesses, find nine mutants")
+    require([any(each["tests"]) for each in data.values()].count(False), 2, "mutants: none, and the one that no test finds")
+    for at, name in enumerate((*tests, "cuemu check")):
+        picture.text(310 + 72 * at, 26, name, "middle", size=12)
+    for row, (name, found) in enumerate(data.items()):
+        y = 38 + 28 * row
+        picture.text(262, y + 16, "the kernel itself" if name == "none" else name, "end")
+        for at, is_found in enumerate([*found["tests"], bool(found["check"])]):
+            picture.rect(278 + 72 * at, y, 64, 24, (ORANGE if at == 5 else BLUE) if is_found else PALE)
+            if at == 5 and is_found:
+                picture.text(310 + 72 * at, y + 16, found["check"][-1], "middle", "#ffffff", 11)
+    picture.text(278, 338, "blue: the test fails; orange: the code of the finding; gray: nothing", fill=GRAY, size=11)
+    return picture
+
+
+FIGURES = {"gradients": gradients, "pipeline": pipeline, "layout": layout, "step": step, "rates": rates, "overlap": overlap, "gemm": gemm, "fragments": fragments, "fusion": fusion, "launches": launches, "mutants": mutants, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
 
 
 def drawn():
