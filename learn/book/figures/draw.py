@@ -461,7 +461,24 @@ def mutants(counts):
     return picture
 
 
-FIGURES = {"gradients": gradients, "pipeline": pipeline, "layout": layout, "step": step, "rates": rates, "overlap": overlap, "gemm": gemm, "fragments": fragments, "fusion": fusion, "launches": launches, "mutants": mutants, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
+def sessions(counts):
+    picture = Picture(760, 316, "40 measurements of two programs, one after another and in turns")
+    left, colors = 60, (BLUE, ORANGE)
+    for at, (name, title) in enumerate((("AABB", "first all of A, then all of B"), ("ABAB", "in turns"))):
+        bottom, times = 144 + 142 * at, counts["timing.cpp"][name]
+        require(len(times), 40, f"sessions, {name}")
+        picture.text(left, bottom - 120, title, size=13)
+        for time in (1, 1.25, 1.5):
+            picture.line(left, round(bottom - 140 * (time - 0.9), 1), left + 640, round(bottom - 140 * (time - 0.9), 1), PALE)
+            picture.text(left - 8, round(bottom - 140 * (time - 0.9) + 4, 1), time, "end", GRAY, 11)
+        for i, time in enumerate(times):
+            y = round(bottom - 140 * (min(time, 1.62) - 0.9), 1)
+            picture.rect(left + 16 * i + 4, y - 4, 8, 8, colors[i // 20 if name == "AABB" else i % 2])
+    picture.text(left, 308, "blue: A, orange: B, which takes 1.05 times as long; above 1.62 is drawn there", fill=GRAY, size=11)
+    return picture
+
+
+FIGURES = {"gradients": gradients, "pipeline": pipeline, "layout": layout, "step": step, "rates": rates, "overlap": overlap, "gemm": gemm, "fragments": fragments, "fusion": fusion, "launches": launches, "mutants": mutants, "sessions": sessions, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
 
 
 def drawn():
