@@ -10,6 +10,8 @@ import subprocess
 
 from convoy_learn.exercises import ROOT, Failure, compiler, cuemu
 
+kept = None  # a directory for the network of links.h, if several checks of one process need it
+
 
 class NotCompiled(Exception):
     """The compiler's messages, with the learner's lines. Exit status 2."""
@@ -26,14 +28,24 @@ def compile_command(exercise):
     """Returns the command that compiles a program: of CUDA by cuemu, of C++ by g++ with its sanitizers."""
     if not exercise.is_program:
         return [*cuemu(), "compile", "--count"]
-    return [compiler(), "-std=c++20", "-g", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize=object-size",
+    return [compiler(), "-std=c++20", "-g", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize=object-size,vptr,null,alignment",
             "-fno-sanitize-recover=all", f"-I{ROOT / 'common'}"]
+
+
+def network(command):
+    """Returns the options that use the network of links.h, compiled once."""
+    library = kept / "links.o"
+    if not library.exists():
+        subprocess.run([*command, "-DLINKS_ARE_COMPILED", "-c", "-o", str(library), str(ROOT / "common" / "links.cpp")], check=True)
+    return ["-DLINKS_ARE_COMPILED", str(library)]
 
 
 def compile_program(exercise, file, work):
     """Returns the compiled program, whose accesses are checked and counted. Raises NotCompiled."""
-    source, program = write_program(exercise, file, work), pathlib.Path(work) / "program"
-    done = subprocess.run([*compile_command(exercise), "-o", str(program), str(source)], capture_output=True, text=True)
+    source, program, command = write_program(exercise, file, work), pathlib.Path(work) / "program", compile_command(exercise)
+    if kept and exercise.is_program and any("links::" in path.read_text(encoding="utf-8") for path in (pathlib.Path(file), exercise.driver)):
+        command += network(command)
+    done = subprocess.run([*command, "-o", str(program), str(source)], capture_output=True, text=True)
     if done.returncode == 2 or done.returncode != 0 and exercise.is_program:
         lines = [line for line in done.stderr.replace(f"{file.parent}/", "").splitlines()
                  if not line.lstrip().startswith(("In file included from", "from "))]
