@@ -94,7 +94,8 @@ def find(exercise_id):
 def every():
     """All exercises, in the order of the chapters and of what they need."""
     found = [Exercise(path.parent) for path in (ROOT / "exercises").glob("*/exercise.toml")]
-    order = ["train", "tensor", "host", "grad", "engine", "num", "warm", "mem", "gemm", "mma", "fuse", "graph", "reduce", "comm", "overlap", "zero", "proof", "time"]
+    order = ["train", "tensor", "host", "grad", "engine", "num", "warm", "mem", "gemm", "mma", "fuse",
+             "graph", "reduce", "comm", "overlap", "zero", "proof", "time", "seed", "failure", "conv", "norm", "sync"]
     return sorted(found, key=lambda each: (each.chapter, order.index(each.id.split("-")[0]), each.id))
 
 

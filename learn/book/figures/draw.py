@@ -478,7 +478,129 @@ def sessions(counts):
     return picture
 
 
-FIGURES = {"gradients": gradients, "pipeline": pipeline, "layout": layout, "step": step, "rates": rates, "overlap": overlap, "gemm": gemm, "fragments": fragments, "fusion": fusion, "launches": launches, "mutants": mutants, "sessions": sessions, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
+def zero(counts):
+    left, scale, colors = 150, 0.0004, (GRAY, BLUE, ORANGE)
+    picture = Picture(760, 230, "Bytes that a rank stores in the four stages of ZeRO")
+    picture.text(20, 22, "bytes that one of 8 ranks stores; at the right: bytes that it sends in a step", size=13)
+    for at, (stage, run) in enumerate(counts["zero.cpp"].items()):
+        y, x = 46 + 38 * at, left
+        parts = [run[kind] for kind in ("parameters", "gradients", "optimizer")]
+        require(sum(parts), run["all"], f"zero, stage {stage}")
+        picture.text(left - 10, y + 17, f"stage {stage}", "end")
+        for part, color in zip(parts, colors):
+            picture.rect(round(x, 1), y, round(scale * part - 1, 1), 24, color)
+            x += scale * part
+        picture.text(round(x + 8, 1), y + 17, f"{run['all']:,}", size=11)
+        picture.text(730, y + 17, f"{run['sent']:,} sent", "end", GRAY, 11)
+    for x, fill, text in ((150, GRAY, "parameters"), (270, BLUE, "gradients"), (380, ORANGE, "optimizer")):
+        picture.rect(x, 206, 14, 12, fill)
+        picture.text(x + 20, 217, text)
+    return picture
+
+
+def drift(counts):
+    run, left, bottom = counts["determinism.cpp"]["drift"], 70, 220
+    picture = Picture(760, 262, "The difference of the losses of two trainings against the step, for two learning rates")
+    picture.text(left, 22, "difference of the losses; both trainings differ in the order of one sum", size=13)
+    require(len(run["0.1"]), len(run["0.5"]), "drift")
+    for power in range(-8, 1, 2):
+        picture.line(left, bottom + 20 * (-9 - power), left + 500, bottom + 20 * (-9 - power), PALE)
+        picture.text(left - 8, bottom + 20 * (-9 - power) + 4, f"10^{power}", "end", GRAY, 11)
+    for at, (rate, color) in enumerate((("0.1", BLUE), ("0.5", ORANGE))):
+        for step, difference in run[rate].items():
+            height = 20 * (9 + math.log10(max(difference, 1e-9)))
+            picture.rect(left + int(step) / 2, round(bottom - height - 3, 1), 6, 6, color)
+        picture.rect(600, 60 + 24 * at, 12, 12, color)
+        picture.text(618, 70 + 24 * at, f"rate {rate}")
+    for step in range(0, 1001, 200):
+        picture.text(left + step / 2 + 3, bottom + 20, step, "middle", GRAY, 11)
+    picture.text(left + 500, bottom + 36, "steps", "end", GRAY, 11)
+    return picture
+
+
+def failures(counts):
+    left, bottom = 70, 230
+    picture = Picture(760, 282, "Lost time against the interval between checkpoints, for three numbers of ranks")
+    picture.text(left, 22, "lost time in %; 50 % and more is drawn as 50", size=13)
+    for percent in (0, 10, 20, 30, 40, 50):
+        picture.line(left, bottom - 3.6 * percent, left + 490, bottom - 3.6 * percent, PALE)
+        picture.text(left - 8, round(bottom - 3.6 * percent + 4, 1), percent, "end", GRAY, 11)
+    for at, ((ranks, run), color) in enumerate(zip(counts["failures.cpp"].items(), (GRAY, BLUE, ORANGE))):
+        # The rule: the square root of 2 C M, with C = 3 minutes.
+        require(round(math.sqrt(6 * run["mean"])), run["rule"], f"failures, {ranks} ranks")
+        places = [(round(left + 70 * math.log2(int(minutes) / 10), 1), round(bottom - 3.6 * min(lost, 50), 1)) for minutes, lost in run["lost"].items()]
+        for begin, end in zip(places, places[1:]):
+            picture.line(*begin, *end, color)
+        x = round(left + 70 * math.log2(run["rule"] / 10), 1)
+        picture.line(x, bottom, x, bottom - 12, color)
+        picture.rect(590, 60 + 24 * at, 12, 12, color)
+        picture.text(608, 70 + 24 * at, f"{int(ranks):,} ranks")
+    for minutes in (10, 20, 40, 80, 160, 320, 640, 1280):
+        picture.text(round(left + 70 * math.log2(minutes / 10), 1), bottom + 18, f"{minutes:,}", "middle", GRAY, 11)
+    picture.text(left + 490, bottom + 36, "minutes between checkpoints; a mark at the bottom: the best by the rule", "end", GRAY, 11)
+    return picture
+
+
+def convolution(counts):
+    left, scale, ways = 130, 120, {"direct": GRAY, "F(2x2)": BLUE, "F(4x4)": ORANGE}
+    picture = Picture(760, 330, "Multiply-adds of a convolution relative to the definition, for 1 to 64 channels")
+    picture.text(20, 22, "multiply-adds, relative to the definition; 32 x 32 pixels; the transforms are included", size=13)
+    for at, (channels, run) in enumerate(counts["convolution.cpp"].items()):
+        require(32 * 32 * 9 * int(channels) ** 2, run["direct"]["multiply_adds"], f"convolution, {channels} channels")
+        picture.text(left - 10, 70 + 66 * at, f"{channels} channel{'s' if channels != '1' else ''}", "end")
+        for row, (way, color) in enumerate(ways.items()):
+            part = run[way]["multiply_adds"] / run["direct"]["multiply_adds"]
+            picture.rect(left, 42 + 66 * at + 18 * row, round(scale * part, 1), 15, color)
+            picture.text(round(left + scale * part + 8, 1), 54 + 66 * at + 18 * row, f"{part:.2f}  {way}", size=11)
+    picture.line(left + scale, 36, left + scale, 300, PALE)
+    return picture
+
+
+def moments(counts):
+    left, bottom, means = 80, 260, ("10", "100", "1000", "10000", "100000")
+    colors = {"of_squares": ORANGE, "two_passes": "#8a5fb5", "shifted": BLUE, "welford": GRAY, "tree": "#3c8f4e"}
+    picture = Picture(760, 310, "Relative error of the variance in float against the mean of the numbers, for five ways")
+    picture.text(left, 22, "relative error of the variance; 1 and more is drawn as 1", size=13)
+    require(list(counts["moments.cpp"])[1:], list(means), "moments")
+    for power in range(-8, 1, 2):
+        picture.line(left, bottom - 28 * (power + 8), left + 480, bottom - 28 * (power + 8), PALE)
+        picture.text(left - 8, bottom - 28 * (power + 8) + 4, f"10^{power}" if power else "1", "end", GRAY, 11)
+    for at, (way, color) in enumerate(colors.items()):
+        places = [(left + 120 * i, round(bottom - 28 * (8 + math.log10(min(counts["moments.cpp"][mean][way], 1))), 1)) for i, mean in enumerate(means)]
+        for begin, end in zip(places, places[1:]):
+            picture.line(*begin, *end, color)
+        for x, y in places:
+            picture.rect(x - 3, y - 3, 6, 6, color)
+        picture.rect(600, 60 + 22 * at, 12, 12, color)
+        picture.text(618, 70 + 22 * at, way.replace("_", " "))
+    for i, mean in enumerate(means):
+        picture.text(left + 120 * i, bottom + 18, f"{int(mean):,}", "middle", GRAY, 11)
+    picture.text(left + 480, bottom + 36, "mean", "end", GRAY, 11)
+    return picture
+
+
+def norms(counts):
+    left, bottom, scale = 80, 240, 4  # pixels per point above 40 %
+    picture = Picture(760, 300, "Accuracy of ten seeds for 1, 4, 8 and 16 ranks, with the right learning rate and a small one")
+    picture.text(left, 22, "accuracy in %; a dot is a seed, a line the mean", size=13)
+    for percent in range(40, 91, 10):
+        picture.line(left, bottom - scale * (percent - 40), left + 560, bottom - scale * (percent - 40), PALE)
+        picture.text(left - 8, bottom - scale * (percent - 40) + 4, percent, "end", GRAY, 11)
+    for group, (prefix, color) in enumerate((("ranks_", BLUE), ("small_rate_", ORANGE))):
+        for at, ranks in enumerate((1, 4, 8, 16)):
+            run, x = counts["norms.cpp"][f"{prefix}{ranks}"], left + 20 + 280 * group + 66 * at
+            require(round(sum(run["seeds"]) / 10, 1), run["mean"], f"norms, {ranks} ranks")
+            for seed, accuracy in enumerate(run["seeds"]):
+                picture.rect(x + 4 * seed, round(bottom - scale * (accuracy - 40) - 2, 1), 4, 4, color)
+            y = round(bottom - scale * (run["mean"] - 40), 1)
+            picture.line(x - 2, y, x + 42, y)
+            picture.text(x + 20, bottom + 18, f"{ranks} x {64 // ranks}", "middle", GRAY, 11)
+        picture.text(left + 140 + 280 * group, bottom + 38, ("the right rate", "1,024 times too small")[group], "middle")
+    picture.text(left + 570, bottom + 18, "ranks x samples", fill=GRAY, size=11)
+    return picture
+
+
+FIGURES = {"norms": norms, "moments": moments, "convolution": convolution, "failures": failures, "drift": drift, "zero": zero, "gradients": gradients, "pipeline": pipeline, "layout": layout, "step": step, "rates": rates, "overlap": overlap, "gemm": gemm, "fragments": fragments, "fusion": fusion, "launches": launches, "mutants": mutants, "sessions": sessions, "allreduce": all_reduce, "saved": saved, "pending": pending, "path-of-data": path_of_data, "grid": grid, "sectors": sectors, "banks": banks, "sum": ladder}
 
 
 def drawn():

@@ -1,0 +1,12 @@
+// Makes room for the new file.
+#include <string>
+
+#include "disk.h"
+
+void save(Disk& disk, const std::string& name, const std::string& text) {
+  disk.write(name + ".new", text);
+  disk.sync(name + ".new");
+  disk.remove(name);
+  disk.rename(name + ".new", name);
+  disk.sync_directory();
+}

@@ -1,0 +1,10 @@
+// Each rank takes batch / ranks, rounded down.
+#include <algorithm>
+#include <span>
+#include <vector>
+
+std::vector<int> samples(std::span<const int> order, int position, int batch, int rank, int ranks) {
+  const int count = std::min(batch, static_cast<int>(order.size()) - position);
+  const int begin = position + count / ranks * rank, end = position + count / ranks * (rank + 1);
+  return {order.begin() + begin, order.begin() + end};
+}
