@@ -75,7 +75,7 @@ def counts():
             result[each] = {launch["kernel"]: of_launch(launch) for launch in launches}
         result["mutants.cu"] = mutants(work)
         for each in PROGRAMS:
-            build, program = builds().get(each) or (f"g++ -std=c++20 -O1 -pthread -o {work}/program {each}", f"{work}/program")
+            build, program = builds().get(each) or (f"g++ -std=c++20 -O1 -pthread -o {work}/{each}.program {each}", f"{work}/{each}.program")
             run(build)
             result[each] = json.loads(run(f"{program} --json"))
     return result

@@ -1,9 +1,8 @@
 // c = a b for matrices, row after row: a has m x k elements of bfloat16, b k x n, and c m x n floats.
 // m and n are multiples of 64, k is one of 16.
 //
-// Blocks have 128 threads and compute 64 x 64 elements of c. The values are right. But the rows of slab_a are 32 bytes apart, and
-// those of slab_b 128 bytes, so the 8 rows of a matrix that ldmatrix reads at once are in few banks. Exchange the chunks of 16
-// bytes within each row (a swizzle): neither loads nor stores may have a conflict. Padding would give the stores one.
+// Each of the four warps computes 32 x 32 elements, by 2 x 4 multiplications per step. The values are right, and each of them
+// loads both of its fragments again. Load the two of a and the two (twice 16 x 8) of b once per step, to registers.
 #include <cuda_bf16.h>
 
 #include <cstdint>
@@ -32,10 +31,6 @@ __device__ void load_transposed(uint32_t (&to)[4], const __nv_bfloat16* row) {
                : "memory");
 }
 
-// The place of a chunk of 8 elements in its row. TODO: another one, so that no bank has two of the rows of a matrix
-__device__ int place_a(int row, int chunk) { return 8 * chunk; }
-__device__ int place_b(int row, int chunk) { return 8 * chunk; }
-
 __global__ void gemm(const __nv_bfloat16* a, const __nv_bfloat16* b, float* c, int m, int n, int k) {
   __shared__ __align__(16) __nv_bfloat16 slab_a[64][16], slab_b[16][64];
   const int thread = threadIdx.x, lane = thread % 32;
@@ -43,23 +38,19 @@ __global__ void gemm(const __nv_bfloat16* a, const __nv_bfloat16* b, float* c, i
   float d[2][4][4] = {};
   for (int i = 0; i < k; i += 16) {
     const int row_a = thread / 2, chunk_a = thread % 2, row_b = thread / 8, chunk_b = thread % 8;
-    *reinterpret_cast<uint4*>(&slab_a[row_a][place_a(row_a, chunk_a)]) =
+    *reinterpret_cast<uint4*>(&slab_a[row_a][8 * chunk_a]) =
         *reinterpret_cast<const uint4*>(&a[(blockIdx.y * 64 + row_a) * k + i + 8 * chunk_a]);
-    *reinterpret_cast<uint4*>(&slab_b[row_b][place_b(row_b, chunk_b)]) =
+    *reinterpret_cast<uint4*>(&slab_b[row_b][8 * chunk_b]) =
         *reinterpret_cast<const uint4*>(&b[(i + row_b) * n + blockIdx.x * 64 + 8 * chunk_b]);
     __syncthreads();
-    uint32_t left[2][4], right[2][4];
-    for (int r = 0; r < 2; ++r) {
-      const int line = row + r * 16 + lane % 16, chunk = lane / 16;
-      load(left[r], &slab_a[line][place_a(line, chunk)]);
-    }
-    for (int s = 0; s < 2; ++s) {
-      const int line = lane % 16, chunk = (column + s * 16) / 8 + lane / 16;
-      load_transposed(right[s], &slab_b[line][place_b(line, chunk)]);
-    }
     for (int r = 0; r < 2; ++r)
-      for (int s = 0; s < 4; ++s)
-        multiply(d[r][s], left[r], right[s / 2][s % 2 * 2], right[s / 2][s % 2 * 2 + 1]);
+      for (int s = 0; s < 4; ++s) {  // TODO: each pair of fragments is loaded for one multiplication only
+        uint32_t left[4], right[4];
+        const int line_a = row + r * 16 + lane % 16, line_b = lane % 16;
+        load(left, &slab_a[line_a][8 * (lane / 16)]);
+        load_transposed(right, &slab_b[line_b][8 * (column / 8 + s / 2 * 2 + lane / 16)]);
+        multiply(d[r][s], left, right[s % 2 * 2], right[s % 2 * 2 + 1]);
+      }
     __syncthreads();
   }
   for (int r = 0; r < 2; ++r)

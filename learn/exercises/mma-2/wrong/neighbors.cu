@@ -1,5 +1,4 @@
-// Exchanges the halves of every other row of a: rows r and r + 4 have the same banks still.
-// The slab of b is right.
+// Takes the first registers of two loads for the fragment of b.
 // c = a b for matrices, row after row: a has m x k elements of bfloat16, b k x n, and c m x n floats.
 #include <cuda_bf16.h>
 
@@ -29,10 +28,6 @@ __device__ void load_transposed(uint32_t (&to)[4], const __nv_bfloat16* row) {
                : "memory");
 }
 
-// The place of a chunk of 8 elements in its row.
-__device__ int place_a(int row, int chunk) { return 8 * (chunk ^ row % 2); }
-__device__ int place_b(int row, int chunk) { return 8 * (chunk ^ row % 8); }
-
 __global__ void gemm(const __nv_bfloat16* a, const __nv_bfloat16* b, float* c, int m, int n, int k) {
   __shared__ __align__(16) __nv_bfloat16 slab_a[64][16], slab_b[16][64];
   const int thread = threadIdx.x, lane = thread % 32;
@@ -40,23 +35,22 @@ __global__ void gemm(const __nv_bfloat16* a, const __nv_bfloat16* b, float* c, i
   float d[2][4][4] = {};
   for (int i = 0; i < k; i += 16) {
     const int row_a = thread / 2, chunk_a = thread % 2, row_b = thread / 8, chunk_b = thread % 8;
-    *reinterpret_cast<uint4*>(&slab_a[row_a][place_a(row_a, chunk_a)]) =
+    *reinterpret_cast<uint4*>(&slab_a[row_a][8 * chunk_a]) =
         *reinterpret_cast<const uint4*>(&a[(blockIdx.y * 64 + row_a) * k + i + 8 * chunk_a]);
-    *reinterpret_cast<uint4*>(&slab_b[row_b][place_b(row_b, chunk_b)]) =
+    *reinterpret_cast<uint4*>(&slab_b[row_b][8 * chunk_b]) =
         *reinterpret_cast<const uint4*>(&b[(i + row_b) * n + blockIdx.x * 64 + 8 * chunk_b]);
     __syncthreads();
     uint32_t left[2][4], right[2][4];
     for (int r = 0; r < 2; ++r) {
       const int line = row + r * 16 + lane % 16, chunk = lane / 16;
-      load(left[r], &slab_a[line][place_a(line, chunk)]);
+      load(left[r], &slab_a[line][8 * chunk]);
     }
     for (int s = 0; s < 2; ++s) {
       const int line = lane % 16, chunk = (column + s * 16) / 8 + lane / 16;
-      load_transposed(right[s], &slab_b[line][place_b(line, chunk)]);
+      load_transposed(right[s], &slab_b[line][8 * chunk]);
     }
     for (int r = 0; r < 2; ++r)
-      for (int s = 0; s < 4; ++s)
-        multiply(d[r][s], left[r], right[s / 2][s % 2 * 2], right[s / 2][s % 2 * 2 + 1]);
+      for (int s = 0; s < 4; ++s) multiply(d[r][s], left[r], right[s / 2][s % 2], right[s / 2][s % 2 + 2]);
     __syncthreads();
   }
   for (int r = 0; r < 2; ++r)
