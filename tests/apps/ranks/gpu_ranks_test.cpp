@@ -105,7 +105,7 @@ TEST_F(GpuRanks, RunOpByOpIfTheCaptureFailsOnOneRank) {
                            "--check-replicas",
                            "5"};
   Arguments program = {"sh", "-c",
-                       "[ $OMPI_COMM_WORLD_RANK = 0 ] || export CONVOY_EMULATED_MEMORY=1600000 "
+                       "[ $OMPI_COMM_WORLD_RANK = 0 ] || export CONVOY_EMULATED_MEMORY=1700000 "
                        "CONVOY_MEMORY_CACHE=off; exec \"$@\"",
                        "sh"};
   const Arguments training = workshop.train_arguments("two", flags);
