@@ -1,7 +1,11 @@
-// kernels/progress_note.h on the GPU.
+// kernels/progress_note.h on the GPU, and kernels/runtime/cuda/compiled_code.h, which asks about any one kernel.
 #include "convoy/kernels/progress_note.h"
 
+#include <algorithm>
+#include <string>
+
 #include "convoy/kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/runtime/cuda/compiled_code.h"
 
 namespace convoy::kernels {
 namespace {
@@ -20,3 +24,27 @@ void note_progress(CudaStream& stream, ProgressNote* note, const ProgressNote::C
 }
 
 }  // namespace convoy::kernels
+
+namespace convoy {
+
+std::string compiled_architectures() { return CONVOY_CUDA_ARCHITECTURES; }
+
+int architecture_of_code(int device) {
+  CUDA_CHECK(cudaSetDevice(device));
+  cudaFuncAttributes attributes{};
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, kernels::progress_note_kernel);
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorUnsupportedPtxVersion) {
+    cudaGetLastError();  // clears the error, which is reported here
+    int major = 0, minor = 0;
+    CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+    throw DeviceError("cuda:" + std::to_string(device) + ": found compute capability " +
+                      std::to_string(major) + "." + std::to_string(minor) +
+                      ", expected one for which this build has code, " + compiled_architectures() + " (" +
+                      cudaGetErrorName(status) + ")");
+  }
+  CUDA_CHECK(status);
+  return std::min(attributes.binaryVersion, attributes.ptxVersion);
+}
+
+}  // namespace convoy
