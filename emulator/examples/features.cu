@@ -1,8 +1,9 @@
-// What else cuemu supports: vectors, dynamic shared memory, atomics, half precision, tensor cores, groups,
-// streams and events.
+// What else cuemu supports: vectors, dynamic shared memory, atomics, half precision, tensor cores, asynchronous
+// copies, groups, streams and events.
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
 #include <cstdio>
@@ -92,6 +93,26 @@ __global__ void low_precision(float* result) {
   result[1] = __bfloat162float(b);
 }
 
+// Sums 4 x 4 vectors, of which the next four arrive while four are added.
+__global__ void copies(const float4* x, float* sums) {
+  __shared__ float4 four[2][4];
+  const unsigned lane = threadIdx.x;
+  const auto begin = [&](unsigned i) {
+    __pipeline_memcpy_async(&four[i % 2][lane], &x[4 * i + lane], 16);
+    __pipeline_commit();
+  };
+  float sum = 0;
+  begin(0);
+  for (unsigned i = 0; i < 4; ++i) {
+    __pipeline_wait_prior(0);
+    __syncthreads();
+    if (i < 3) begin(i + 1);
+    const float4 v = four[i % 2][3 - lane];  // that another thread has copied
+    sum += v.x + v.y + v.z + v.w;
+  }
+  sums[lane] = sum;
+}
+
 __global__ void groups(int* result) {
   const cg::thread_block block = cg::this_thread_block();
   const auto tile = cg::tiled_partition<8>(block);
@@ -143,6 +164,9 @@ int main() {
   CHECK(cudaMemcpy(host, y, 8 * sizeof(float), cudaMemcpyDeviceToHost));
   std::printf("tensor cores: %.0f %.0f %.0f %.0f, %.0f %.0f %.0f %.0f\n", host[0], host[1], host[2], host[3],
               host[4], host[5], host[6], host[7]);
+  copies<<<1, 4>>>(reinterpret_cast<const float4*>(x), y);
+  CHECK(cudaMemcpy(host, y, 4 * sizeof(float), cudaMemcpyDeviceToHost));
+  std::printf("copies: %.0f %.0f\n", host[0], host[3]);
   int* managed;
   CHECK(cudaMallocManaged(&managed, 8 * sizeof(int)));
   groups<<<1, 64>>>(managed);

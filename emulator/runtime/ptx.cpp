@@ -9,6 +9,7 @@
 
 #include "emulator/checking/access_checker.h"
 #include "emulator/checking/own_code.h"
+#include "emulator/program/cuda_pipeline.h"
 #include "emulator/runtime/block.h"
 
 namespace convoy::emulator {
@@ -48,6 +49,14 @@ void exchange_rows(const void* row, bool is_transposed, std::uint32_t (&to)[4], 
   }
 }
 
+void begin_copy(void* shared, const void* global, bool is_inside, const void* next, Where where) {
+  check_aligned(shared, "the destination of an asynchronous copy", where);
+  check_aligned(global, "the source of an asynchronous copy", where);
+  if (is_inside) count(global, /*is_store=*/false, next);
+  count(shared, /*is_store=*/true, next);
+  BlockRunner::current().copies().open.push_back({.to = shared, .from = is_inside ? global : nullptr});
+}
+
 void load_registers(std::uint32_t& to0, std::uint32_t& to1, std::uint32_t& to2, std::uint32_t& to3,
                     std::uint32_t address, bool is_transposed, const void* next, Where where) {
   const std::uint32_t offset = address - shared_address(BlockRunner::shared_memory());
@@ -71,11 +80,7 @@ bool tensor_cores_compute() { return tensor_cores_compute_.load(std::memory_orde
 
 void copy_async(void* shared, const void* global, bool is_inside, Where where) {
   const OwnCode scope;
-  check_aligned(shared, "the destination of an asynchronous copy", where);
-  check_aligned(global, "the source of an asynchronous copy", where);
-  if (is_inside) count(global, /*is_store=*/false, __builtin_return_address(0));
-  count(shared, /*is_store=*/true, __builtin_return_address(0));
-  BlockRunner::current().copies().open.push_back({.to = shared, .from = is_inside ? global : nullptr});
+  begin_copy(shared, global, is_inside, __builtin_return_address(0), where);
 }
 
 void commit_copies() {
@@ -133,3 +138,20 @@ void multiply_matrices(float (&d)[4], const std::uint32_t (&a)[4], const std::ui
 }
 
 }  // namespace convoy::emulator
+
+void __pipeline_memcpy_async(void* shared, const void* global, std::size_t size, std::size_t zfill,
+                             std::source_location where) {
+  using namespace convoy::emulator;
+  const OwnCode scope;
+  if (size != kBytes || (zfill != 0 && zfill != kBytes))
+    BlockRunner::current().fault("found an asynchronous copy of " + std::to_string(size) + " bytes with " +
+                                     std::to_string(zfill) + " zeros, expected 16 bytes and none or 16",
+                                 where);
+  begin_copy(shared, global, zfill == 0, __builtin_return_address(0), where);
+}
+
+void __pipeline_commit() { convoy::emulator::commit_copies(); }
+
+void __pipeline_wait_prior(std::size_t pending) {
+  convoy::emulator::wait_for_copies(static_cast<unsigned>(pending));
+}

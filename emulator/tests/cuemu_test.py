@@ -174,6 +174,7 @@ class Mistakes(unittest.TestCase):
         self.expect("past_shared", "CE003", "thread 8 of block 0 writes s[8]; s has 32 bytes of shared memory")
         self.expect("past_dynamic", "CE003", "writes s[16]; s has 64 bytes of shared memory")
         self.expect("misaligned", "CE003", "thread 0 of block 0 reads 16 bytes at an address that is not a multiple of 16")
+        self.expect("small_copy", "CE103", "found an asynchronous copy of 8 bytes with 0 zeros, expected 16 bytes and none or 16")
         self.expect("freed", "CE003", "writes x[0], whose memory was freed")
 
     def test_uninitialized_memory(self):
@@ -341,7 +342,7 @@ class Counts(unittest.TestCase):
 class Programs(unittest.TestCase):
     def test_features(self):
         self.assertEqual(cuemu("run", EXAMPLES / "features.cu"), (0, "vectors: 493 13\natomics: 31 32 64\n"
-                         "low precision: 0.29980469 1.00000000\ntensor cores: 18 19 146 147, 33 49 161 177\ngroups: 28 476\nvote: 32\n"))
+                         "low precision: 0.29980469 1.00000000\ntensor cores: 18 19 146 147, 33 49 161 177\ncopies: 600 408\ngroups: 28 476\nvote: 32\n"))
 
     def test_count(self):
         status, text = cuemu("count", EXAMPLES / "saxpy.cu")

@@ -1,4 +1,5 @@
 // One mistake per argument. Each is in a line with the comment "// MISTAKE", or the finding names no line.
+#include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
 #include <cstdio>
@@ -31,6 +32,11 @@ __global__ void misaligned(float* x) {
   const auto* const four = reinterpret_cast<const float4*>(x + 1);
   const float4 v = four[threadIdx.x];  // MISTAKE misaligned
   x[threadIdx.x] = v.x;
+}
+
+__global__ void small_copy(const float* x) {
+  __shared__ float s[2];
+  __pipeline_memcpy_async(s, x, 8);  // MISTAKE small_copy
 }
 
 __global__ void uninitialized_shared(float* x) {
@@ -103,6 +109,7 @@ int main(int, char** arguments) {
   if (is("guarded")) guarded<<<1, n + 1>>>(x, n);
   if (is("past_shared")) past_shared<<<1, 16>>>(x);
   if (is("misaligned")) misaligned<<<1, 8>>>(x);
+  if (is("small_copy")) small_copy<<<1, 1>>>(x);
   if (is("past_dynamic")) past_dynamic<<<1, 16, 16 * sizeof(float)>>>(x);
   if (is("uninitialized_shared")) uninitialized_shared<<<1, 32>>>(x);
   if (is("uninitialized_global")) copies<<<1, 32>>>(y, x);
