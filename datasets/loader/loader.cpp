@@ -57,8 +57,9 @@ LoaderOptions checked(const ImageSet& set, LoaderOptions options) {
                                        options.balance.numel() == set.size()),
         "loader: found balance {} without shuffle, or of other samples, expected i32 [{}] and shuffle alone",
         options.balance.defined() ? options.balance.shape().text() : "", set.size());
-  check(!options.resident || !options.transform.original.enabled(),
-        "loader: found views of original images with resident images, expected one of them: the CPU decodes them");
+  check(
+      !options.resident || !options.transform.original.enabled(),
+      "loader: found views of original images with resident images, expected one of them: the CPU decodes them");
   check_option(
       !options.transform.original.enabled() || set.decode, "AugmentOptions",
       "found original-crop or rotation, and images without files of their own, expected a directory of images");

@@ -71,7 +71,7 @@ double draw_beta(double alpha, const Random& random, std::uint64_t a, std::uint3
 
 /// The transforms of a training. Evaluation derives its own from it, so the two cannot differ.
 struct TransformSpec {
-  OriginalViewOptions original = {};  // instead of the stored image; only where the CPU makes the batches
+  OriginalViewOptions original = {};     // instead of the stored image; only where the CPU makes the batches
   kernels::AugmentOptions augment = {};  // the random transforms and the normalization
   /// Mixup and CutMix. Of images that a loader defers, its caller mixes the images.
   MixingOptions mixing = {};

@@ -115,9 +115,9 @@ double min_lr_of(const ScheduleOptions& schedule);
 
 /// The augmentations that --augment does not list.
 struct AugmentationOptions {
-  double random_erasing = 0;         // the probability of an image
-  double mixup = 0;                  // alpha; 0: none
-  double cutmix = 0;                 // alpha; 0: none
+  double random_erasing = 0;  // the probability of an image
+  double mixup = 0;           // alpha; 0: none
+  double cutmix = 0;          // alpha; 0: none
 
   /// Returns whether images are mixed, so that a sample has no single label.
   bool mixes_labels() const { return mixup > 0 || cutmix > 0; }
