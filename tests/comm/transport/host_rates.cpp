@@ -14,7 +14,7 @@
 
 namespace {
 
-using convoy::dist::Communicator;
+namespace dist = convoy::dist;
 
 constexpr std::int64_t kCount = 11'173'962;  // f32, 44.7 MB
 constexpr int kRounds = 9;
