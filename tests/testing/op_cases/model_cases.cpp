@@ -85,6 +85,10 @@ std::vector<ModelCase> other_op_cases(Sizing sizing) {
   ops.unary("sum", sum, kSide, kChannels);
   ops.unary("mean", mean, kSide, kChannels);
   ops.pooling("avg_pool2d", avg_pool2d, kSide, kChannels, {.kernel = 2, .stride = 2});
+  const auto adaptive_max = [](const Variable& x) { return adaptive_max_pool2d(x, 7); };
+  ops.unary("adaptive_max_pool2d", adaptive_max, kSide, kChannels);
+  const auto adaptive_avg = [](const Variable& x) { return adaptive_avg_pool2d(x, 7); };
+  ops.unary("adaptive_avg_pool2d", adaptive_avg, kSide, kChannels);
   ops.sync_batch_norm(kSide, kChannels);
   ops.matmul(4, 512, 512);
   ops.loss("cross_entropy", 1000, 0);
