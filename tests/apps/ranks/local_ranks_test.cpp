@@ -41,6 +41,7 @@ TEST(Job, RecordsLargeAllocations) {
   for (const std::size_t bytes : {std::size_t{1} << 20, std::size_t{100} << 20})
     device.memory().release(device.memory().allocate(bytes), bytes);
   job.control_plane().fail("a failure", false);
+  EXPECT_EQ(job.control_plane().verdict(0), "a failure");  // returns once the file is written
   int ignored = 0;
   const std::vector<dist::FlightFile> files = dist::read_flight_files(directory.path(), ignored);
   ASSERT_EQ(files.size(), 1u);
