@@ -40,7 +40,8 @@ MODULES = ["numpy", "pandas", "PIL", "onnxruntime"]
 def use_the_python_with_most_modules():
     """Becomes the one of CONVOY_PYTHONS that has more of MODULES than this Python, if any."""
     count = "import importlib.util, sys; print(sum(importlib.util.find_spec(name) is not None for name in sys.argv[1:]))"
-    pythons = [sys.executable, *filter(None, os.environ.get("CONVOY_PYTHONS", "").split(":"))]
+    named = os.environ.get("CONVOY_PYTHONS", "").split(":")
+    pythons = [sys.executable, *(python for python in [*named, "/usr/bin/python3"] if os.path.exists(python))]
     best = max(pythons, key=lambda python: int(subprocess.run([python, "-c", count, *MODULES], capture_output=True, text=True).stdout or 0))
     if best != sys.executable:
         os.execve(best, [best, "-B", *sys.argv], os.environ | {"CONVOY_PYTHONS": ""})
