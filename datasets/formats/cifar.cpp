@@ -70,7 +70,7 @@ struct Cifar {
   CifarLabels labels;
   std::string directory, archive;    // of the extracted batches, and of the file that contains it
   std::string md5;                   // of the archive, from https://www.cs.toronto.edu/~kriz/cifar.html
-  std::string for_python;            // the directory of another format, which is not read
+  std::string for_python;            // the directory of the files for Python, which are not read
   std::vector<BatchFile> files;      // the last one has the test set
   std::string names_file;            // with the names of the classes
   std::vector<std::string> classes;  // if there is no such file; empty: it is required
@@ -220,8 +220,9 @@ Read find_files(const Cifar& cifar, const fs::path& directory) {
 }
 
 std::string expected_files(const Cifar& cifar) {
-  return fmt::format("{} or {}/{}", cifar.archive, cifar.directory,
-                     &cifar == &kCifar10 ? ", or train/ and test/ with class directories" : "");
+  return fmt::format("{} or {}/{} (docs/from-pytorch.md converts {}/)", cifar.archive, cifar.directory,
+                     &cifar == &kCifar10 ? ", or train/ and test/ with class directories" : "",
+                     cifar.for_python);
 }
 
 std::vector<Mirrors> official_files(const Cifar& cifar) {
@@ -234,11 +235,6 @@ DataSet read_cifar(const Cifar& cifar, const fs::path& directory, const ReadOpti
   check_read_options(options);
   require_directory(directory);
   if (const Read read = find_files(cifar, directory)) return read(options);
-  for (const fs::path& place :
-       {directory / cifar.for_python, directory / cifar.name / cifar.for_python, directory})
-    if (fs::is_directory(place) && place.filename() == cifar.for_python)
-      fail<DataError>("{}: found the files for Python, expected {}; docs/from-pytorch.md converts them",
-                      place.string(), expected_files(cifar));
   fail<DataError>("{}: no {} here, expected {}", directory.string(), cifar.title, expected_files(cifar));
 }
 

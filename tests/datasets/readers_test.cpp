@@ -282,6 +282,14 @@ TEST(Cifar10, ReadsTheArchiveWithoutUnpackingIt) {
   }
 }
 
+TEST(Cifar10, NamesThePageThatConvertsFilesForPython) {
+  const TempDirectory directory;
+  directory.write("cifar-10-batches-py/data_batch_1", "");
+  EXPECT_FALSE(data::kCifar10Files.are_in(directory.path()));
+  EXPECT_THAT(message_of<DataError>([&] { data::read_cifar10(directory.path()); }),
+              HasSubstr("docs/from-pytorch.md converts cifar-10-batches-py/"));
+}
+
 TEST(Cifar10, RefusesOtherArchives) {
   const TempDirectory directory;
   const auto refusal = [&] { return message_of<DataError>([&] { data::read_cifar10(directory.path()); }); };
