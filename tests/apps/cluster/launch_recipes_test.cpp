@@ -221,15 +221,18 @@ TEST_F(LaunchRecipes, SlurmRequeue) {
   all["CONVOY_OUT"] = directory.path() / "again";
   Process job(batch, {.environment = all, .directory = kSource});
   const fs::path log = directory.path() / "again/log.jsonl";
-  for (int tries = 0; tries < 3000 && (!fs::exists(log) || count_of(read_text(log), "\"step\"") < 3); ++tries)
+  const auto has_steps = [&] { return fs::exists(log) && count_of(read_text(log), "\"event\":\"step\"") > 0; };
+  for (int tries = 0; tries < 3000 && !has_steps(); ++tries)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_TRUE(has_steps());
   job.send(SIGUSR1);
   const ProcessResult stopped = job.wait();
-  EXPECT_EQ(stopped.exit_code, 138) << stopped.out << stopped.err;
+  EXPECT_EQ(stopped.exit_code, 138) << stopped.err << stopped.out;
+  EXPECT_THAT(stopped.out, HasSubstr("stopped by signal 10 after step ")) << stopped.err;
   EXPECT_EQ(read_text(directory.path() / "requeued"), all["FAKE_SLURM_JOB"] + "\n");
   const ProcessResult resumed = run_program(batch, {.environment = all, .directory = kSource});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_THAT(resumed.out, HasSubstr("[0] resuming from ")) << stopped.out << stopped.err;
+  EXPECT_THAT(resumed.out, HasSubstr("[0] resuming from ")) << resumed.err << stopped.err;
   EXPECT_EQ(hash_of("again"), hash_of("whole"));
 }
 
