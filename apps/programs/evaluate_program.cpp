@@ -3,12 +3,12 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "convoy/apps/common/compute.h"
-#include "convoy/apps/common/data_source.h"
-#include "convoy/apps/common/evaluator.h"
-#include "convoy/apps/common/input_spec.h"
-#include "convoy/apps/common/run_main.h"
 #include "convoy/apps/common/text.h"
+#include "convoy/apps/data/data_source.h"
+#include "convoy/apps/data/evaluator.h"
+#include "convoy/apps/data/input_spec.h"
+#include "convoy/apps/flags/compute.h"
+#include "convoy/apps/flags/run_main.h"
 #include "convoy/apps/programs/predictions.h"
 #include "convoy/apps/programs/programs.h"
 #include "convoy/apps/ranks/job.h"

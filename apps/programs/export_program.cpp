@@ -1,10 +1,10 @@
 // convoy-export: writes the network of a checkpoint as an ONNX file.
 #include <nlohmann/json.hpp>
 
-#include "convoy/apps/common/command_line.h"
-#include "convoy/apps/common/input_spec.h"
-#include "convoy/apps/common/run_main.h"
 #include "convoy/apps/common/text.h"
+#include "convoy/apps/data/input_spec.h"
+#include "convoy/apps/flags/command_line.h"
+#include "convoy/apps/flags/run_main.h"
 #include "convoy/apps/programs/programs.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/engine/io/onnx.h"

@@ -11,9 +11,9 @@
 #include <iterator>
 #include <numeric>
 
-#include "convoy/apps/common/compute.h"
-#include "convoy/apps/common/input_spec.h"
-#include "convoy/apps/common/run_main.h"
+#include "convoy/apps/data/input_spec.h"
+#include "convoy/apps/flags/compute.h"
+#include "convoy/apps/flags/run_main.h"
 #include "convoy/apps/programs/predictions.h"
 #include "convoy/apps/programs/programs.h"
 #include "convoy/datasets/files.h"

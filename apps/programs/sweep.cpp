@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/common/text.h"
+#include "convoy/apps/flags/flag_names.h"
 #include "convoy/apps/programs/repetitions.h"
 #include "convoy/apps/report/page.h"
 #include "convoy/apps/report/page_files.h"

@@ -4,14 +4,14 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "convoy/apps/common/compute.h"
-#include "convoy/apps/common/config_file.h"
-#include "convoy/apps/common/flag_names.h"
-#include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/plan_cache.h"
-#include "convoy/apps/common/run_main.h"
 #include "convoy/apps/common/signals.h"
 #include "convoy/apps/common/text.h"
+#include "convoy/apps/data/input_spec.h"
+#include "convoy/apps/flags/compute.h"
+#include "convoy/apps/flags/config_file.h"
+#include "convoy/apps/flags/flag_names.h"
+#include "convoy/apps/flags/run_main.h"
 #include "convoy/apps/programs/library_loading.h"
 #include "convoy/apps/programs/programs.h"
 #include "convoy/apps/programs/repetitions.h"

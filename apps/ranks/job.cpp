@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <exception>
 
-#include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/common/signals.h"
+#include "convoy/apps/flags/flag_names.h"
 #include "convoy/apps/ranks/cluster.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/bootstrap/rendezvous.h"

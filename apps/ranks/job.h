@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "convoy/apps/common/command_line.h"
-#include "convoy/apps/common/run_main.h"
+#include "convoy/apps/flags/command_line.h"
+#include "convoy/apps/flags/run_main.h"
 #include "convoy/comm/bootstrap/rendezvous.h"
 #include "convoy/comm/core/communicator.h"
 #include "convoy/comm/core/job_control.h"

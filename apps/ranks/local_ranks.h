@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "convoy/apps/common/compute.h"
+#include "convoy/apps/flags/compute.h"
 #include "convoy/apps/ranks/job.h"
 
 namespace convoy {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "convoy/apps/common/data_source.h"
+#include "convoy/apps/data/data_source.h"
 #include "convoy/apps/ranks/job.h"
 
 namespace convoy {

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "convoy/apps/common/command_line.h"
-#include "convoy/apps/common/run_main.h"
 #include "convoy/apps/common/signals.h"
+#include "convoy/apps/flags/command_line.h"
+#include "convoy/apps/flags/run_main.h"
 #include "convoy/apps/report/page.h"
 #include "convoy/apps/report/page_files.h"
 #include "convoy/engine/io/file.h"

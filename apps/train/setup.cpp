@@ -4,8 +4,8 @@
 #include <chrono>
 #include <numeric>
 
-#include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/text.h"
+#include "convoy/apps/data/input_spec.h"
 #include "convoy/apps/ranks/shared_data.h"
 #include "convoy/apps/train/options/class_weights.h"
 #include "convoy/apps/train/options/optimizer.h"

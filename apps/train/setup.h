@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "convoy/apps/common/data_source.h"
+#include "convoy/apps/data/data_source.h"
 #include "convoy/apps/ranks/job.h"
 #include "convoy/apps/train/options/options.h"
 #include "convoy/datasets/loader/sampler.h"

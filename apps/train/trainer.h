@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "convoy/apps/common/evaluator.h"
+#include "convoy/apps/data/evaluator.h"
 #include "convoy/apps/train/checkpoint_saver.h"
 #include "convoy/apps/train/data_parallel.h"
 #include "convoy/apps/train/options/learning_rates.h"

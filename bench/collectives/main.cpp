@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "bench/collectives/report.h"
-#include "convoy/apps/common/config_file.h"
-#include "convoy/apps/common/run_main.h"
+#include "convoy/apps/flags/config_file.h"
+#include "convoy/apps/flags/run_main.h"
 #include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/comm/nccl/nccl_communicator.h"
 #include "convoy/comm/transport/cpu_communicator.h"

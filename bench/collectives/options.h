@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "convoy/apps/common/command_line.h"
-#include "convoy/apps/common/compute.h"
+#include "convoy/apps/flags/command_line.h"
+#include "convoy/apps/flags/compute.h"
 #include "convoy/apps/ranks/job.h"
 #include "convoy/comm/core/collective.h"
 #include "convoy/kernels/base/dtype.h"

@@ -8,7 +8,7 @@
 
 #include "bench/kernels/ceilings.h"
 #include "bench/kernels/kernel_rows.h"
-#include "convoy/apps/common/compute.h"
+#include "convoy/apps/flags/compute.h"
 #include "tests/testing/op_cases/model_case.h"
 
 namespace convoy::bench {

@@ -6,10 +6,10 @@
 
 #include "bench/kernels/kernel_benchmarks.h"
 #include "bench/kernels/kernel_rows.h"
-#include "convoy/apps/common/command_line.h"
-#include "convoy/apps/common/compute.h"
 #include "convoy/apps/common/machine.h"
-#include "convoy/apps/common/run_main.h"
+#include "convoy/apps/flags/command_line.h"
+#include "convoy/apps/flags/compute.h"
+#include "convoy/apps/flags/run_main.h"
 #include "convoy/bench/kernels/user_op.h"
 #include "convoy/kernels/base/check.h"
 

@@ -5,11 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/programs/results.h"
-#include "convoy/apps/common/command_line.h"
-#include "convoy/apps/common/data_source.h"
 #include "convoy/apps/common/machine.h"
-#include "convoy/apps/common/run_main.h"
 #include "convoy/apps/common/text.h"
+#include "convoy/apps/data/data_source.h"
+#include "convoy/apps/flags/command_line.h"
+#include "convoy/apps/flags/run_main.h"
 #include "convoy/apps/train/options/options.h"
 #include "convoy/datasets/loader/loader.h"
 #include "convoy/kernels/base/check.h"

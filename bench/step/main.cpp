@@ -4,8 +4,8 @@
 
 #include "bench/programs/results.h"
 #include "bench/step/step.h"
-#include "convoy/apps/common/config_file.h"
-#include "convoy/apps/common/run_main.h"
+#include "convoy/apps/flags/config_file.h"
+#include "convoy/apps/flags/run_main.h"
 #include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/kernels/base/check.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bench/counted/counted_launch.h"
-#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/flags/command_line.h"
 #include "convoy/apps/ranks/job.h"
 #include "convoy/apps/train/options/options.h"
 #include "convoy/apps/train/trainer.h"

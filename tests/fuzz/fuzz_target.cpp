@@ -7,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "convoy/apps/common/config_file.h"
+#include "convoy/apps/flags/config_file.h"
 #include "convoy/comm/cluster/control/rank_status.h"
 #include "convoy/comm/cluster/net/handshake.h"
 #include "convoy/comm/cluster/net/message.h"

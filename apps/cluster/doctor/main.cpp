@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "convoy/apps/cluster/doctor/doctor.h"
-#include "convoy/apps/common/flag_names.h"
-#include "convoy/apps/common/run_main.h"
+#include "convoy/apps/flags/flag_names.h"
+#include "convoy/apps/flags/run_main.h"
 #include "convoy/apps/ranks/job.h"
 #include "convoy/comm/cluster/store/store_rendezvous.h"
 #include "convoy/comm/nccl/nccl_communicator.h"

@@ -5,7 +5,7 @@
 #include "convoy/apps/cluster/launcher/launcher_messages.h"
 #include "convoy/apps/cluster/launcher/options.h"
 #include "convoy/apps/cluster/launcher/supervisor.h"
-#include "convoy/apps/common/run_main.h"
+#include "convoy/apps/flags/run_main.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::launcher {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/flags/command_line.h"
 #include "convoy/comm/core/waits.h"
 
 namespace convoy::launcher {

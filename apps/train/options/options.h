@@ -9,9 +9,9 @@
 #include <string_view>
 #include <variant>
 
-#include "convoy/apps/common/command_line.h"
-#include "convoy/apps/common/compute.h"
-#include "convoy/apps/common/data_source.h"
+#include "convoy/apps/data/data_source.h"
+#include "convoy/apps/flags/command_line.h"
+#include "convoy/apps/flags/compute.h"
 #include "convoy/apps/ranks/job.h"
 #include "convoy/datasets/transforms/transforms.h"
 #include "convoy/engine/optim/loss_scaler.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "convoy/apps/common/evaluator.h"
+#include "convoy/apps/data/evaluator.h"
 #include "convoy/datasets/loader/loader.h"
 
 namespace convoy {

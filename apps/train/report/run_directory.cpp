@@ -6,7 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "convoy/apps/common/input_spec.h"
+#include "convoy/apps/data/input_spec.h"
 #include "convoy/datasets/formats/class_directories.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_text.h"

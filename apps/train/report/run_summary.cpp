@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "convoy/apps/common/config_file.h"
 #include "convoy/apps/common/text.h"
+#include "convoy/apps/flags/config_file.h"
 #include "convoy/apps/train/report/reporter.h"
 #include "convoy/engine/io/state_dict.h"
 #include "convoy/kernels/base/check.h"

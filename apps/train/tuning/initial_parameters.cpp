@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "convoy/apps/common/input_spec.h"
+#include "convoy/apps/data/input_spec.h"
 #include "convoy/apps/train/tuning/pretrained.h"
 #include "convoy/engine/io/manifest.h"
 #include "convoy/engine/io/safetensors.h"

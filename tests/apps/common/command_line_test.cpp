@@ -7,7 +7,7 @@
 #include <regex>
 #include <sstream>
 
-#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/flags/command_line.h"
 #include "convoy/kernels/base/error.h"
 #include "tests/apps/programs.h"
 #include "tests/testing/support/errors.h"

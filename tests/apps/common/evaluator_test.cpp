@@ -1,5 +1,5 @@
 // Tests of evaluate() with few and with many classes, on ranks that are threads.
-#include "convoy/apps/common/evaluator.h"
+#include "convoy/apps/data/evaluator.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 
 #include "bench/collectives/options.h"
 #include "bench/step/step.h"
-#include "convoy/apps/common/flag_names.h"
+#include "convoy/apps/flags/flag_names.h"
 #include "convoy/apps/train/options/options.h"
 #include "convoy/kernels/base/option_error.h"
 #include "convoy/version.h"

@@ -10,11 +10,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "convoy/apps/common/config_file.h"
-#include "convoy/apps/common/data_source.h"
 #include "convoy/apps/common/machine.h"
 #include "convoy/apps/common/signals.h"
 #include "convoy/apps/common/text.h"
+#include "convoy/apps/data/data_source.h"
+#include "convoy/apps/flags/config_file.h"
 #include "convoy/apps/programs/library_loading.h"
 #include "convoy/apps/train/report/evaluation_file.h"
 #include "convoy/apps/train/report/reporter.h"

@@ -7,7 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "convoy/apps/common/config_file.h"
+#include "convoy/apps/flags/config_file.h"
 #include "tests/apps/programs.h"
 #include "tests/testing/source_tree/source_path.h"
 

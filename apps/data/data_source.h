@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/flags/command_line.h"
 #include "convoy/datasets/cache/image_cache.h"
 #include "convoy/datasets/dataset.h"
 

@@ -1,4 +1,4 @@
-#include "convoy/apps/common/evaluator.h"
+#include "convoy/apps/data/evaluator.h"
 
 #include <algorithm>
 #include <array>

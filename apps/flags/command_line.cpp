@@ -1,4 +1,4 @@
-#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/flags/command_line.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,10 +7,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "convoy/apps/common/arguments.h"
-#include "convoy/apps/common/config_file.h"
-#include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/common/machine.h"
+#include "convoy/apps/flags/arguments.h"
+#include "convoy/apps/flags/config_file.h"
+#include "convoy/apps/flags/flag_names.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/nearest_name.h"
 

@@ -1,4 +1,4 @@
-#include "convoy/apps/common/arguments.h"
+#include "convoy/apps/flags/arguments.h"
 
 // Included in this file only: it takes seconds to compile.
 #include <CLI/App.hpp>

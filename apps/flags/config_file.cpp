@@ -1,4 +1,4 @@
-#include "convoy/apps/common/config_file.h"
+#include "convoy/apps/flags/config_file.h"
 
 #include <cctype>
 #include <fstream>

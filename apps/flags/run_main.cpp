@@ -1,4 +1,4 @@
-#include "convoy/apps/common/run_main.h"
+#include "convoy/apps/flags/run_main.h"
 
 #include <unistd.h>
 
@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <new>
 
-#include "convoy/apps/common/compute.h"
-#include "convoy/apps/common/flag_names.h"
+#include "convoy/apps/flags/compute.h"
+#include "convoy/apps/flags/flag_names.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/printable.h"

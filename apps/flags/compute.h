@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/precision.h"
+#include "convoy/apps/flags/command_line.h"
 #include "convoy/comm/bootstrap/host.h"
 #include "convoy/kernels/runtime/device_context.h"
 

@@ -1,4 +1,4 @@
-#include "convoy/apps/common/flag_names.h"
+#include "convoy/apps/flags/flag_names.h"
 
 #include <algorithm>
 #include <array>

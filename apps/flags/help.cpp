@@ -1,7 +1,7 @@
 // The text of --help.
 #include <algorithm>
 
-#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/flags/command_line.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy {

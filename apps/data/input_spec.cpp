@@ -1,11 +1,11 @@
-#include "convoy/apps/common/input_spec.h"
+#include "convoy/apps/data/input_spec.h"
 
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "convoy/apps/common/config_file.h"
+#include "convoy/apps/flags/config_file.h"
 #include "convoy/engine/io/checkpoint.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_text.h"

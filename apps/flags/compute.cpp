@@ -1,4 +1,4 @@
-#include "convoy/apps/common/compute.h"
+#include "convoy/apps/flags/compute.h"
 
 #include <unistd.h>
 

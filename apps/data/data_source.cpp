@@ -1,4 +1,4 @@
-#include "convoy/apps/common/data_source.h"
+#include "convoy/apps/data/data_source.h"
 
 #include <unistd.h>
 
