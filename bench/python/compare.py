@@ -13,11 +13,11 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from comparisons import accuracy, faults, loader, ranks, speedrun, step  # noqa: E402
+from comparisons import accuracy, faults, loader, ranks, speedrun, step, waits  # noqa: E402
 from comparisons.harness import Deadline, Unavailable, write_json  # noqa: E402
 
 COMPARISONS = {"step": step, "speedrun": speedrun, "loader": loader, "accuracy": accuracy,
-               "ranks": ranks, "faults": faults}
+               "ranks": ranks, "faults": faults, "waits": waits}
 BUILD = pathlib.Path("build/release")
 
 

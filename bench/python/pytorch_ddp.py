@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One rank of a PyTorch DDP training on the CPU by gloo, for compare.py faults: trains LeNet on random images until it
+"""One rank of a PyTorch DDP training on the CPU by gloo, for compare.py faults and waits: trains LeNet on random images until it
 is stopped. Reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Prints "step N" after each 10 steps.
 
     RANK=0 WORLD_SIZE=1 MASTER_ADDR=localhost MASTER_PORT=29500 python3 bench/python/pytorch_ddp.py

@@ -290,6 +290,37 @@ for seed in range(int(value("--seeds"))):
 """
 
 
+class Waits(Programs):
+    """Ranks that print a text, and end after some seconds."""
+
+    TRAINING = """
+import time
+print("rank 1 on here is missing" if NAMES else "a rank is missing", flush=True)
+time.sleep(SECONDS)
+"""
+
+    def row(self, names, seconds, *flags):
+        self.program("convoy-train", self.TRAINING.replace("NAMES", repr(names)).replace("SECONDS", repr(seconds)))
+        with tempfile.NamedTemporaryFile("r") as figures, mock.patch("comparisons.waits.HANG", 1):
+            arguments = ["compare.py", "waits", "--build", str(self.directory), "--row", "never started", "--timeout", "1",
+                         "--json", figures.name, *flags]
+            with mock.patch.object(sys, "argv", arguments), mock.patch("builtins.print"):
+                program.main()
+            return json.load(figures)["rows"][0]
+
+    def test_a_job_that_ends_and_names_the_rank_meets_its_limit(self):
+        found = self.row(True, 0.1)
+        self.assertTrue(program.waits.is_met(found), found)
+
+    def test_a_job_that_names_no_rank_or_never_ends_does_not(self):
+        found = self.row(False, 0.1)
+        self.assertFalse(found["named"])
+        self.assertFalse(program.waits.is_met(found))
+        found = self.row(True, 60)
+        self.assertIsNone(found["seconds"])
+        self.assertFalse(program.waits.is_met(found))
+
+
 class Speedrun(unittest.TestCase):
     def setUp(self):
         directory = tempfile.TemporaryDirectory()
