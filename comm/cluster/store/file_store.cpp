@@ -258,6 +258,17 @@ class FileStore final : public Store {
 
 }  // namespace
 
+std::optional<std::vector<std::string>> Store::gather(const std::string& what, int count,
+                                                      const Deadline& deadline, double answer_seconds) {
+  std::vector<std::string> all;
+  for (int rank = 0; rank < count; ++rank) {
+    std::optional<std::string> value = get(fmt::format("{}/{}", what, rank), deadline, answer_seconds);
+    if (!value) return std::nullopt;
+    all.push_back(std::move(*value));
+  }
+  return all;
+}
+
 std::unique_ptr<Store> open_file_store(const std::string& path, const StoreMember& member,
                                        const Deadline& deadline) {
   return std::make_unique<FileStore>(path, member, deadline);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "convoy/comm/core/deadline.h"
 
@@ -51,6 +52,11 @@ class Store {
   /// the store is lost, or does not answer within `answer_seconds` after the deadline.
   virtual std::optional<std::string> get(const std::string& key, const Deadline& deadline,
                                          double answer_seconds = kAnswerSeconds) = 0;
+  /// Blocks until the keys "what/0" to "what/(count - 1)" of all `count` ranks have been set, and returns their
+  /// values; nullopt after the deadline, or earlier if a rank has set kFailureKey. Throws as get() does.
+  virtual std::optional<std::vector<std::string>> gather(const std::string& what, int count,
+                                                         const Deadline& deadline,
+                                                         double answer_seconds = kAnswerSeconds);
 };
 
 /// Returns a store in a file, on one host or on a shared file system with locks. Every rank holds a lock on

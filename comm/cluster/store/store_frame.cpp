@@ -9,7 +9,7 @@
 namespace convoy::dist {
 namespace {
 
-constexpr std::string_view kMagic = "CVOY1";  // includes the version
+constexpr std::string_view kMagic = "CVOY2";  // includes the version
 constexpr std::size_t kHeader = kMagic.size() + 1 + 4 + 4;
 
 }  // namespace

@@ -14,9 +14,10 @@ struct StoreFrame {
     hello,  // key: the job; value: "rank world_size token"
     set,    // key and value
     get,    // key; value: timeout in milliseconds
+    gather,  // key; value: "timeout first": the values of key/first, key/(first + 1), …, once those of all ranks are set
     // Replies.
     ok,
-    value,    // value: the value of the key
+    value,  // value: the value of the key; of a gather, as many values as fit, each as a message (net/message.h)
     absent,   // the key was not set before the timeout
     refused,  // value: the reason
   };

@@ -82,24 +82,15 @@ class StoreRendezvous final : public Rendezvous {
                                     const Deadline& deadline) {
     const auto key_of = [&](int rank) { return fmt::format("{}/{}", what, rank); };
     store_->set(key_of(plan_.launch.rank), local, deadline.seconds());
-    std::vector<std::string> all;
-    for (int rank = 0; rank < plan_.launch.world_size; ++rank) {
-      std::optional<std::string> text = wait_for(key_of(rank), deadline);
-      if (!text) fail_exchange(key_of, deadline);
-      all.push_back(std::move(*text));
-    }
-    return all;
-  }
-
-  std::optional<std::string> wait_for(const std::string& key, const Deadline& deadline) {
     while (true) {
       const double left = std::chrono::duration<double>(deadline.left()).count();
       // Rank 0 may be suspended for a while.
-      if (std::optional<std::string> text = store_->get(key, Deadline(std::min(left, kPollSeconds)), left))
-        return text;
+      if (std::optional<std::vector<std::string>> all =
+              store_->gather(what, plan_.launch.world_size, Deadline(std::min(left, kPollSeconds)), left))
+        return std::move(*all);
       if (const std::optional<std::string> reason = store_->get(kFailureKey, Deadline(0), left))
         throw PeerError(*reason);
-      if (deadline.passed()) return std::nullopt;
+      if (deadline.passed()) fail_exchange(key_of, deadline);
     }
   }
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "convoy/comm/bootstrap/host.h"
+#include "convoy/comm/cluster/net/message.h"
 #include "convoy/comm/cluster/net/secret.h"
 #include "convoy/comm/cluster/net/socket.h"
 #include "convoy/kernels/base/check.h"
@@ -74,15 +75,23 @@ class TcpStoreServer {
 
  private:
   using Clock = std::chrono::steady_clock;
+  /// The values of the keys "what/rank".
+  struct Gathering {
+    std::vector<const std::string*> values;  // by rank; null: not set yet
+    int count = 0;                           // of those that are set
+    std::string reply;                       // to a client that asks for the first value; made once
+  };
   struct Client {
     Socket socket;
     Handshake handshake;
     std::string in, out;
     Clock::time_point connected_at;
     int rank = -1;                   // -1 before the hello message
-    bool waits = false;              // for `key`
+    bool waits = false;              // for `key`, or for all values of `gathering`
     bool close_after_reply = false;  // set for refused clients
     std::string key;
+    Gathering* gathering = nullptr;
+    std::size_t first = 0;  // the first value of `gathering` that the client asks for
     Clock::time_point wait_until;
   };
 
@@ -211,13 +220,28 @@ class TcpStoreServer {
     } else if (frame.kind == Kind::set) {
       if (!may_set(client.rank, frame.key)) return false;
       if (bytes_ + frame.key.size() + frame.value.size() > kMaxTotalBytes) return false;
-      if (values_.emplace(frame.key, frame.value).second) bytes_ += frame.key.size() + frame.value.size();
+      if (const auto [entry, is_new] = values_.emplace(frame.key, frame.value); is_new) {
+        bytes_ += frame.key.size() + frame.value.size();
+        if (frame.key != kFailureKey) add_to_gathering(client.rank, entry->first, entry->second);
+      }
       client.out = bytes_of(Kind::ok);
-    } else if (frame.kind == Kind::get) {
+    } else if (frame.kind == Kind::get || frame.kind == Kind::gather) {
       std::int64_t milliseconds = 0;
-      std::istringstream(frame.value) >> milliseconds;
+      std::istringstream question(frame.value);
+      question >> milliseconds;
       client.waits = true;
       client.key = frame.key;
+      client.gathering = nullptr;
+      if (frame.kind == Kind::gather) {
+        question >> client.first;
+        if (!question || client.first >= static_cast<std::size_t>(world_size_)) return false;
+        // Only for what this rank has set, so that no other request takes memory.
+        const auto found = gatherings_.find(frame.key);
+        if (found == gatherings_.end() ||
+            found->second.values[static_cast<std::size_t>(client.rank)] == nullptr)
+          return false;
+        client.gathering = &found->second;
+      }
       client.wait_until =
           Clock::now() + std::chrono::milliseconds(std::clamp<std::int64_t>(milliseconds, 0, 86'400'000));
     } else {
@@ -258,9 +282,39 @@ class TcpStoreServer {
     return "";
   }
 
+  void add_to_gathering(int rank, const std::string& key, const std::string& value) {
+    Gathering& gathering = gatherings_[key.substr(0, key.rfind('/'))];
+    gathering.values.resize(static_cast<std::size_t>(world_size_));
+    gathering.values[static_cast<std::size_t>(rank)] = &value;
+    ++gathering.count;
+  }
+
+  /// Returns the reply to a client that asks for the values from `first`: as many as fit, at least one.
+  static std::string reply_of(const Gathering& gathering, std::size_t first) {
+    std::string values;
+    for (std::size_t rank = first; rank < gathering.values.size(); ++rank) {
+      if (rank > first && values.size() + gathering.values[rank]->size() + 4 > StoreFrame::kMaxValueBytes)
+        break;
+      append_message(values, *gathering.values[rank]);
+    }
+    return bytes_of(Kind::value, values);
+  }
+
   void answer_waiting_clients() {
+    const bool has_failed = values_.contains(kFailureKey);
     for (Client& client : clients_) {
       if (!client.waits) continue;
+      if (Gathering* const gathering = client.gathering) {
+        const bool is_complete = gathering->count == world_size_;
+        if (!is_complete && !has_failed && Clock::now() < client.wait_until) continue;
+        client.waits = false;
+        if (is_complete && client.first == 0 && gathering->reply.empty())
+          gathering->reply = reply_of(*gathering, 0);
+        client.out = !is_complete        ? bytes_of(Kind::absent)
+                     : client.first == 0 ? gathering->reply
+                                         : reply_of(*gathering, client.first);
+        continue;
+      }
       const auto found = values_.find(client.key);
       if (found == values_.end() && Clock::now() < client.wait_until) continue;
       client.waits = false;
@@ -291,6 +345,7 @@ class TcpStoreServer {
   const int world_size_;
   const std::string job_, secret_;
   std::map<std::string, std::string> values_;
+  std::map<std::string, Gathering> gatherings_;
   std::size_t bytes_ = 0;              // total size of keys and values
   int refused_ = 0;                    // see note_refused()
   std::map<int, std::string> tokens_;  // by rank, of the process that joined first
@@ -449,14 +504,34 @@ void TcpStore::set(const std::string& key, const std::string& value, double answ
   ask({.kind = Kind::set, .key = key, .value = value}, Deadline(answer_seconds));
 }
 
+std::optional<std::string> TcpStore::ask_for_value(Kind kind, const std::string& key,
+                                                   const std::string& suffix, const Deadline& deadline,
+                                                   double answer_seconds) {
+  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(deadline.left());
+  StoreFrame answer = ask({.kind = kind, .key = key, .value = std::to_string(wait.count()) + suffix},
+                          Deadline(std::chrono::duration<double>(wait).count() + answer_seconds));
+  if (answer.kind != Kind::value) return std::nullopt;
+  return std::move(answer.value);
+}
+
 std::optional<std::string> TcpStore::get(const std::string& key, const Deadline& deadline,
                                          double answer_seconds) {
-  // The server enforces the timeout. The client waits longer, so that no reply is lost.
-  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(deadline.left());
-  const StoreFrame answer = ask({.kind = Kind::get, .key = key, .value = std::to_string(wait.count())},
-                                Deadline(std::chrono::duration<double>(wait).count() + answer_seconds));
-  if (answer.kind != Kind::value) return std::nullopt;
-  return answer.value;
+  return ask_for_value(Kind::get, key, "", deadline, answer_seconds);
+}
+
+std::optional<std::vector<std::string>> TcpStore::gather(const std::string& what, int count,
+                                                         const Deadline& deadline, double answer_seconds) {
+  check(count == member_.world_size, "{}: found a gather of {} values, expected {}, one per rank", name(),
+        count, member_.world_size);
+  std::vector<std::string> all;
+  while (std::ssize(all) < count) {
+    std::optional<std::string> values =
+        ask_for_value(Kind::gather, what, fmt::format(" {}", all.size()), deadline, answer_seconds);
+    if (!values) return std::nullopt;
+    while (std::optional<std::string> value = take_message(*values, StoreFrame::kMaxValueBytes))
+      all.push_back(std::move(*value));
+  }
+  return all;
 }
 
 }  // namespace convoy::dist

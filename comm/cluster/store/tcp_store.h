@@ -36,6 +36,9 @@ class TcpStore final : public Store {
   void set(const std::string& key, const std::string& value, double answer_seconds = kAnswerSeconds) override;
   std::optional<std::string> get(const std::string& key, const Deadline& deadline,
                                  double answer_seconds = kAnswerSeconds) override;
+  /// Makes one request for all values, so that a rank's part of an exchange does not grow with the number of ranks.
+  std::optional<std::vector<std::string>> gather(const std::string& what, int count, const Deadline& deadline,
+                                                 double answer_seconds = kAnswerSeconds) override;
 
   /// Returns the address and port of rank 0.
   const Endpoint& endpoint() const { return endpoint_; }
@@ -63,6 +66,11 @@ class TcpStore final : public Store {
   /// Returns the reply on this connection; nullopt if it has closed or the deadline has passed.
   static std::optional<StoreFrame> ask_on(Connection& connection, const StoreFrame& question,
                                           const Deadline& deadline);
+  /// Asks for values that may have to be waited for; `suffix` follows the timeout. The server enforces the timeout. The
+  /// client waits for `answer_seconds` longer, so that no reply is lost.
+  std::optional<std::string> ask_for_value(StoreFrame::Kind kind, const std::string& key,
+                                           const std::string& suffix, const Deadline& deadline,
+                                           double answer_seconds);
 
   Endpoint endpoint_;  // constant after the construction
   const StoreMember member_;

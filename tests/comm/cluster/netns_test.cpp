@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 #include <thread>
 
 #include "convoy/comm/cluster/hierarchical/hierarchical_communicator.h"
@@ -75,6 +78,49 @@ TEST_F(Hosts, InitializeThroughTcp) {
       EXPECT_EQ(rendezvous.all_gather(std::to_string(rendezvous.info().rank)),
                 (std::vector<std::string>{"0", "1", "2", "3"}));
   });
+}
+
+/// Returns how many segments of TCP the host of this process has sent.
+std::uint64_t sent_segments() {
+  std::ifstream file("/proc/self/net/snmp");
+  std::vector<std::string> names;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    const std::vector<std::string> fields{std::istream_iterator<std::string>(words), {}};
+    if (fields.front() != "Tcp:") continue;
+    if (names.empty()) {
+      names = fields;
+      continue;
+    }
+    return std::stoull(fields[static_cast<std::size_t>(std::ranges::find(names, "OutSegs") - names.begin())]);
+  }
+  throw std::runtime_error("found no Tcp in /proc/self/net/snmp");
+}
+
+/// An exchange costs each rank a fixed number of messages.
+TEST_F(Hosts, SendMessagesInProportionToTheRanks) {
+  constexpr int kExchanges = 20;
+  const TempDirectory directory;
+  const auto segments = [&](int per_host) {
+    const auto file = directory.path() / std::to_string(per_host);
+    run(
+        tcp(),
+        [&](dist::Rendezvous& rendezvous) {
+          rendezvous.barrier();
+          const std::uint64_t before = sent_segments();
+          for (int round = 0; round < kExchanges; ++round)
+            EXPECT_EQ(rendezvous.all_gather("x").size(), static_cast<std::size_t>(2 * per_host));
+          if (rendezvous.info().rank == 0) std::ofstream(file) << sent_segments() - before;
+        },
+        nullptr, per_host);
+    double count = 0;
+    std::ifstream(file) >> count;
+    return count / kExchanges;
+  };
+  const double of_16 = segments(8), of_32 = segments(16);
+  EXPECT_GE(of_16, 16);
+  EXPECT_LT(of_32 / of_16, 2.2) << of_16 << " and " << of_32 << " segments an exchange";
+  EXPECT_LT(of_32, 8 * 32) << "two requests and their replies for each rank, and some acknowledgements";
 }
 
 TEST_F(Hosts, InitializeThroughSharedFile) {

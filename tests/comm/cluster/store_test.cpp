@@ -20,6 +20,7 @@
 namespace convoy::testing {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 template <class P>
@@ -70,6 +71,28 @@ TYPED_TEST(Stores, WaitForAKey) {
       seconds_of([&] { EXPECT_EQ(second->get("never", dist::Deadline(0.3)), std::nullopt); });
   EXPECT_GE(waited, 0.29);
   EXPECT_LT(waited, kAtOnce);
+}
+
+TYPED_TEST(Stores, GatherTheValuesOfAllRanks) {
+  const auto first = this->location.open(0);
+  const auto second = this->location.open(1);
+  // Two values of this length do not fit into one reply.
+  const std::string longest(dist::StoreFrame::kMaxValueBytes - 4, 'x'), binary("\0\n/", 3);
+  first->set("a/0", longest);
+  EXPECT_EQ(first->gather("a", 2, dist::Deadline(0.1)), std::nullopt);
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    second->set("a/1", binary);
+    EXPECT_THAT(*second->gather("a", 2, dist::Deadline(kPatience)), ElementsAre(longest, binary));
+  });
+  EXPECT_THAT(*first->gather("a", 2, dist::Deadline(kPatience)), ElementsAre(longest, binary));
+  later.join();
+  second->set("b/1", longest);
+  first->set("b/0", longest);
+  EXPECT_THAT(*first->gather("b", 2, dist::Deadline(kPatience)), ElementsAre(longest, longest));
+  second->set("c/1", "");
+  first->set("c/0", "");
+  EXPECT_THAT(*second->gather("c", 2, dist::Deadline(kPatience)), ElementsAre("", ""));
 }
 
 TYPED_TEST(Stores, AreThreadSafe) {

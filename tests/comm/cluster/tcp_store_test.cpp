@@ -160,7 +160,7 @@ TEST_F(TcpStoreUntrustedClients, AreDisconnectedAfterInvalidData) {
   other_kind[5] = '\x63';
   for (const std::string& garbage :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("SSH-2.0-x\r\n"), std::string(100000, '\0'),
-        endless, set_before_hello, other_kind, hello + hello, std::string("CVOY2"),
+        endless, set_before_hello, other_kind, hello + hello, std::string("CVOY1"),
         dist::StoreFrame{dist::StoreFrame::Kind::ok, "", ""}.bytes()}) {
     EXPECT_TRUE(is_disconnected_after(garbage)) << garbage.substr(0, 20);
     EXPECT_TRUE(is_disconnected_after(garbage, false)) << garbage.substr(0, 20);
@@ -242,6 +242,26 @@ TEST_F(TcpStoreUntrustedClients, CannotImpersonateARank) {
 }
 
 /// Even a client that is a rank of the job.
+TEST(TcpStore, EndsAGatherWhenARankFails) {
+  const TcpLocation location;
+  const auto first = location.open(0), second = location.open(1);
+  first->set("a/0", "1");
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    second->set(dist::kFailureKey, "no data");
+  });
+  EXPECT_LT(seconds_of([&] { EXPECT_EQ(first->gather("a", 2, dist::Deadline(kPatience)), std::nullopt); }),
+            kAtOnce);
+  later.join();
+}
+
+TEST(TcpStore, RefusesAGatherOfAnotherNumberOfRanks) {
+  const TcpLocation location;
+  const auto first = location.open(0), second = location.open(1);
+  EXPECT_THAT(message_of<UsageError>([&] { first->gather("a", 3, dist::Deadline(1)); }),
+              HasSubstr("found a gather of 3 values, expected 2"));
+}
+
 TEST(TcpStore, DisconnectsARankThatSetsTheKeyOfAnother) {
   const TcpLocation location;
   const auto first = location.open(0);
