@@ -50,9 +50,14 @@ struct cudaDeviceProp {
   std::size_t sharedMemPerBlock;
   int warpSize, maxThreadsPerBlock;
   int maxThreadsDim[3], maxGridSize[3];
+  int pciBusID, pciDeviceID, pciDomainID;
 };
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
-enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
+enum cudaDeviceAttr {
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrComputeCapabilityMajor = 75,
+  cudaDevAttrComputeCapabilityMinor = 76
+};
 struct cudaFuncAttributes {
   int ptxVersion, binaryVersion;  // architectures of the kernel's PTX and of the code that runs: 90 is sm_90
 };

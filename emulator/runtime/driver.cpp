@@ -49,6 +49,7 @@ Settings from_environment() {
   result.streams = choice<Streams>("CONVOY_EMULATOR_STREAMS", {"eager", "random"});
   result.seed = number("CONVOY_EMULATOR_SEED", result.seed);
   result.capability = capability_from_environment(result.capability);
+  result.multiprocessors = number("CONVOY_EMULATED_MULTIPROCESSORS", result.multiprocessors);
   result.nccl_connection_ms = number("CONVOY_EMULATED_NCCL_CONNECTION", result.nccl_connection_ms);
   return result;
 }

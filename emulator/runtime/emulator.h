@@ -34,6 +34,7 @@ struct Settings {
   int capability = 90;     // compute capability of each GPU: 90 is 9.0
   /// The architecture of the newest code of all kernels, whose PTX later GPUs compile; the oldest is kOldestCode.
   int code = 90;
+  int multiprocessors = 132;  // of each GPU
   /// Whether the null stream exists. Otherwise work on it is an error, since Convoy never uses it.
   bool has_null_stream = false;
   /// The time in milliseconds that NCCL needs to create a communicator, and again for its first collective.
@@ -52,7 +53,7 @@ void set_tensor_cores_compute(bool computes);
 /// Returns the current settings. At the start, they come from the environment (emulator/README.md):
 /// CONVOY_EMULATED_GPUS=N, CONVOY_EMULATED_MEMORY=BYTES, CONVOY_EMULATOR_ORDER=ascending|descending|random,
 /// CONVOY_EMULATOR_STREAMS=eager|random, CONVOY_EMULATOR_SEED=N, CONVOY_EMULATED_CAPABILITY=MAJOR.MINOR,
-/// CONVOY_EMULATED_NCCL_CONNECTION=MILLISECONDS.
+/// CONVOY_EMULATED_MULTIPROCESSORS=N, CONVOY_EMULATED_NCCL_CONNECTION=MILLISECONDS.
 Settings settings();
 /// Runs all queued work that can run, then changes the settings.
 void set(const Settings& settings);

@@ -209,7 +209,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
                    .totalGlobalMem = driver.settings.memory_bytes,
                    .major = driver.settings.capability / 10,
                    .minor = driver.settings.capability % 10,
-                   .multiProcessorCount = 1,
+                   .multiProcessorCount = driver.settings.multiprocessors,
                    .sharedMemPerBlock = kMaxSharedBytes,
                    .warpSize = warpSize,
                    .maxThreadsPerBlock = 1024,
@@ -234,7 +234,11 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     if (const cudaError_t status = usable(driver); status != cudaSuccess) return status;
     if (device < 0 || device >= driver.settings.gpus) return cudaErrorInvalidDevice;
     const int capability = driver.settings.capability;
-    *value = attribute == cudaDevAttrComputeCapabilityMajor ? capability / 10 : capability % 10;
+    switch (attribute) {
+      case cudaDevAttrMultiProcessorCount: *value = driver.settings.multiprocessors; break;
+      case cudaDevAttrComputeCapabilityMajor: *value = capability / 10; break;
+      case cudaDevAttrComputeCapabilityMinor: *value = capability % 10; break;
+    }
     return cudaSuccess;
   });
 }

@@ -93,18 +93,17 @@ __global__ void __launch_bounds__(kLossBlock)
   const int count = static_cast<int>(n - begin < kLossPiece ? n - begin : kLossPiece);
   const auto thread = static_cast<int>(threadIdx.x);
   const int packs = count / kWidth;
-  double sum = 0;
+  cuda::CompensatedSum<compute_t<T>> losses;
 #pragma unroll 4
   for (int pack = thread; pack < packs; pack += kLossBlock) {
     const auto u = cuda::load_pack<kWidth>(x + begin + pack * kWidth, is_aligned);
     const auto t = cuda::load_pack<kWidth>(target + begin + pack * kWidth, is_aligned);
-    for (int i = 0; i < kWidth; ++i)
-      sum += static_cast<double>(Loss::loss(widen(u.values[i]), widen(t.values[i])));
+    for (int i = 0; i < kWidth; ++i) losses.add(Loss::loss(widen(u.values[i]), widen(t.values[i])));
   }
   for (int i = packs * kWidth + thread; i < count; i += kLossBlock)
-    sum += static_cast<double>(Loss::loss(widen(x[begin + i]), widen(target[begin + i])));
-  sum = cuda::block_reduce<kLossBlock>(sum, cuda::Sum{},
-                                       cuda::shared_memory<BlockPartials<double, kLossBlock>>());
+    losses.add(Loss::loss(widen(x[begin + i]), widen(target[begin + i])));
+  const double sum = cuda::block_reduce<kLossBlock>(losses.value(), cuda::Sum{},
+                                                    cuda::shared_memory<BlockPartials<double, kLossBlock>>());
   if (thread == 0) partials[blockIdx.x] = sum;
 }
 
@@ -112,11 +111,9 @@ __global__ void __launch_bounds__(kLossBlock)
 template <class T>
 __global__ void __launch_bounds__(kFinishBlock)
     loss_finish_kernel(int count, const double* partials, double factor, T* y) {
-  double sum = 0;
-#pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kFinishBlock) sum += partials[i];
-  sum = cuda::block_reduce<kFinishBlock>(sum, cuda::Sum{},
-                                         cuda::shared_memory<BlockPartials<double, kFinishBlock>>());
+  const double sum = cuda::block_sum<kFinishBlock>(
+      partials, count, [](double x, auto& all) { all.add(x); },
+      cuda::shared_memory<BlockPartials<double, kFinishBlock>>());
   if (threadIdx.x == 0) *y = narrow<T>(static_cast<compute_t<T>>(factor * sum));
 }
 

@@ -1,7 +1,7 @@
 // Reductions of whole tensors on the GPU (kernels/reduce.h): sum, norm, count, checksum, and the gradient
 // of a sum. Each block reduces a piece of one tensor to a partial sum; one more block adds the partial sums.
-// If there is one piece only, its block stores the result itself. Sums are f64, for every element type:
-// squares of large floats do not overflow, and these kernels are memory-bound anyway.
+// If there is one piece only, its block stores the result itself. The sums of threads are compensated, and
+// all further sums are f64: squares of large floats do not overflow.
 #include "convoy/kernels/reduce.h"
 
 #include <algorithm>
@@ -19,7 +19,8 @@
 namespace convoy::kernels {
 namespace {
 
-using cuda::BlockPartials, cuda::compute_t, cuda::kGpuTypes, cuda::narrow, cuda::widen;
+using cuda::BlockPartials, cuda::CompensatedSum, cuda::IndexMap, cuda::compute_t, cuda::kGpuTypes,
+    cuda::narrow, cuda::widen;
 
 constexpr int kReduceBlock = 256;
 constexpr int kReducePiece = 8192;  // elements per block: for floats, 8 loads of 16 bytes per thread
@@ -28,15 +29,24 @@ constexpr int kFinishBlock = 512;
 // Functions of an element that are summed.
 
 struct Value {
-  __device__ double operator()(double x) const { return x; }
+  template <class C>
+  __device__ void operator()(C x, CompensatedSum<C>& sum) const {
+    sum.add(x);
+  }
 };
 
 struct Square {
-  __device__ double operator()(double x) const { return x * x; }
+  template <class C>
+  __device__ void operator()(C x, CompensatedSum<C>& sum) const {
+    sum.add_square(x);
+  }
 };
 
 struct IsNonFinite {
-  __device__ double operator()(double x) const { return x - x == 0 ? 0 : 1; }  // inf - inf is NaN
+  template <class C>
+  __device__ void operator()(C x, CompensatedSum<C>& sum) const {
+    sum.sum += x - x == 0 ? C{0} : C{1};  // inf - inf is NaN
+  }
 };
 
 // Functions that store the sum.
@@ -100,12 +110,9 @@ __global__ void __launch_bounds__(kReduceBlock)
 
 template <class Finish>
 __global__ void __launch_bounds__(kFinishBlock)
-    finish_kernel(std::int64_t count, const double* partials, Finish finish) {
-  double sum = 0;
-#pragma unroll 4
-  for (std::int64_t i = threadIdx.x; i < count; i += kFinishBlock) sum += partials[i];
-  sum = cuda::block_reduce<kFinishBlock>(sum, cuda::Sum{},
-                                         cuda::shared_memory<BlockPartials<double, kFinishBlock>>());
+    finish_kernel(int count, const double* partials, Finish finish) {
+  const double sum = cuda::block_sum<kFinishBlock>(
+      partials, count, Value{}, cuda::shared_memory<BlockPartials<double, kFinishBlock>>());
   if (threadIdx.x == 0) finish(sum);
 }
 
@@ -149,7 +156,7 @@ void reduce_all(CudaStream& stream, std::span<const ConstView> tensors, F f, Fin
   auto* const partials = scratch.as<double>();
   reduce([&](std::int64_t done) { return WritePartial{partials + done}; });
   launch(stream, 1, kFinishBlock, sizeof(BlockPartials<double, kFinishBlock>), finish_kernel<Finish>,
-         static_cast<std::int64_t>(blocks), partials, finish);
+         static_cast<int>(blocks), partials, finish);
 }
 
 /// a times a scalar of any floating-point type.
@@ -261,16 +268,9 @@ void checksum(CudaStream& stream, ConstView x, View value) {
 
 namespace {
 
-using cuda::IndexMap, cuda::compute_t, cuda::kGpuTypes, cuda::narrow, cuda::widen;
-
 constexpr int kBlock = 256;
 constexpr int kTile = 32;     // columns of a block: whole memory sectors for each type
 constexpr int kTileRows = 8;  // threads per column
-
-template <class T>
-__device__ double value_at(const T* x, std::int64_t index) {
-  return static_cast<double>(widen(x[index]));
-}
 
 template <class T>
 __device__ void store_sum(GradMode mode, T& y, double sum) {
@@ -287,12 +287,12 @@ __global__ void __launch_bounds__(Team::kBlock)
   if (i >= outputs) return;  // true for all threads of a team
   std::int64_t first[1], at[1];
   kept.offsets_of(i, first);
-  double sum = 0;
+  CompensatedSum<compute_t<T>> terms_sum;
   for (std::int64_t r = Team::rank(); r < terms; r += Team::kSize) {
     reduced.offsets_of(r, at);
-    sum += value_at(x, first[0] + at[0]);
+    terms_sum.add(widen(x[first[0] + at[0]]));
   }
-  sum = Team::reduce(sum, cuda::Sum{});
+  const double sum = Team::reduce(terms_sum.value(), cuda::Sum{});
   if (Team::rank() == 0) store_sum(mode, y[i], a * sum);
 }
 
@@ -308,16 +308,16 @@ __global__ void __launch_bounds__(kTile* kTileRows)
   TileSums& sums = cuda::shared_memory<TileSums>();
   const int column = static_cast<int>(threadIdx.x), row = static_cast<int>(threadIdx.y);
   const std::int64_t i = std::int64_t{blockIdx.x} * kTile + column;
-  double sum = 0;
+  CompensatedSum<compute_t<T>> terms_sum;
   if (i < outputs) {
     std::int64_t first[1], at[1];
     kept.offsets_of(i, first);
     for (std::int64_t r = row; r < terms; r += kTileRows) {
       reduced.offsets_of(r, at);
-      sum += value_at(x, first[0] + at[0]);
+      terms_sum.add(widen(x[first[0] + at[0]]));
     }
   }
-  sums.values[row][column] = sum;
+  double sum = sums.values[row][column] = terms_sum.value();
   __syncthreads();
   if (row != 0 || i >= outputs) return;
   for (int k = 1; k < kTileRows; ++k) sum += sums.values[k][column];

@@ -77,6 +77,7 @@ struct ColumnSums {
 /// The rows to sum: those of an array.
 template <class X>
 struct Rows {
+  using Element = X;
   static constexpr std::int64_t kThreadRows = kSumThreadRows;
   template <int kWidth>
   static constexpr int kRows = 1;  // rows that a thread loads before it stores any
@@ -96,6 +97,7 @@ struct Rows {
 /// The rows to sum: those of g, which is 0 where y <= 0 and else dy, and is stored as well.
 template <class X>
 struct ReluRows {
+  using Element = X;
   static constexpr std::int64_t kThreadRows =
       kSumThreadRows / 4;  // partial sums are small next to three arrays
   template <int kWidth>
@@ -123,7 +125,7 @@ struct ReluRows {
   }
 };
 
-/// Computes y [row blocks, columns], the sums over the rows of each row block, in f64.
+/// Computes y [row blocks, columns], the sums over the rows of each row block.
 template <int kWidth, class X, class Y>
 __global__ void __launch_bounds__(kTileBlock)
     sum_rows_kernel(std::int64_t rows, std::int64_t columns, std::int64_t rows_of_block, bool is_aligned,
@@ -133,7 +135,7 @@ __global__ void __launch_bounds__(kTileBlock)
   const std::int64_t end = begin + rows_of_block < rows ? begin + rows_of_block : rows;
   const std::int64_t stride = blockDim.y * columns;  // from a thread's row to its next one
   constexpr int kRows = X::template kRows<kWidth>;
-  double sums[kWidth] = {};
+  cuda::CompensatedSum<compute_t<typename X::Element>> sums[kWidth];
   if (column < columns) {
 #pragma unroll kRows> 1 ? 1 : 4
     for (std::int64_t first = begin + threadIdx.y; first < end; first += kRows * blockDim.y) {
@@ -146,13 +148,13 @@ __global__ void __launch_bounds__(kTileBlock)
       for (int k = 0; k < kRows; ++k) {
         if (first + k * blockDim.y >= end) continue;
         const auto terms = x.template terms<kWidth>(loaded[k], i + k * stride, is_aligned);
-        for (int c = 0; c < kWidth; ++c) sums[c] += static_cast<double>(widen(terms.values[c]));
+        for (int c = 0; c < kWidth; ++c) sums[c].add(widen(terms.values[c]));
       }
     }
   }
   auto& shared = cuda::shared_memory<ColumnSums<kWidth>>();
   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
-  for (int i = 0; i < kWidth; ++i) shared.values[i][thread] = sums[i];
+  for (int i = 0; i < kWidth; ++i) shared.values[i][thread] = sums[i].value();
   for (unsigned half = kTileBlock / 2; half >= blockDim.x;
        half /= 2) {  // combines the rows of threads in a binary tree
     __syncthreads();

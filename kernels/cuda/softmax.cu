@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(kTotalBlock)
   correct =
       cuda::block_reduce<kTotalBlock>(correct, cuda::Sum{}, shared.counts);  // waits for the losses, too
   const double sum = cuda::block_sum<kTotalBlock>(
-      shared.losses, rows, [](double loss) { return loss; }, shared.partials);
+      shared.losses, rows, [](auto loss, auto& of) { of.add(loss); }, shared.partials);
   if (threadIdx.x > 0) return;
   *total = scale * static_cast<C>(sum);
   if (correct_count != nullptr) *correct_count = static_cast<C>(correct);

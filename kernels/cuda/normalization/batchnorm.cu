@@ -190,12 +190,18 @@ __global__ void __launch_bounds__(kChannelBlock, kReductionBlocksOfSm)
   ChannelPairs<C, kWidth> moments = own.about(origin);
   auto& scratch = shared_memory<TileScratch<C, kWidth>>();
   reduce_rows(scratch.block, tiling.lanes, moments, CombineMoments{tile.rows_of_block, tile.row});
-  // Converts to sums of x - x[0] and of its square, in f64. Values that cancel are of the size of the
-  // deviation.
-  const auto moments_to_sums = [&](int block, double mean, double squares) {
-    const std::int64_t before = block * tiling.block_rows;
-    const double n = static_cast<double>(std::min(tiling.block_rows, tiling.rows - before));
-    return ChannelPairs<double, 1>{{n * mean}, {squares + n * mean * mean}};
+  // Converts to sums of x - x[0] and of its square, and adds what the products lose. Values that cancel are of
+  // the size of the deviation.
+  const auto moments_to_sums = [&](int block, C mean, C squares, CompensatedSum<C>& sum,
+                                   CompensatedSum<C>& square_sum) {
+    const std::int64_t rows = std::min(tiling.block_rows, tiling.rows - block * tiling.block_rows);
+    const C n = static_cast<C>(static_cast<int>(rows));
+    // Each product is an fma, because a multiplication would be fused with the addition.
+    const C total = std::fma(n, mean, C{0}), lost = std::fma(n, mean, -total),
+            square = std::fma(total, mean, C{0});
+    sum.add(total, lost);
+    square_sum.add(squares);
+    square_sum.add(square, std::fma(total, mean, -square) + lost * mean);
   };
   sum_tile(scratch, tiling, tile, moments, partials, tickets, moments_to_sums,
            [&](std::int64_t c, double sum, double squares) {
@@ -301,7 +307,7 @@ void put_moments(CudaStream& stream, const ConstView& x, const To& to) {
   using C = compute_t<T>;
   const std::int64_t channels = x.shape[-1];
   choose_width<T>(channels, [&](auto width) {
-    const ChannelTiling tiling = tile_channels(x.numel() / channels, channels, width, kReduction);
+    const ChannelTiling tiling = tile_channels(x.numel() / channels, channels, width, reduction(stream));
     const Scratch partials(stream, partial_values(tiling) * sizeof(C));
     launch(LaunchStart::early, stream, tiling.blocks(), kChannelBlock, sizeof(TileScratch<C, width()>),
            batch_norm_moments_kernel<width(), To, T>, tiling, is_aligned(x.data), x.as<T>(), partials.as<C>(),

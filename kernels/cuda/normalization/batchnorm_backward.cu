@@ -332,7 +332,7 @@ class Backward {
     }
     T* const stored = place_of_g();
     choose_width<T>(a_.channels(), [&](auto width) {
-      const ChannelTiling tiling = tile_channels(a_.rows(), a_.channels(), width, kReduction);
+      const ChannelTiling tiling = tile_channels(a_.rows(), a_.channels(), width, reduction(stream_));
       const Scratch partials(stream_, partial_values(tiling) * sizeof(C));
       choose_derivative(a_.derivative(), [&](auto derivative) {
         launch(LaunchStart::early, stream_, tiling.blocks(), kChannelBlock, sizeof(TileScratch<C, width()>),

@@ -175,7 +175,7 @@ void parameter_gradients(CudaStream& stream, const GroupSizes& sizes, const Cons
   }
   const bool aligned = is_aligned(dy.data) && is_aligned(x.data);
   choose_width<T>(sizes.channels, [&](auto width) {
-    const ChannelTiling tiling = tile_channels(rows, sizes.channels, width, kReduction);
+    const ChannelTiling tiling = tile_channels(rows, sizes.channels, width, reduction(stream));
     const Scratch partials(stream, partial_values(tiling) * sizeof(C));
     launch(stream, tiling.blocks(), kChannelBlock, sizeof(TileScratch<C, width()>),
            group_norm_sums_kernel<width(), T>, tiling, aligned, Divisor(sizes.pixels),

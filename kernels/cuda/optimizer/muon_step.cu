@@ -92,27 +92,25 @@ __global__ void __launch_bounds__(kMuonBlock)
   const MuonDirection<T> update = slot.update(scalars);
   const bool skipped = scalars.skipped();
   const bool aligned = is_aligned(slot.gradient) && is_aligned(slot.momentum) && is_aligned(slot.parameter);
-  Squares sums{};
+  cuda::CompensatedSum<T> of_direction, of_parameter;
   for_each_pack<T>(piece, [&](auto width, std::int64_t at) {
     constexpr int kWidth = decltype(width)::value;
     const auto gradient = cuda::load_gradient<T, kWidth>(slot.gradient, slot.gradient_dtype, at, aligned);
     auto momentum = cuda::load_pack<kWidth>(slot.momentum + at, aligned);
     for (int i = 0; i < kWidth; ++i) {
       momentum.values[i] = update.next_momentum(gradient.values[i], momentum.values[i]);
-      const auto direction = static_cast<double>(update.direction(gradient.values[i], momentum.values[i]));
-      sums.direction += direction * direction;
+      of_direction.add_square(update.direction(gradient.values[i], momentum.values[i]));
     }
     if (!skipped) cuda::store_pack(slot.momentum + at, momentum, aligned);
     if (!slot.normalize) return;
     const auto parameter = cuda::load_pack<kWidth>(slot.parameter + at, aligned);
-    for (int i = 0; i < kWidth; ++i) {
-      const auto p = static_cast<double>(parameter.values[i]);
-      sums.parameter += p * p;
-    }
+    for (int i = 0; i < kWidth; ++i) of_parameter.add_square(parameter.values[i]);
   });
   auto& partials = cuda::shared_memory<BlockPartials<double, kMuonBlock>>();
-  sums.direction = cuda::block_reduce<kMuonBlock>(sums.direction, cuda::Sum{}, partials);
-  if (slot.normalize) sums.parameter = cuda::block_reduce<kMuonBlock>(sums.parameter, cuda::Sum{}, partials);
+  Squares sums{};
+  sums.direction = cuda::block_reduce<kMuonBlock>(of_direction.value(), cuda::Sum{}, partials);
+  if (slot.normalize)
+    sums.parameter = cuda::block_reduce<kMuonBlock>(of_parameter.value(), cuda::Sum{}, partials);
   if (threadIdx.x == 0) squares[slot.first_piece + (blockIdx.x - slot.first_block)] = sums;
 }
 

@@ -1,19 +1,17 @@
 // Work distribution over [rows, channels], and two sums over the rows of each channel, in one launch and in a
 // fixed order. Each block sums its rows and stores a partial result. The last block of each tile sums the
-// partial results of the tile in f64.
+// partial results of the tile.
 //
 // The last block is a tail: the rest of the GPU is idle meanwhile. It reads 8 bytes per channel and row block
-// in f32. The largest tail of ResNet-18 has 256 row blocks of 64 channels, which are 128 KiB (131,072 rows,
-// bf16). The 256 threads have 8 loads of 16 bytes each in flight, so this takes 4 round trips to the
-// second-level cache. At 64 bytes per cycle into one SM it takes at least 2,048 cycles, 1.2 us at 1.7 GHz.
-// The other layers have 2 to 8 tiles with 64 to 8 KiB each, whose last blocks run at the same time. A launch
-// of its own would cost 2 to 3 us. These times are estimates.
+// in f32, at most 128 KiB for a layer of ResNet-18, which takes at least 1.2 us (an estimate). A launch of its
+// own would cost 2 to 3 us.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 
 #include "convoy/kernels/base/view.h"
+#include "convoy/kernels/cuda/primitives/block_reduce.h"
 #include "convoy/kernels/cuda/primitives/element.h"
 #include "convoy/kernels/cuda/primitives/last_block.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
@@ -21,8 +19,8 @@
 namespace convoy::kernels::cuda {
 
 // Work distribution for kernels over x [rows, channels] with channels last: the assignment of elements to
-// threads. It, and with it the order of all sums, is a function of the shape and the element type
-// (tile_channels()).
+// threads. It, and with it the order of all sums, is a function of the shape, the element type and, for
+// reductions, of CudaStream::multiprocessors() (tile_channels()).
 
 inline constexpr int kChannelBlock = 256;  // threads: whole warps, and several blocks fit an SM
 /// 8 lanes of 16-byte packs read 128 contiguous bytes, a cache line. There are fewer lanes only if there are
@@ -35,12 +33,17 @@ inline constexpr int kMaxLanes = 32;
 struct TilingBounds {
   int blocks, lanes, thread_rows;
 };
-/// A pass that sums rows. Two blocks for each of 132 SMs: one wave, and few partial results, since the last
-/// block of a tile reads all of the tile's. Tiles are as narrow as a cache line, so that
-/// they have several last blocks, which run at the same time. A thread with 4 rows loads them together.
+/// A pass that sums rows. Two blocks for each SM: one wave, and few partial results, since the last block of
+/// a tile reads all of the tile's. Tiles are as narrow as a cache line, so that they have several last blocks,
+/// which run at the same time. A thread with 4 rows loads them together.
 inline constexpr int kReductionBlocksOfSm = 2;
-inline constexpr TilingBounds kReduction{
-    .blocks = 132 * kReductionBlocksOfSm, .lanes = kMinLanes, .thread_rows = 4};
+inline constexpr int kReductionThreadRows = 4;
+inline TilingBounds reduction(const CudaStream& stream) {
+  // A tile with several blocks takes a ticket, and there are at most half as many such tiles as blocks.
+  return {.blocks = std::min(kReductionBlocksOfSm * stream.multiprocessors(), 2 * CudaStream::kTickets),
+          .lanes = kMinLanes,
+          .thread_rows = kReductionThreadRows};
+}
 /// An elementwise pass. Many waves, so that the last, partial one matters little. A thread has 8 rows, to
 /// amortize the loads per channel.
 inline constexpr TilingBounds kElementwise{.blocks = 8192, .lanes = kMaxLanes, .thread_rows = 8};
@@ -109,7 +112,7 @@ struct ThreadTile {
 /// Groups have kRows rows, so that their loads overlap; the remaining rows form groups of one.
 template <int kRows, class F>
 __device__ void for_row_groups(const ThreadTile& tile, const F& f) {
-  static_assert(kReduction.thread_rows % kRows == 0 && kElementwise.thread_rows % kRows == 0);
+  static_assert(kReductionThreadRows % kRows == 0 && kElementwise.thread_rows % kRows == 0);
   if (!tile.has_channels) return;
   std::int64_t row = tile.first;
   for (; row + (kRows - 1) * tile.row_stride < tile.end; row += kRows * tile.row_stride)
@@ -246,9 +249,6 @@ inline std::size_t partial_values(const ChannelTiling& tiling) {
   return static_cast<std::size_t>(2 * tiling.row_blocks * tiling.channels);
 }
 
-// Tiles with several blocks take tickets.
-static_assert(kReduction.blocks / 2 <= CudaStream::kTickets);
-
 /// The shared memory of sum_tile().
 template <class C, int kWidth>
 struct TileScratch {
@@ -261,9 +261,10 @@ struct TileScratch {
   bool is_last;
 };
 
-/// Stores the block's pairs in `partials`. The last block of the tile then sums term(row block, first,
-/// second) over all row blocks, in f64 and in a fixed order, and calls finish(channel, first sum, second sum)
-/// for each channel of the tile. All threads must call it. `tickets` are those of the stream.
+/// Stores the block's pairs in `partials`. The last block of the tile then calls term(row block, first, second,
+/// first sum, second sum) for all row blocks, which adds to two sums, in a fixed order and about as precisely as in
+/// f64. It calls finish(channel, first sum, second sum) for each channel of the tile. All threads must call it.
+/// `tickets` are those of the stream.
 template <int kWidth, class C, class Term, class Finish>
 __device__ void sum_tile(TileScratch<C, kWidth>& scratch, const ChannelTiling& tiling, const ThreadTile& tile,
                          const ChannelPairs<C, kWidth>& pairs, C* partials, unsigned* tickets,
@@ -275,7 +276,7 @@ __device__ void sum_tile(TileScratch<C, kWidth>& scratch, const ChannelTiling& t
   const int thread = static_cast<int>(threadIdx.x), lane = thread & (lanes - 1), row = thread / lanes;
   const std::int64_t first_channel = std::int64_t{tile.tile} * lanes * kPart;
   const std::int64_t channel = first_channel + lane * kPart;
-  ChannelPairs<double, kPart> sums;
+  CompensatedSum<C> firsts_sum[kPart], seconds_sum[kPart];
   if (channel < tiling.channels) {
 #pragma unroll 4
     for (int block = row; block < tiling.row_blocks; block += kChannelBlock / lanes) {
@@ -283,13 +284,15 @@ __device__ void sum_tile(TileScratch<C, kWidth>& scratch, const ChannelTiling& t
       const Pack<C, kPart> firsts = load_pack<kPart>(from),
                            seconds = load_pack<kPart>(from + tiling.channels);
 #pragma unroll
-      for (int i = 0; i < kPart; ++i) {
-        const ChannelPairs<double, 1> one =
-            term(block, static_cast<double>(firsts.values[i]), static_cast<double>(seconds.values[i]));
-        sums.first[i] += one.first[0];
-        sums.second[i] += one.second[0];
-      }
+      for (int i = 0; i < kPart; ++i)
+        term(block, firsts.values[i], seconds.values[i], firsts_sum[i], seconds_sum[i]);
     }
+  }
+  ChannelPairs<double, kPart> sums;
+#pragma unroll
+  for (int i = 0; i < kPart; ++i) {
+    sums.first[i] = firsts_sum[i].value();
+    sums.second[i] = seconds_sum[i].value();
   }
   reduce_rows(scratch.blocks, lanes, sums, AddPairs{});
   // One thread per channel finishes. The tree does not use these elements.
@@ -308,8 +311,11 @@ __device__ void sum_tile(TileScratch<C, kWidth>& scratch, const ChannelTiling& t
 
 /// A term of sum_tile(): the partial results themselves.
 struct SumOfPartials {
-  __device__ ChannelPairs<double, 1> operator()(int /*block*/, double first, double second) const {
-    return {{first}, {second}};
+  template <class C>
+  __device__ void operator()(int /*block*/, C first, C second, CompensatedSum<C>& firsts,
+                             CompensatedSum<C>& seconds) const {
+    firsts.add(first);
+    seconds.add(second);
   }
 };
 

@@ -66,7 +66,9 @@ CudaStream::CudaStream(int device, CachingAllocator& memory, const CudaStreamOpt
       neighbour_(options.side_of),
       is_side_(options.side_of != nullptr) {
   make_current();
-  constexpr std::size_t kBytes = kTickets * sizeof(unsigned);
+  if (!options_.deterministic)
+    CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device));
+  constexpr std::size_t kBytes = kTickets * sizeof(unsigned) + 2 * sizeof(std::uint64_t);
   void* tickets = nullptr;
   CUDA_CHECK(cudaMalloc(&tickets, kBytes));
   tickets_.reset(static_cast<unsigned*>(tickets));

@@ -78,6 +78,9 @@ class CudaStream {
   cudaStream_t handle() const { return stream_; }
   CachingAllocator& memory() const { return memory_; }
   const CudaOptions& cuda_options() const { return options_; }
+  /// Returns the number of multiprocessors among which kernels divide long sums: that of the GPU, or with
+  /// CudaOptions::deterministic always the same one, so that sums round alike on all GPUs.
+  int multiprocessors() const { return multiprocessors_; }
 
   /// Returns the results of autotuning on this stream.
   AlgorithmCache& algorithm_cache() { return *algorithms_; }
@@ -125,6 +128,10 @@ class CudaStream {
   /// runs one outside the graph.
   unsigned* tickets() const { return tickets_.get(); }
   static constexpr int kTickets = 256;
+  /// Returns two counters in device memory for note_progress(), which are 0 at first.
+  std::uint64_t* progress_counts() const {
+    return reinterpret_cast<std::uint64_t*>(tickets_.get() + kTickets);
+  }
   /// Makes this stream's GPU the current device of the calling thread. Call it before a launch or an
   /// allocation.
   void make_current() const;
@@ -148,6 +155,7 @@ class CudaStream {
   int device_;
   CachingAllocator& memory_;
   CudaOptions options_;
+  int multiprocessors_ = 132;  // of an H100 or H200 with SXM
   AlgorithmCache own_algorithms_;
   AlgorithmCache* algorithms_;
   bool autotune_;
