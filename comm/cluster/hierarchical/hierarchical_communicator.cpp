@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +28,7 @@ namespace {
 // Added to the deadline for waits within a host, so that the error of a rank that waits for another host
 // arrives first.
 constexpr double kExtraLocalSeconds = 2;
+constexpr std::size_t kMaxSmallData = std::size_t{1} << 20;  // without a sum, in small chunks
 
 View place_in(std::vector<char>& scratch, std::size_t offset, const Shape& shape, DType dtype) {
   return {scratch.data() + offset, shape, dtype};
@@ -45,6 +48,36 @@ std::unique_ptr<Transport> make_hierarchical_transport(std::unique_ptr<MessageLi
                                                        std::span<const int> host_of_rank,
                                                        const TextExchange& exchange, std::size_t chunk_bytes);
 
+/// Creates the shared segment of this rank's host. Collective call of all ranks. Every rank calls `exchange`
+/// equally often, also on a host where the segment cannot be created. So all ranks receive the error and
+/// throw it.
+std::unique_ptr<SharedSegment> make_segment(const HierarchicalLayout& layout, const TextExchange& exchange,
+                                            std::size_t chunk_bytes) {
+  int begun = 0, done = 0;
+  const auto exchange_within_host = [&](const std::string& text) {
+    ++begun;
+    const std::vector<std::string> all = exchange(text);
+    ++done;
+    std::vector<std::string> texts;
+    for (const int other : layout.host_ranks()) texts.push_back(all[static_cast<std::size_t>(other)]);
+    return texts;
+  };
+  std::unique_ptr<SharedSegment> segment;
+  std::string failure;
+  try {
+    segment = std::make_unique<SharedSegment>(
+        layout.local_rank(), static_cast<int>(layout.host_ranks().size()), exchange_within_host, chunk_bytes,
+        layout.host_ranks(), layout.size());
+  } catch (const Error& error) {
+    if (done < begun) throw;  // the exchange itself failed
+    failure = error.what();
+  }
+  while (done < SharedSegment::kExchanges) exchange_within_host("");
+  for (const std::string& text : exchange(failure))
+    if (!text.empty()) throw PeerError(text);
+  return segment;
+}
+
 /// A Transport with two-stage reductions: first over the ranks of each host, in rank order, then over the
 /// hosts, in host order. f16 and bf16 are accumulated in f32 and rounded once, after the second stage. Each
 /// host sends only its locally reduced data across the network.
@@ -63,13 +96,16 @@ std::unique_ptr<Transport> make_hierarchical_transport(std::unique_ptr<MessageLi
 class HierarchicalTransport final : public Transport {
  public:
   /// `links` connects all ranks; `segment` connects the ranks of this host. `chunk_bytes` must be the same on
-  /// all ranks, at most the segment's chunk size, and a multiple of 64 times the number of ranks.
+  /// all ranks, at most the segment's chunk size, and a multiple of 64 times the number of ranks. The same holds
+  /// for `large_chunk_bytes`, those after the first large collective; 0: the chunks stay as they are.
   HierarchicalTransport(std::unique_ptr<MessageLinks> links, HierarchicalLayout layout,
-                        std::unique_ptr<SharedSegment> segment, std::size_t chunk_bytes)
+                        std::unique_ptr<SharedSegment> segment, std::size_t chunk_bytes,
+                        std::size_t large_chunk_bytes)
       : links_(std::move(links)),
         layout_(std::move(layout)),
         segment_(std::move(segment)),
-        chunk_bytes_(chunk_bytes) {
+        chunk_bytes_(chunk_bytes),
+        large_chunk_bytes_(large_chunk_bytes) {
     // A rank that waits for another host also detects when a rank of its own host dies or fails.
     links_->set_poll_hook([this] { segment_->poll_while_waiting(); });
   }
@@ -86,6 +122,7 @@ class HierarchicalTransport final : public Transport {
   /// in its own buffer, so the node leader stores the complete sum of that slice there.
   void all_reduce(const Call& call, View data) override {
     const Deadline local_deadline = enter(call);
+    if (data.bytes() > chunk_bytes_) use_large_chunks(call.deadline);
     const std::int64_t chunk_size = elements_in(chunk_bytes_, data.dtype);
     const std::int64_t chunks = (data.numel() + chunk_size - 1) / chunk_size;
     const auto chunk_of = [&](std::int64_t number) {
@@ -107,6 +144,7 @@ class HierarchicalTransport final : public Transport {
   /// the sum to that rank.
   void reduce_scatter(const Call& call, ConstView in, View out) override {
     const Deadline local_deadline = enter(call);
+    if (in.bytes() > chunk_bytes_) use_large_chunks(call.deadline);
     const std::int64_t piece_size = elements_in(chunk_bytes_ / static_cast<std::size_t>(size()), in.dtype);
     // The ranks whose chunks this rank sums over its host: itself, and ranks of other hosts.
     std::vector<int> sums;
@@ -153,6 +191,7 @@ class HierarchicalTransport final : public Transport {
   /// host.
   void broadcast(const Call& call, View data) override {
     const Deadline local_deadline = enter(call);
+    if (data.bytes() > kMaxSmallData) use_large_chunks(call.deadline);
     const int root = call.collective.root;
     const int source = layout_.host_of(root) == layout_.host() ? root : layout_.peer_of(root, layout_.host());
     const std::int64_t chunk_size = elements_in(chunk_bytes_, data.dtype);
@@ -185,6 +224,7 @@ class HierarchicalTransport final : public Transport {
   /// with its own.
   void all_gather(const Call& call, ConstView in, View out) override {
     const Deadline local_deadline = enter(call);
+    if (out.bytes() > kMaxSmallData) use_large_chunks(call.deadline);
     copy_view(in, subview(out, in.numel() * rank(), in.numel()));
     const std::int64_t piece_size = elements_in(chunk_bytes_ / static_cast<std::size_t>(size()), in.dtype);
     // Returns the rank of this host that provides the chunk of rank `of`.
@@ -226,7 +266,8 @@ class HierarchicalTransport final : public Transport {
     MessageLinks& links = *part;
     return make_hierarchical_transport(
         std::move(part), host_of_member,
-        [&](const std::string& text) { return exchange_texts(links, text, call.deadline); }, chunk_bytes_);
+        [&](const std::string& text) { return exchange_texts(links, text, call.deadline); },
+        large_chunk_bytes_ == 0 ? chunk_bytes_ : 0);
   }
 
   bool poll_peers() override {
@@ -240,11 +281,28 @@ class HierarchicalTransport final : public Transport {
   }
 
   void abort(const std::string& reason) noexcept override {
-    segment_->fail(reason);
+    {
+      const std::lock_guard lock(mutex_);
+      if (!abort_reason_) abort_reason_ = reason;
+      segment_->fail(reason);
+    }
     links_->abort(reason);
   }
 
  private:
+  /// Replaces the segment before the data of a large collective, unless it is large already. All ranks have
+  /// entered the collective, so no rank uses the previous one any more.
+  void use_large_chunks(const Deadline& deadline) {
+    if (chunk_bytes_ >= large_chunk_bytes_) return;
+    auto segment = make_segment(
+        layout_, [&](const std::string& text) { return exchange_texts(*links_, text, deadline); },
+        large_chunk_bytes_);
+    const std::lock_guard lock(mutex_);
+    if (abort_reason_) segment->fail(*abort_reason_);
+    segment_ = std::move(segment);
+    chunk_bytes_ = large_chunk_bytes_;
+  }
+
   /// Exchanges and compares signatures with all ranks. Returns the deadline for waits within this host. It is
   /// later than the deadline for other hosts. So a rank that waits for another host times out first, and its
   /// error, which names the missing rank, reaches the ranks of its host.
@@ -392,41 +450,14 @@ class HierarchicalTransport final : public Transport {
   CheckedLinks links_;
   const HierarchicalLayout layout_;
   std::unique_ptr<SharedSegment> segment_;
-  const std::size_t chunk_bytes_;
+  std::size_t chunk_bytes_;
+  const std::size_t large_chunk_bytes_;  // 0: chunk_bytes_ does not change
+  std::mutex mutex_;                     // guards what follows, and `segment_` while it is replaced
+  std::optional<std::string> abort_reason_;
   std::array<std::vector<char>, 2> partials_;  // one is sent while the next one is summed
   std::vector<char> incoming_;
   std::uint64_t checksum_of_sum_ = 0;  // of this rank's shard of the chunk that was summed last
 };
-
-/// Creates the shared segment of this rank's host. Collective call of all ranks. Every rank calls `exchange`
-/// equally often, also on a host where the segment cannot be created. So all ranks receive the error and
-/// throw it.
-std::unique_ptr<SharedSegment> make_segment(const HierarchicalLayout& layout, const TextExchange& exchange,
-                                            std::size_t chunk_bytes) {
-  int begun = 0, done = 0;
-  const auto exchange_within_host = [&](const std::string& text) {
-    ++begun;
-    const std::vector<std::string> all = exchange(text);
-    ++done;
-    std::vector<std::string> texts;
-    for (const int other : layout.host_ranks()) texts.push_back(all[static_cast<std::size_t>(other)]);
-    return texts;
-  };
-  std::unique_ptr<SharedSegment> segment;
-  std::string failure;
-  try {
-    segment = std::make_unique<SharedSegment>(
-        layout.local_rank(), static_cast<int>(layout.host_ranks().size()), exchange_within_host, chunk_bytes,
-        layout.host_ranks(), layout.size());
-  } catch (const Error& error) {
-    if (done < begun) throw;  // the exchange itself failed
-    failure = error.what();
-  }
-  while (done < SharedSegment::kExchanges) exchange_within_host("");
-  for (const std::string& text : exchange(failure))
-    if (!text.empty()) throw PeerError(text);
-  return segment;
-}
 
 std::unique_ptr<Transport> make_hierarchical_transport(std::unique_ptr<MessageLinks> links,
                                                        std::span<const int> host_of_rank,
@@ -434,11 +465,13 @@ std::unique_ptr<Transport> make_hierarchical_transport(std::unique_ptr<MessageLi
                                                        std::size_t chunk_bytes) {
   const HierarchicalLayout layout(host_of_rank, links->rank());
   const std::size_t of_first = std::stoull(exchange(std::to_string(chunk_bytes)).front());
-  const std::size_t requested = of_first == 0 ? layout.default_chunk_bytes() : of_first;
-  const std::size_t whole =
-      round_up(std::max<std::size_t>(requested, 1), 64 * static_cast<std::size_t>(layout.size()));
-  std::unique_ptr<SharedSegment> segment = make_segment(layout, exchange, whole);
-  return std::make_unique<HierarchicalTransport>(std::move(links), layout, std::move(segment), whole);
+  const auto whole = [&](std::size_t bytes) {
+    return round_up(std::max<std::size_t>(bytes, 1), 64 * static_cast<std::size_t>(layout.size()));
+  };
+  const std::size_t first = whole(of_first == 0 ? layout.small_chunk_bytes() : of_first);
+  std::unique_ptr<SharedSegment> segment = make_segment(layout, exchange, first);
+  return std::make_unique<HierarchicalTransport>(std::move(links), layout, std::move(segment), first,
+                                                 of_first == 0 ? whole(layout.default_chunk_bytes()) : 0);
 }
 
 }  // namespace

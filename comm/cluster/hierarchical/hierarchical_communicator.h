@@ -15,8 +15,9 @@ namespace convoy::dist {
 /// Options of a communicator across hosts.
 struct HierarchicalOptions {
   CommOptions comm = {};  // of the communicator
-  /// Size of a pipelined chunk. 0 is HierarchicalLayout::default_chunk_bytes(). The value of rank 0 is used
-  /// by all ranks.
+  /// Size of a pipelined chunk. 0 is HierarchicalLayout::small_chunk_bytes() until the first sum that is larger
+  /// or other collective of more than 1 MiB, and then default_chunk_bytes(). The value of rank 0 is used by all
+  /// ranks.
   std::size_t chunk_bytes = 0;
 };
 

@@ -33,4 +33,12 @@ std::size_t HierarchicalLayout::default_chunk_bytes() const {
   return std::clamp(kMinMessageBytes * messages, 2 * kMiB, 16 * kMiB);
 }
 
+std::size_t HierarchicalLayout::small_chunk_bytes() const {
+  constexpr std::size_t kMaxChunk = std::size_t{1} << 16,
+                        kMaxOfHost = std::size_t{1} << 20;  // in one direction
+  std::size_t most = 1;                                     // ranks of a host
+  for (const std::vector<int>& ranks : ranks_) most = std::max(most, ranks.size());
+  return std::min(kMaxChunk, kMaxOfHost / most);
+}
+
 }  // namespace convoy::dist

@@ -46,6 +46,9 @@ class HierarchicalLayout {
   /// Returns the size of a pipelined chunk: 2 MiB, which the caches hold, or more if messages between hosts
   /// would be shorter than 64 KiB; at most 16 MiB. A message is one node leader's slice for one host.
   std::size_t default_chunk_bytes() const;
+  /// Returns the size of a chunk of a communicator for texts: 64 KiB, or less if a host has so many ranks that
+  /// its chunks would take more than 2 MiB.
+  std::size_t small_chunk_bytes() const;
 
  private:
   struct Location {

@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <optional>
 #include <thread>
 
@@ -67,6 +69,19 @@ TEST(HierarchicalLayout, ChunksGrowWithTheNumberOfMessages) {
   EXPECT_EQ(mebibytes(4, 8), 2U);    // 32 messages of 64 KiB
   EXPECT_EQ(mebibytes(16, 8), 8U);   // 128
   EXPECT_EQ(mebibytes(64, 8), 16U);  // 512 of 32 KiB
+}
+
+TEST(HierarchicalLayout, SmallChunksTakeLessThanFourMebibytesPerHost) {
+  for (const auto& [hosts, ranks_per_host] : {std::pair(2, 2), {2, 16}, {128, 8}, {2, 128}}) {
+    Hosts host_of_rank;
+    for (int rank = 0; rank < hosts * ranks_per_host; ++rank) host_of_rank.push_back(rank / ranks_per_host);
+    const std::size_t chunk = dist::HierarchicalLayout(host_of_rank, 0).small_chunk_bytes();
+    EXPECT_LE(chunk, 65536U);
+    // Two chunks, two slices for sums and two checksums from each rank of the job, per rank of the host.
+    const auto ranks = static_cast<std::size_t>(ranks_per_host);
+    EXPECT_LT(ranks * 2 * (chunk + chunk / ranks + 8 * host_of_rank.size()), std::size_t{4} << 20)
+        << hosts << " x " << ranks_per_host;
+  }
 }
 
 TEST(HierarchicalLayout, HasOneLeaderPerHostIfAHostHasOneRank) {
@@ -144,6 +159,75 @@ TEST_P(SumsOfHosts, AreSummedByRankThenByHostAndRoundedOnce) {
 
 INSTANTIATE_TEST_SUITE_P(All, SumsOfHosts, ::testing::ValuesIn(kPlacements),
                          [](const auto& placement) { return std::string(placement.param.name); });
+
+/// Returns the memory that this process has committed and shares.
+std::size_t committed_bytes() {
+  std::size_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(entry.path(), gone).string().find("memfd:convoy") == std::string::npos)
+      continue;
+    struct stat status {};
+    if (stat(entry.path().c_str(), &status) == 0) bytes += 512 * static_cast<std::size_t>(status.st_blocks);
+  }
+  return bytes;
+}
+
+/// Two hosts with eight ranks each.
+TEST(HierarchicalMemory, GrowsWithTheFirstLargeSum) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  Hosts hosts;
+  for (int rank = 0; rank < 16; ++rank) hosts.push_back(rank / 8);
+  run_on_hosts(hosts, [&](dist::Rendezvous& rendezvous) {
+    const auto comm = make(rendezvous, hosts);
+    const auto part = comm->split(0);  // as that for statistics
+    part->barrier();
+    EXPECT_EQ(comm->gather_object(std::string(200'000, 'x')).size(), comm->rank() == 0 ? 16U : 0U);
+    DeviceValues<float> small(*comm, std::vector<float>(10'000, 1.0F)),
+        large(*comm, std::vector<float>(500'000, 1.0F));
+    DeviceValues<float> text(*comm, std::vector<float>(200'000, 1.0F));
+    comm->all_reduce(small.view());
+    comm->broadcast(text.view(), 3);
+    EXPECT_EQ(small.read(*comm)[0], 16.0F);
+    EXPECT_GT(committed_bytes(), kMiB);
+    EXPECT_LT(committed_bytes(), 2 * 4 * kMiB);  // of two communicators
+    for (int i = 0; i < 3; ++i) comm->all_reduce(large.view());
+    EXPECT_EQ(large.read(*comm)[499'999], 4096.0F);
+    EXPECT_GT(committed_bytes(), 2 * 8 * kMiB);  // large chunks
+    EXPECT_LT(committed_bytes(), 60 * kMiB);     // in place of the small ones
+    DeviceValues<float> of_part(*part, std::vector<float>(500'000, 1.0F));
+    part->all_reduce(of_part.view());
+    EXPECT_EQ(of_part.read(*part)[0], 16.0F);
+    part->finish();
+    comm->finish();
+  });
+}
+
+/// A rank aborts from another thread while the others wait for it in the collective that replaces the segment.
+TEST(HierarchicalMemory, AnAbortWhileItGrowsReachesAllRanks) {
+  run_on_hosts(kPairs, [&](dist::Rendezvous& rendezvous) {
+    for (int microseconds = 0; microseconds < 4000; microseconds += 400) {
+      const auto comm = make(rendezvous, kPairs);
+      comm->barrier();
+      DeviceValues<float> data(*comm, std::vector<float>(100'000, 1.0F));
+      std::thread failing;
+      if (comm->rank() == 1)
+        failing = std::thread([&] {
+          usleep(static_cast<useconds_t>(microseconds));
+          comm->abort("rank 1: the disk is full");
+        });
+      const std::string error = message_of<PeerError>([&] {
+        while (true) {
+          comm->all_reduce(data.view());
+          comm->barrier();
+        }
+      });
+      EXPECT_THAT(error, HasSubstr("the disk is full"));
+      if (failing.joinable()) failing.join();
+      rendezvous.barrier();
+    }
+  });
+}
 
 TEST(HierarchicalFaults, AllRanksReportKilledRank) {
   const Hosts hosts = {0, 0, 0, 1, 1};
@@ -237,6 +321,14 @@ TEST(HierarchicalFaults, AllRanksReportFailedAllocationOnOneHost) {
       signal(SIGXFSZ, SIG_IGN);
     }
     EXPECT_THAT(message_of<PeerError>([&] { make(rendezvous, kPairs, {.chunk_bytes = 8 << 20}); }),
+                HasSubstr("rank 2: shared memory: cannot allocate "));
+    const auto comm = make(rendezvous, kPairs);  // of a few small chunks, which become large
+    comm->barrier();
+    DeviceValues<float> data(*comm, std::vector<float>(1 << 20, 1.0F));
+    EXPECT_THAT(message_of<PeerError>([&] {
+                  comm->all_reduce(data.view());
+                  comm->synchronize();
+                }),
                 HasSubstr("rank 2: shared memory: cannot allocate "));
   });
 }
