@@ -45,8 +45,8 @@ std::map<std::string, std::string> forwarded_environment(const std::string& more
 class JobAttempt {
  public:
   JobAttempt(const LaunchOptions& options, const std::vector<HostPlace>& hosts, int restarts,
-             int max_continuations)
-      : options_(options), restarts_(restarts), max_continuations_(max_continuations) {
+             RestartBudget& budget)
+      : options_(options), restarts_(restarts), budget_(budget) {
     for (const HostPlace& place : hosts) hosts_.push_back(std::make_unique<Host>(Host{.place = place}));
   }
 
@@ -126,7 +126,7 @@ class JobAttempt {
     if (std::string& secret = environment[dist::kSecretVariable]; secret.empty())
       secret = dist::random_token();
     environment[dist::kHostTimeoutVariable] = std::to_string(options_.host_timeout);
-    environment[kRegroupVariable] = std::to_string(max_continuations_ > 0 ? 1 : 0);
+    environment[kRegroupVariable] = std::to_string(options_.min_ranks ? 1 : 0);
     std::vector<std::string> command = options_.command;
     command.front() = find_program(command.front());
     send_groups([&](Host& host, const Group& group) {
@@ -174,6 +174,8 @@ class JobAttempt {
       host.port = message.content.get<int>();
       host.seeks_port = false;
     }
+    if (message.kind == kind::kBeat)
+      result_.saved = std::max(result_.saved, message.content.get<std::int64_t>());
     if (message.kind == kind::kDrain && result_.signal == 0) result_.drained_hosts.push_back(host.place.name);
     if (message.kind == kind::kOutput) {
       const auto output = message.content.get<Output>();
@@ -186,16 +188,18 @@ class JobAttempt {
     }
     if (message.kind == kind::kExit) {
       const Exit exit = message.content.get<Exit>();
-      end_rank(ranks_.at(exit.id), ExitStatus{.code = exit.code, .signal = exit.signal});
+      result_.saved = std::max(result_.saved, exit.saved);
+      end_rank(ranks_.at(exit.id), ExitStatus{.code = exit.code, .signal = exit.signal}, exit.step);
     }
   }
 
-  void end_rank(Rank& rank, std::optional<ExitStatus> status) {
+  void end_rank(Rank& rank, std::optional<ExitStatus> status, std::int64_t step = -1) {
     rank.has_ended = true;
     result_.ends.push_back({.rank = rank.rank,
                             .host = rank.host->place.name,
                             .status = status,
-                            .was_late = rank.is_late && status});  // a lost host is a failure in any case
+                            .was_late = rank.is_late && status,
+                            .step = step});  // a lost host is a failure in any case
     if (deadline_ || (status && status->is_success())) return;
     deadline_ = Clock::now() + seconds_of(options_.grace);
   }
@@ -219,9 +223,11 @@ class JobAttempt {
     if (!deadline_)  // for the ranks that do not know yet that the group has failed
       deadline_ = Clock::now() + seconds_of(options_.grace);
     if (running > 0) return;
-    const bool may_continue = result_.signal == 0 && result_.continuations < max_continuations_ &&
-                              waiting >= options_.min_ranks.value_or(waiting + 1);
-    if (may_continue) return form_group();
+    RestartBudget budget = budget_;
+    budget.add(cause_of(result_.ends), result_.saved);
+    const bool may_continue =
+        result_.signal == 0 && !budget.is_used_up() && waiting >= options_.min_ranks.value_or(waiting + 1);
+    if (may_continue) return form_group(budget);
     for (auto& [id, rank] : ranks_) rank.waits = false;
     for (const auto& host : hosts_)
       if (host->agent) host->agent->write_input(to_line(kind::kEnd));
@@ -243,8 +249,8 @@ class JobAttempt {
     }
   }
 
-  /// Numbers the remaining ranks, and tells them.
-  void form_group() {
+  /// Numbers the remaining ranks, and tells them. `budget` includes the failure.
+  void form_group(const RestartBudget& budget) {
     Rank& first = rank_with_max_steps();  // it has the newest state, which it sends to the others
     if (first.host->port == 0) {
       if (!std::exchange(first.host->seeks_port, true))
@@ -266,7 +272,7 @@ class JobAttempt {
       rank.waits = false;
     }
     deadline_.reset();
-    ++result_.continuations;
+    budget_ = budget;
     send_groups(
         [](Host& host, const Group& group) { host.agent->write_input(to_line(kind::kGroup, group)); });
   }
@@ -317,7 +323,8 @@ class JobAttempt {
 
   OutputQueue output_{STDOUT_FILENO}, error_{STDERR_FILENO};
   const LaunchOptions& options_;
-  int restarts_, max_continuations_;
+  const int restarts_;
+  RestartBudget& budget_;
   const dist::Suspension suspension_;
   std::vector<std::unique_ptr<Host>> hosts_;
   std::map<int, Rank> ranks_;  // by id
@@ -327,14 +334,9 @@ class JobAttempt {
 
 }  // namespace
 
-std::string describe(const RankEnd& end) {
-  return fmt::format("rank {} on {} {}", end.rank, end.host,
-                     end.status ? describe(*end.status) : "is lost with the connection to its host");
-}
-
 AttemptResult run_attempt(const LaunchOptions& options, const std::vector<HostPlace>& hosts, int restarts,
-                          int max_continuations) {
-  return JobAttempt(options, hosts, restarts, max_continuations).run();
+                          RestartBudget& budget) {
+  return JobAttempt(options, hosts, restarts, budget).run();
 }
 
 }  // namespace convoy::launcher

@@ -66,8 +66,11 @@ CommandLine launch_command_line(LaunchOptions& o) {
            "and LD_LIBRARY_PATH are always set",
            {.value = "NAMES"});
   line.group("Failures");
-  line.add("max-restarts", &o.max_restarts, "Maximum number of restarts after failures",
-           {.value = "N", .minimum = 0, .maximum = 1000000});
+  line.add(
+      "max-restarts", &o.max_restarts,
+      "Maximum number of restarts after failures; the count starts again after each newer checkpoint. Three failures in a "
+      "row in the same step end the job earlier",
+      {.value = "N", .minimum = 0, .maximum = 1000000});
   line.add("min-ranks", &o.min_ranks,
            "Continues without the ranks that failed, if at least N remain; needs --max-restarts",
            {.value = "N", .default_text = "all ranks", .minimum = 1, .maximum = 65536});

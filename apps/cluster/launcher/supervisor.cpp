@@ -15,26 +15,14 @@ namespace convoy::launcher {
 namespace {
 
 constexpr double kMaxBackoffSeconds = 60;
-constexpr int kSignalBase = 128;  // exit codes above it mean a signal, as in a shell
 
 int exit_code_of(const RankEnd& end) {
   if (!end.status) return static_cast<int>(ExitCode::peer);
   return end.status->signal != 0 ? kSignalBase + end.status->signal : end.status->code;
 }
 
-/// Returns whether the rank ended because of another one, or because the launcher killed it.
-bool is_consequence(const RankEnd& end) {
-  return end.was_late ||
-         (end.status && end.status->signal == 0 && end.status->code == static_cast<int>(ExitCode::peer));
-}
-
-/// Returns whether the rank has saved and stopped after a stop signal.
-bool has_stopped(const RankEnd& end) {
-  return end.status && std::any_of(kStopSignals.begin(), kStopSignals.end(),
-                                   [&](int signal) { return end.status->code == kSignalBase + signal; });
-}
-
-/// Returns whether the same error would occur again.
+/// Returns whether the same error would occur again. ExitCode::output and ExitCode::storage are none: a disk gets space, and
+/// a file server comes back.
 bool is_permanent(const RankEnd& end) {
   constexpr ExitCode kPermanent[] = {ExitCode::usage, ExitCode::data, ExitCode::checkpoint,
                                      ExitCode::numeric};
@@ -72,7 +60,7 @@ bool sleep_for(double seconds) {
 
 }  // namespace
 
-Decision decide(const AttemptResult& result, const std::vector<HostPlace>& hosts, int remaining_restarts,
+Decision decide(const AttemptResult& result, const std::vector<HostPlace>& hosts, RestartBudget& budget,
                 std::optional<std::int64_t> min_ranks) {
   Decision decision{.hosts = hosts};
   std::vector<RankEnd> failed;
@@ -82,22 +70,23 @@ Decision decide(const AttemptResult& result, const std::vector<HostPlace>& hosts
     decision.exit_code = kSignalBase + result.signal;
     return decision;
   }
+  const RankEnd* const cause = cause_of(failed);
   if (!result.missing_hosts.empty()) {
     decision.reason = fmt::format("{} cannot be reached", fmt::join(result.missing_hosts, ", "));
     decision.exit_code = static_cast<int>(ExitCode::peer);
   } else if (failed.empty()) {
     return decision;
   } else {
-    const auto cause = std::find_if_not(failed.begin(), failed.end(), is_consequence);
-    const RankEnd& first = cause == failed.end() ? failed.front() : *cause;
-    decision.reason = describe(first);
-    decision.exit_code = exit_code_of(first);
-    if (is_permanent(first) || (!result.drained_hosts.empty() && !min_ranks)) return decision;
+    decision.reason = describe(*cause);
+    decision.exit_code = exit_code_of(*cause);
+    if (is_permanent(*cause) || (!result.drained_hosts.empty() && !min_ranks)) return decision;
   }
-  decision.restarts = remaining_restarts > 0;
+  budget.add(cause, result.saved);
+  decision.restarts = !budget.is_used_up();
+  decision.reason += budget.early_end();
   std::vector<std::string> missing = result.missing_hosts;
   missing.insert(missing.end(), result.drained_hosts.begin(), result.drained_hosts.end());
-  std::erase_if(failed, [](const RankEnd& end) { return is_consequence(end) || has_stopped(end); });
+  std::erase_if(failed, [](const RankEnd& end) { return end.is_consequence() || end.has_stopped(); });
   if (min_ranks && !leave_out(failed, missing, *min_ranks, decision.hosts)) {
     decision.restarts = false;
     decision.reason += fmt::format("; fewer than --min-ranks {} remain", *min_ranks);
@@ -107,23 +96,19 @@ Decision decide(const AttemptResult& result, const std::vector<HostPlace>& hosts
 
 int supervise(const LaunchOptions& options, std::vector<HostPlace> hosts) {
   const StopSignals signals;
-  int restarts = 0;
-  double backoff = options.backoff;
-  while (true) {
-    const int remaining = static_cast<int>(options.max_restarts) - restarts;
-    const AttemptResult result = run_attempt(options, hosts, restarts, options.min_ranks ? remaining : 0);
-    restarts += result.continuations;
-    Decision decision =
-        decide(result, hosts, static_cast<int>(options.max_restarts) - restarts, options.min_ranks);
+  RestartBudget budget(options.max_restarts);
+  for (int restarts = 0;; ++restarts) {
+    const AttemptResult result = run_attempt(options, hosts, restarts, budget);
+    Decision decision = decide(result, hosts, budget, options.min_ranks);
     if (!decision.restarts) {
       if (!decision.reason.empty()) fmt::print(stderr, "convoy-launch: {}\n", decision.reason);
       return decision.exit_code;
     }
-    ++restarts;
-    fmt::print(stderr, "convoy-launch: {}; restart {} of {} in {:g} s\n", decision.reason, restarts,
+    const auto doubled = options.backoff * std::exp2(static_cast<double>(budget.count() - 1));
+    const double backoff = std::max(options.backoff, std::min(doubled, kMaxBackoffSeconds));
+    fmt::print(stderr, "convoy-launch: {}; restart {} of {} in {:g} s\n", decision.reason, budget.count(),
                options.max_restarts, backoff);
     if (!sleep_for(backoff)) return kSignalBase + StopSignals::received();
-    backoff = std::min(2 * backoff, kMaxBackoffSeconds);
     hosts = std::move(decision.hosts);
   }
 }

@@ -22,8 +22,8 @@ struct Decision {
 /// or after an error of the input: invalid flags, damaged data or checkpoints, NaN. A stop signal that only
 /// ranks have received is a failure. If the agents of hosts have received it, the job needs `min_ranks` to go
 /// on without these hosts. With `min_ranks`, the failed ranks and hosts are left out, as long as that many
-/// remain; otherwise a host that cannot be reached counts as a failure only.
-Decision decide(const AttemptResult& result, const std::vector<HostPlace>& hosts, int remaining_restarts,
+/// remain; otherwise a host that cannot be reached counts as a failure only. Adds the failure to `budget`.
+Decision decide(const AttemptResult& result, const std::vector<HostPlace>& hosts, RestartBudget& budget,
                 std::optional<std::int64_t> min_ranks);
 
 /// Runs a job with its restarts. Returns the exit code of convoy-launch: that of the rank that failed first,

@@ -92,6 +92,42 @@ TEST_F(ConvoyLaunch, ResumesFromTheNewestCheckpointWithTheSameResult) {
                  "time: the steps since that checkpoint are repeated");
 }
 
+TEST_F(ConvoyLaunch, CountsRestartsAnewAfterANewerCheckpoint) {
+  const Arguments flags = {"--ranks", "2", "--max-restarts", "1", "--backoff", "0.1"};
+  Process job(training("saving", flags, {"--epochs", "80", "--eval-every", "0", "--save-every", "50"}));
+  for (const std::size_t step : {120, 270, 420}) {
+    wait_for_step(workshop, "saving", step);
+    kill_rank(1, "saving");
+    while (job.running() && !find_processes("RANK=1", workshop.path("saving")).empty())
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const ProcessResult result = job.wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("restart 1 of 1"));
+  EXPECT_EQ(workshop.events("saving", "start").size(), 4u);
+
+  Process other(training("other", flags, {"--epochs", "60", "--eval-every", "0", "--save-every", "1000000"}));
+  for (int i = 0; i < 2; ++i) {
+    wait_for_step(workshop, "other", 100);
+    kill_rank(1, "other");
+    while (other.running() && steps_of(workshop, "other") >= 100)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(other.wait().exit_code, 137) << "without a newer checkpoint, failures add up";
+}
+
+TEST_F(ConvoyLaunch, EndsAfterThreeFailuresInOneStep) {
+  Arguments command = workshop.train_arguments("run", {"--model", "faulty", "--save-every", "1000000"});
+  command.front() = program("convoy_faulty_training");
+  const ProcessResult result =
+      run_program(launch({"--ranks", "2", "--max-restarts", "9", "--backoff", "0"}, command),
+                  {.environment = {{"CONVOY_TEST_FAULT", "abort in forward"}}});
+  EXPECT_EQ(result.exit_code, 134) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("restart 2 of 9"), Not(HasSubstr("restart 3 of 9"))));
+  EXPECT_THAT(result.err,
+              HasSubstr("was killed by SIGABRT; the job ends after 3 failures in a row in step 5"));
+}
+
 TEST_F(ConvoyLaunch, DoesNotRepeatAnErrorOfTheInput) {
   const ProcessResult result =
       run_program(training("run", {"--ranks", "2", "--max-restarts", "5"}, {"--batch-size", "0"}));

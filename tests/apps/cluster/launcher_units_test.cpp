@@ -18,11 +18,11 @@ namespace convoy::testing {
 namespace {
 
 using launcher::AttemptResult;
-using launcher::decide;
 using launcher::ExitStatus;
 using launcher::HostPlace;
 using launcher::parse_hosts;
 using launcher::RankEnd;
+using launcher::RestartBudget;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -142,6 +142,13 @@ RankEnd killed(int rank, const char* host = "a") {
   return {.rank = rank, .host = host, .status = ExitStatus{.signal = SIGKILL}};
 }
 
+/// Decides after the first failure of a job on `hosts`.
+launcher::Decision decide(const AttemptResult& result, const Places& hosts, int restarts,
+                          std::optional<std::int64_t> min_ranks) {
+  RestartBudget budget(restarts);
+  return launcher::decide(result, hosts, budget, min_ranks);
+}
+
 TEST(LauncherDecision, RestartsAfterADeath) {
   const Places hosts = {{"a", 2}, {"b", 2}};
   const AttemptResult died{.ends = {exited(0, 4), killed(2, "b"), exited(1, 4), exited(3, 4, "b")}};
@@ -153,6 +160,7 @@ TEST(LauncherDecision, RestartsAfterADeath) {
   EXPECT_EQ(decide(died, hosts, 0, {}).exit_code, 137);
   EXPECT_TRUE(decide({.ends = {exited(0, 4), exited(1, 4)}}, {{"a", 2}}, 1, {}).restarts);
   EXPECT_TRUE(decide({.ends = {exited(0, 7)}}, {{"a", 1}}, 1, {}).restarts);  // a device may recover
+  EXPECT_TRUE(decide({.ends = {exited(0, 9)}}, {{"a", 1}}, 1, {}).restarts);  // and so may a file server
 }
 
 TEST(LauncherDecision, DoesNotRepeatPermanentErrors) {
@@ -172,6 +180,43 @@ TEST(LauncherDecision, EndsAfterSuccessOrAStopSignal) {
   const auto by_launcher = decide({.ends = {killed(0)}, .signal = SIGINT}, {{"a", 1}}, 5, {});
   EXPECT_FALSE(by_launcher.restarts);
   EXPECT_EQ(by_launcher.exit_code, 130);
+}
+
+TEST(RestartBudget, CountsAnewAfterANewerCheckpoint) {
+  RestartBudget budget(2);
+  const RankEnd end = killed(0);
+  const auto count_after = [&](std::int64_t saved) {
+    budget.add(&end, saved);
+    return budget.count();
+  };
+  EXPECT_EQ(count_after(-1), 1);
+  EXPECT_EQ(count_after(100), 1);
+  EXPECT_EQ(count_after(100), 2);
+  EXPECT_EQ(count_after(-1), 3);  // the ranks died before they had saved one
+  EXPECT_TRUE(budget.is_used_up());
+  EXPECT_EQ(count_after(100), 4);
+  EXPECT_EQ(count_after(101), 1);
+  EXPECT_FALSE(budget.is_used_up());
+}
+
+TEST(RestartBudget, EndsAfterThreeFailuresInOneStep) {
+  const auto failing = [](std::int64_t step) {
+    RankEnd end = killed(0);
+    end.step = step;
+    return end;
+  };
+  RestartBudget budget(100);
+  const RankEnd lost{.host = "b", .step = 7};
+  for (const RankEnd& end : {failing(7), failing(7), failing(8), failing(7), failing(7), lost, failing(7),
+                             failing(-1), failing(-1), failing(-1), failing(7), failing(7)}) {
+    budget.add(&end, -1);
+    EXPECT_FALSE(budget.is_used_up());
+    EXPECT_EQ(budget.early_end(), "");
+  }
+  const RankEnd third = failing(7);
+  budget.add(&third, -1);
+  EXPECT_TRUE(budget.is_used_up());
+  EXPECT_EQ(budget.early_end(), "; the job ends after 3 failures in a row in step 8");
 }
 
 /// A stop signal that convoy-launch has not received: of one rank, or of a host that ends.
