@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <system_error>
 
+#include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::data {
@@ -26,27 +26,23 @@ void use_small_pages(const Tensor& images) {
   if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_NOHUGEPAGE);
 }
 
+/// Returns the status of `path`, of which none is known if it cannot be accessed. Throws StorageError if the device fails.
+fs::file_status status_of(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (is_transient(error.value()))
+    fail_read<DataError>(error.value(), "{}: cannot be accessed", path.string());
+  return status;
+}
+
 }  // namespace
 
 std::string read_file(const fs::path& file, std::uint64_t max_bytes) {
-  std::error_code error;
-  const fs::file_status status = fs::status(file, error);
-  if (!fs::exists(status)) fail<DataError>("{}: no such file", file.string());
-  // Reading a pipe or a device could block or never end.
-  if (!fs::is_regular_file(status)) fail<DataError>("{}: not a regular file", file.string());
-  const std::uintmax_t size = fs::file_size(file, error);
-  if (error) fail<DataError>("{}: {}", file.string(), error.message());
-  if (size > max_bytes)
-    fail<DataError>("{}: {} bytes, expected at most {}", file.string(), static_cast<std::uint64_t>(size),
-                    max_bytes);
-  std::ifstream in(file, std::ios::binary);
-  if (!in) fail<DataError>("{}: cannot be opened for reading: {}", file.string(), std::strerror(errno));
-  std::string bytes(static_cast<std::size_t>(size), '\0');
-  in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (static_cast<std::uintmax_t>(in.gcount()) != size)
-    fail<DataError>("{}: {} of {} bytes could be read", file.string(), in.gcount(),
-                    static_cast<std::uint64_t>(size));
-  return bytes;
+  try {
+    return io::read_text_file(file, max_bytes);
+  } catch (const CheckpointError& error) {
+    throw DataError(error.what());
+  }
 }
 
 std::vector<fs::directory_entry> list_directory(const fs::path& directory) {
@@ -54,28 +50,23 @@ std::vector<fs::directory_entry> list_directory(const fs::path& directory) {
   std::error_code error;
   fs::directory_iterator at(directory, error);
   for (; !error && at != fs::directory_iterator(); at.increment(error)) entries.push_back(*at);
-  if (error) fail<DataError>("{}: cannot be listed: {}", directory.string(), error.message());
+  if (error) fail_read<DataError>(error.value(), "{}: cannot be listed", directory.string());
   std::sort(entries.begin(), entries.end());
   return entries;
 }
 
 void require_directory(const fs::path& directory) {
   std::error_code error;
-  if (!fs::exists(directory, error))
-    fail<DataError>("{}: no such directory{}", directory.string(), error ? " (" + error.message() + ")" : "");
+  const bool exists = fs::exists(directory, error);
+  if (error) fail_read<DataError>(error.value(), "{}: cannot be accessed", directory.string());
+  if (!exists) fail<DataError>("{}: no such directory", directory.string());
   if (!fs::is_directory(directory, error))
     fail<DataError>("{}: a file, expected a directory", directory.string());
 }
 
-bool is_file(const fs::path& path) {
-  std::error_code error;
-  return fs::is_regular_file(path, error);
-}
+bool is_file(const fs::path& path) { return fs::is_regular_file(status_of(path)); }
 
-bool is_existing_directory(const fs::path& path) {
-  std::error_code error;
-  return fs::is_directory(path, error);
-}
+bool is_existing_directory(const fs::path& path) { return fs::is_directory(status_of(path)); }
 
 std::string lower_case(std::string text) {
   for (char& letter : text)

@@ -1,4 +1,5 @@
-// File system access for data sets. Every failure is a DataError that names the path.
+// File system access for data sets. Every failure is a DataError that names the path, or a StorageError if its device
+// fails.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,8 @@
 // Composes the component cluster for the ranks of a program, and connects a rank to convoy-launch if that has started it.
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 
@@ -11,6 +13,7 @@
 #include "convoy/comm/cluster/net/socket.h"
 #include "convoy/comm/cluster/store/store_rendezvous.h"
 #include "convoy/comm/cluster/tcp/tcp_communicator.h"
+#include "convoy/engine/io/file.h"
 
 namespace convoy {
 namespace {
@@ -62,6 +65,24 @@ std::optional<std::map<std::string, std::string>> request_group(std::int64_t ste
   return variables;
 }
 
+/// Returns the memory that convoy-launch has given to this process; null without it.
+std::shared_ptr<void> progress_memory() {
+  const int descriptor = number_in(launcher::kProgressVariable, -1);
+  struct stat status {};
+  // A process that was started by another one may have the variable, and another file under this number.
+  const bool is_memory = descriptor >= 0 && fstat(descriptor, &status) == 0 && status.st_nlink == 0 &&
+                         status.st_size == sizeof(launcher::Progress);
+  return is_memory ? io::map_file(descriptor, 0, sizeof(launcher::Progress), io::MapAccess::write, "progress")
+                   : nullptr;
+}
+
+void report_progress(std::int64_t step, std::int64_t saved_step) {
+  static const auto kProgress = std::static_pointer_cast<launcher::Progress>(progress_memory());
+  if (!kProgress) return;
+  std::atomic_ref(kProgress->step).store(step, std::memory_order_relaxed);
+  std::atomic_ref(kProgress->saved).store(saved_step, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 const Cluster& cluster() {
@@ -75,7 +96,8 @@ const Cluster& cluster() {
       .connect = dist::connect_control_plane,
       .restarts_of_job = restarts_of_job,
       .may_regroup = may_regroup,
-      .request_group = request_group};
+      .request_group = request_group,
+      .report_progress = report_progress};
   return kCluster;
 }
 

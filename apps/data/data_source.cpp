@@ -24,22 +24,19 @@ namespace fs = std::filesystem;
 // Generated, so it is always available.
 constexpr const char* kFallbackDataset = "shapes";
 
-/// Returns " (Permission denied)", or what else prevents the access to a directory; "" if nothing does, or if there
-/// is none.
-std::string reason_of(const fs::path& directory) {
+/// Returns the errno of what prevents the access to a directory; 0 if nothing does, or if there is none.
+int error_of(const fs::path& directory) {
   std::error_code error;
   const fs::file_status status = fs::status(directory, error);
-  if (status.type() == fs::file_type::not_found) return "";
-  if (error) return fmt::format(" ({})", error.message());
-  if (!fs::is_directory(status) || ::access(directory.c_str(), R_OK | X_OK) == 0) return "";
-  const int reason = errno;
-  return fmt::format(" ({})", std::strerror(reason));
+  if (status.type() == fs::file_type::not_found) return 0;
+  if (error) return error.value();
+  return !fs::is_directory(status) || ::access(directory.c_str(), R_OK | X_OK) == 0 ? 0 : errno;
 }
 
 /// Throws DataError if `directory` exists and cannot be read.
 void check_readable(const fs::path& directory) {
-  if (const std::string reason = reason_of(directory); !reason.empty())
-    fail<DataError>("--data: {} cannot be read{}", directory.string(), reason);
+  if (const int error = error_of(directory); error != 0)
+    fail_read<DataError>(error, "--data: {} cannot be read", directory.string());
 }
 
 /// Returns the directory of a data set under `root`: root/NAME or `root`. Returns an empty path if there is
@@ -144,8 +141,9 @@ DataLocation locate_data(const DataOptions& options) {
   for (const fs::path& root : roots) {
     const fs::path found = find_under(entry, root);
     if (!found.empty()) return located(dataset, found);
-    searched +=
-        fmt::format("{}{}{}", searched.empty() ? "" : ", ", root.string(), reason_of(root / entry.name));
+    const int error = error_of(root / entry.name);
+    searched += fmt::format("{}{}{}", searched.empty() ? "" : ", ", root.string(),
+                            error == 0 ? "" : fmt::format(" ({})", std::strerror(error)));
   }
   std::string why = fmt::format("no {} in {}", dataset, searched);
   if (options.download) {

@@ -96,6 +96,7 @@ void check_checkpoint_directory(const fs::path& path, const std::string& shown) 
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (fs::is_directory(status)) return;
+  if (is_transient(error.value())) fail_read<CheckpointError>(error.value(), "{}: cannot be read", shown);
   if (!fs::exists(status))
     fail<CheckpointError>("{}: no checkpoint found ({}), expected a checkpoint or run directory", shown,
                           error ? error.message() : "No such file or directory");

@@ -143,12 +143,19 @@ std::vector<std::string> with_other_ranks(std::vector<std::string> warnings, Job
   return warnings;
 }
 
-/// Lets a second Ctrl-C name the newest checkpoint.
-class NewestCheckpoint final : public training::Callback {
+/// Tells convoy-launch how far the training is, and lets a second Ctrl-C name the newest checkpoint.
+class ProgressReport final : public training::Callback {
  public:
+  void on_progress(std::int64_t step, double /*lr*/) override {
+    cluster().report_progress(step_ = step, saved_step_);
+  }
   void on_save(const training::SavedCheckpoint& checkpoint) override {
     StopSignals::set_newest_checkpoint(checkpoint.step);
+    cluster().report_progress(step_, saved_step_ = checkpoint.step);
   }
+
+ private:
+  std::int64_t step_ = -1, saved_step_ = -1;
 };
 
 /// One training of a rank in its present group.
@@ -219,10 +226,11 @@ class Training {
             "the file system of --out has no locks: nothing prevents a second training into this directory");
       for (const std::string& warning : warnings_) reporter_->on_warning(step, warning);
       if (mode == StartMode::resumed) StopSignals::set_newest_checkpoint(step);
-      trainer_.add(newest_);
       trainer_.add(*reporter_);
       for (training::Callback* callback : callbacks) trainer_.add(*callback);
     }
+    progress_.on_progress(step, 0);
+    trainer_.add(progress_);
     job_.control_plane().set_dump_directory(std::filesystem::path(*options_.out) / "post-mortem");
     return std::nullopt;
   }
@@ -332,7 +340,7 @@ class Training {
   Continuation* continuation_;
   io::CheckpointDirectory checkpoints_;
   Profiler profiler_;
-  NewestCheckpoint newest_;
+  ProgressReport progress_;
   Trainer trainer_;
   PlanCache plans_;
   std::vector<std::string> warnings_;

@@ -36,6 +36,9 @@ struct Cluster {
   /// kGroupSeconds, in which the ranks should find each other; nullopt if there is none, because too few
   /// ranks remain or the job is to stop.
   std::optional<std::map<std::string, std::string>> (*request_group)(std::int64_t step);
+  /// Tells convoy-launch how far this rank is: the number of completed training steps, and the step of the newest
+  /// checkpoint that the rank has completed; -1: none. Without system calls.
+  void (*report_progress)(std::int64_t step, std::int64_t saved_step);
 };
 
 /// Returns the component of this build: apps/cluster/cluster.cpp defines the function, and

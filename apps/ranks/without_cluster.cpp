@@ -33,7 +33,8 @@ const Cluster& cluster() {
       .may_regroup = [] { return false; },
       .request_group = [](std::int64_t) -> std::optional<std::map<std::string, std::string>> {
         return std::nullopt;
-      }};
+      },
+      .report_progress = [](std::int64_t, std::int64_t) {}};
   return kNone;
 }
 

@@ -106,6 +106,7 @@ std::optional<DecodedImages> ImageCache::read(bool verifies) {
     decoded.images = images;
     return decoded;
   } catch (const std::exception& error) {  // of the file, or of its JSON text
+    if (!verifies && dynamic_cast<const StorageError*>(&error) != nullptr) throw;  // else it is made again
     problem_ = error.what();
     return std::nullopt;
   }

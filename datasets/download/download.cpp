@@ -408,13 +408,13 @@ class Digest {
 
 std::string md5_of_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) fail<DataError>("{}: cannot be read", path.string());
+  if (!file) fail_read<DataError>(errno, "{}: cannot be read", path.string());
 
   Digest digest(EVP_md5(), path.string());
   std::vector<char> buffer(std::size_t{1} << 20);
   while (file.read(buffer.data(), static_cast<std::streamsize>(buffer.size())), file.gcount() > 0)
     digest.add({buffer.data(), static_cast<std::size_t>(file.gcount())});
-  if (file.bad()) fail<DataError>("{}: reading failed before the end of the file", path.string());
+  if (file.bad()) fail_read<DataError>(errno, "{}: reading failed before the end of the file", path.string());
   return digest.finish();
 }
 

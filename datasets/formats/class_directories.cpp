@@ -334,7 +334,8 @@ std::optional<ImageSize> first_size(const Files& files) {
 std::optional<DecodedImages> decode_range(const Files& files, std::int64_t first, std::int64_t last,
                                           ImageSize size, bool resize, int workers, std::uint8_t* images) {
   DecodedImages decoded;
-  std::mutex mutex;  // guards decoded.errors
+  std::mutex mutex;  // guards decoded.errors and device_error
+  std::exception_ptr device_error;
   std::atomic<bool> sizes_differ = false;
   std::atomic<std::int64_t> resized = 0;
   const CpuStream stream({.threads = std::max(workers, 1)});
@@ -354,10 +355,12 @@ std::optional<DecodedImages> decode_range(const Files& files, std::int64_t first
           sizes_differ = true;
       } catch (const std::exception& error) {  // including bad_alloc: no exception may leave parallel_for
         const std::lock_guard lock(mutex);
+        if (dynamic_cast<const StorageError*>(&error) != nullptr) device_error = std::current_exception();
         decoded.errors[i] = error.what();
       }
     }
   });
+  if (device_error) std::rethrow_exception(device_error);  // the image is not corrupt
   if (sizes_differ) return std::nullopt;
   decoded.resized = resized;
   return decoded;

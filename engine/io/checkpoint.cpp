@@ -257,7 +257,7 @@ std::optional<Checkpoint> CheckpointDirectory::latest(std::vector<std::string>* 
   const fs::directory_iterator readable(root_, error);
   if (error &&
       error != std::errc::no_such_file_or_directory)  // not nullopt, which would restart the training
-    fail<CheckpointError>("{}: cannot be read: {}", root_.string(), error.message());
+    fail_read<CheckpointError>(error.value(), "{}: cannot be read", root_.string());
   if (const auto problem = problem_of_latest(); problem && warnings != nullptr)
     warnings->push_back(fmt::format("checkpoint skipped: {}", *problem));
   for (const std::string& name : names())

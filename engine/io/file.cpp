@@ -38,8 +38,6 @@ constexpr std::size_t kMaxPerCall = std::size_t{1} << 26;
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
-bool is_transient(int error) { return error == EINTR || error == EAGAIN || error == EIO; }
-
 /// The result of an attempt: the last system call and its errno; 0 means success.
 struct Outcome {
   const char* call = "";
@@ -172,9 +170,9 @@ std::shared_ptr<void> map_file(int descriptor, std::uint64_t offset, std::size_t
   void* const begin =
       ::mmap(nullptr, lead + bytes, protection, MAP_SHARED, descriptor, static_cast<off_t>(offset - lead));
   if (begin == MAP_FAILED) {
-    const std::string message = fmt::format("{}: cannot be mapped: {}", path.string(), reason(errno));
-    if (access == MapAccess::write) throw OutputError(message);
-    throw CheckpointError(message);
+    if (access == MapAccess::write)
+      fail<OutputError>("{}: cannot be mapped: {}", path.string(), reason(errno));
+    fail_read<CheckpointError>(errno, "{}: cannot be mapped", path.string());
   }
   const std::shared_ptr<void> mapping(begin, [size = lead + bytes](void* pages) { ::munmap(pages, size); });
   return {mapping, static_cast<std::byte*>(begin) + lead};
@@ -183,11 +181,12 @@ std::shared_ptr<void> map_file(int descriptor, std::uint64_t offset, std::size_t
 InputFile::InputFile(fs::path path) : path_(std::move(path)) {
   // O_NONBLOCK, so that opening a FIFO does not wait for a writer.
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor_ < 0) fail<CheckpointError>("{}: cannot be opened: {}", path_.string(), reason(errno));
+  if (descriptor_ < 0) fail_read<CheckpointError>(errno, "{}: cannot be opened", path_.string());
   struct stat status {};
-  const bool known = ::fstat(descriptor_, &status) == 0;
-  if (!known || !S_ISREG(status.st_mode)) {
+  const int error = ::fstat(descriptor_, &status) == 0 ? 0 : errno;
+  if (error != 0 || !S_ISREG(status.st_mode)) {
     ::close(descriptor_);
+    if (error != 0) fail_read<CheckpointError>(error, "{}: cannot be opened", path_.string());
     fail<CheckpointError>("{}: not a regular file", path_.string());
   }
   size_ = static_cast<std::uint64_t>(status.st_size);
@@ -200,7 +199,7 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> bytes) const {
     const ssize_t count =
         ::pread(descriptor_, bytes.data(), std::min(bytes.size(), kMaxPerCall), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail<CheckpointError>("{}: read failed: {}", path_.string(), reason(errno));
+    if (count < 0) fail_read<CheckpointError>(errno, "{}: read failed", path_.string());
     if (count == 0)
       fail<CheckpointError>("{}: file ends at byte {}, expected {} more bytes", path_.string(), offset,
                             bytes.size());

@@ -60,11 +60,12 @@ enum class MapAccess : std::uint8_t { read, write };
 /// The system reads and evicts its pages as necessary. The file may be closed, renamed or removed, but must
 /// not be truncated: access beyond its end kills the process. The memory is unmapped with the last copy of
 /// the pointer, which is null for 0 bytes. `path` is for messages. Throws OutputError (MapAccess::write) or
-/// CheckpointError if the system refuses.
+/// CheckpointError if the system refuses, and StorageError as InputFile does.
 std::shared_ptr<void> map_file(int descriptor, std::uint64_t offset, std::size_t bytes, MapAccess access,
                                const std::filesystem::path& path);
 
-/// A regular file that is open for reading.
+/// A regular file that is open for reading. All functions throw StorageError in place of CheckpointError if the device of
+/// the file fails (is_transient()).
 class InputFile {
  public:
   /// Opens the file. Throws CheckpointError if it cannot be opened or is not a regular file.

@@ -17,6 +17,7 @@ enum class ExitCode : int {
   numeric = 6,     // NaN, or an overflow that the smallest loss scale does not prevent
   device = 7,      // a device that does not exist, fails, or is out of memory
   output = 8,      // a file or directory that cannot be written
+  storage = 9,     // a file that cannot be read at present: its device or file server fails
 };
 
 /// The base of all exceptions of this project. `main` prints what() on one line and returns code().
@@ -45,6 +46,7 @@ using CheckpointError = ErrorOf<ExitCode::checkpoint>;  ///< see ExitCode::check
 using NumericError = ErrorOf<ExitCode::numeric>;        ///< see ExitCode::numeric
 using DeviceError = ErrorOf<ExitCode::device>;          ///< see ExitCode::device
 using OutputError = ErrorOf<ExitCode::output>;          ///< see ExitCode::output
+using StorageError = ErrorOf<ExitCode::storage>;        ///< see ExitCode::storage
 
 /// An operation that cannot be captured in a CUDA graph (kernels/runtime/cuda_graph.h). The operation can
 /// still run outside a capture.

@@ -320,7 +320,7 @@ TEST(DecodeImage, RefusesImpossibleSizes) {
 TEST(ReadImage, ReportsTheFileThatCannotBeRead) {
   const TempDirectory directory;
   EXPECT_THAT(message_of<DataError>([&] { data::read_image(directory.path() / "none.png"); }),
-              AllOf(HasSubstr("none.png"), HasSubstr("no such file")));
+              AllOf(HasSubstr("none.png"), HasSubstr("No such file")));
   EXPECT_THAT(message_of<DataError>([&] { data::read_image(directory.path()); }),
               HasSubstr("not a regular file"));
   const auto file = directory.write("one.png", testing::png(Picture::plain(3, 2, 3, 9)));

@@ -130,6 +130,8 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
   std::vector<std::string> command = options.command, environment;
   for (const auto& [name, value] : options.environment) environment.push_back(name + "=" + value);
   if (link.write) environment.push_back(fmt::format("{}={}", options.link_variable, link.write.descriptor()));
+  if (options.inherited >= 0)
+    environment.push_back(fmt::format("{}={}", options.inherited_variable, options.inherited));
   std::vector<char*> arguments = pointers_to(command), variables = pointers_to(environment);
   const std::string directory = options.directory.string();
   const std::string no_program = fmt::format("cannot be executed: {}\n", options.command.front());
@@ -145,6 +147,7 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
     dup2(output.write.descriptor(), STDOUT_FILENO);
     dup2(error.write.descriptor(), STDERR_FILENO);
     if (link.write) fcntl(link.write.descriptor(), F_SETFD, 0);
+    if (options.inherited >= 0) fcntl(options.inherited, F_SETFD, 0);
     if (directory.empty() || chdir(directory.c_str()) == 0)
       execve(arguments.front(), arguments.data(), variables.data());
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, no_program.data(), no_program.size());

@@ -81,6 +81,9 @@ struct ChildOptions {
   /// The environment variable with the descriptor of the link, which the child reads and writes; empty: no
   /// link.
   std::string link_variable;
+  /// A descriptor that the child inherits, and the environment variable with its number; -1: none.
+  int inherited = -1;
+  std::string inherited_variable = {};
 };
 
 enum class Stream { output, error, link };

@@ -44,15 +44,15 @@ std::map<std::string, std::string> forwarded_environment(const std::string& more
 /// See run_attempt().
 class JobAttempt {
  public:
-  JobAttempt(const LaunchOptions& options, const std::vector<HostPlace>& hosts, int restarts,
-             int max_continuations)
-      : options_(options), restarts_(restarts), max_continuations_(max_continuations) {
+  JobAttempt(const LaunchOptions& options, const std::vector<HostPlace>& hosts, int restarts, HostPool& pool,
+             RestartBudget& budget)
+      : options_(options), restarts_(restarts), pool_(pool), budget_(budget) {
     for (const HostPlace& place : hosts) hosts_.push_back(std::make_unique<Host>(Host{.place = place}));
   }
 
   /// Runs all ranks until they have ended. Blocks.
   AttemptResult run() {
-    start_agents();
+    for (const auto& host : hosts_) start_agent(*host);
     if (!await_agents()) return result_;
     start_ranks();
     while (is_running()) {
@@ -60,6 +60,7 @@ class JobAttempt {
       forward_signal();
       regroup();
       kill_stragglers();
+      grow();
     }
     return result_;
   }
@@ -72,6 +73,7 @@ class JobAttempt {
     std::optional<dist::Deadline> answer;  // for the next message of the agent, once it is ready (Wait::host)
     int port = 0;                          // that was free just now, for the next group; 0: none
     bool seeks_port = true;
+    bool is_candidate = false;  // has no rank, and is asked whether it answers
   };
   struct Rank {
     int rank = 0;
@@ -82,20 +84,18 @@ class JobAttempt {
     bool has_ended = false;
   };
 
-  void start_agents() {
+  void start_agent(Host& host) {
     const std::vector<std::string> agent = {std::filesystem::read_symlink("/proc/self/exe").string(),
                                             "--host-agent"};
     const bool in_slurm = std::getenv("SLURM_JOB_ID") != nullptr;
     const std::string remote = !options_.remote_command.empty() ? options_.remote_command
                                : in_slurm ? "srun --nodes=1 --ntasks=1 --overlap --nodelist={host}"
                                           : "ssh -o BatchMode=yes {host}";
-    for (const auto& host : hosts_) {
-      const bool is_local = options_.remote_command.empty() && is_this_host(host->place.name);
-      host->agent = std::make_unique<ChildProcess>(
-          ChildOptions{.command = is_local ? agent : agent_command(remote, host->place.name, agent),
-                       .environment = dist::environment_variables(),
-                       .is_agent = true});
-    }
+    const bool is_local = options_.remote_command.empty() && is_this_host(host.place.name);
+    host.agent = std::make_unique<ChildProcess>(
+        ChildOptions{.command = is_local ? agent : agent_command(remote, host.place.name, agent),
+                     .environment = dist::environment_variables(),
+                     .is_agent = true});
   }
 
   /// Waits until all agents are ready. Returns false if one is not.
@@ -126,7 +126,7 @@ class JobAttempt {
     if (std::string& secret = environment[dist::kSecretVariable]; secret.empty())
       secret = dist::random_token();
     environment[dist::kHostTimeoutVariable] = std::to_string(options_.host_timeout);
-    environment[kRegroupVariable] = std::to_string(max_continuations_ > 0 ? 1 : 0);
+    environment[kRegroupVariable] = std::to_string(options_.min_ranks ? 1 : 0);
     std::vector<std::string> command = options_.command;
     command.front() = find_program(command.front());
     send_groups([&](Host& host, const Group& group) {
@@ -154,7 +154,7 @@ class JobAttempt {
         handle(*host, message);
       });
       const bool is_silent = host->answer && host->answer->passed();
-      if (is_silent)
+      if (is_silent && !host->is_candidate)
         say(fmt::format("{} has not answered for {:g} s and is lost", host->place.name,
                         options_.host_timeout));
       if (has_ended || is_silent) lose(*host);
@@ -164,6 +164,7 @@ class JobAttempt {
   /// Counts the ranks of a host as ended. An agent that runs ends them once it notices.
   void lose(Host& host) {
     host.agent.reset();
+    if (host.is_candidate) return pool_.fail(host.place.name);
     if (!host.answer) result_.missing_hosts.push_back(host.place.name);
     for (auto& [id, rank] : ranks_)
       if (rank.host == &host && !rank.has_ended) end_rank(rank, std::nullopt);
@@ -174,6 +175,8 @@ class JobAttempt {
       host.port = message.content.get<int>();
       host.seeks_port = false;
     }
+    if (message.kind == kind::kBeat)
+      result_.saved = std::max(result_.saved, message.content.get<std::int64_t>());
     if (message.kind == kind::kDrain && result_.signal == 0) result_.drained_hosts.push_back(host.place.name);
     if (message.kind == kind::kOutput) {
       const auto output = message.content.get<Output>();
@@ -186,16 +189,18 @@ class JobAttempt {
     }
     if (message.kind == kind::kExit) {
       const Exit exit = message.content.get<Exit>();
-      end_rank(ranks_.at(exit.id), ExitStatus{.code = exit.code, .signal = exit.signal});
+      result_.saved = std::max(result_.saved, exit.saved);
+      end_rank(ranks_.at(exit.id), ExitStatus{.code = exit.code, .signal = exit.signal}, exit.step);
     }
   }
 
-  void end_rank(Rank& rank, std::optional<ExitStatus> status) {
+  void end_rank(Rank& rank, std::optional<ExitStatus> status, std::int64_t step = -1) {
     rank.has_ended = true;
     result_.ends.push_back({.rank = rank.rank,
                             .host = rank.host->place.name,
                             .status = status,
-                            .was_late = rank.is_late && status});  // a lost host is a failure in any case
+                            .was_late = rank.is_late && status,
+                            .step = step});  // a lost host is a failure in any case
     if (deadline_ || (status && status->is_success())) return;
     deadline_ = Clock::now() + seconds_of(options_.grace);
   }
@@ -219,9 +224,11 @@ class JobAttempt {
     if (!deadline_)  // for the ranks that do not know yet that the group has failed
       deadline_ = Clock::now() + seconds_of(options_.grace);
     if (running > 0) return;
-    const bool may_continue = result_.signal == 0 && result_.continuations < max_continuations_ &&
+    RestartBudget budget = budget_;
+    budget.add(cause_of(result_.ends), result_.saved);
+    const bool may_continue = result_.signal == 0 && !result_.grows && !budget.is_used_up() &&
                               waiting >= options_.min_ranks.value_or(waiting + 1);
-    if (may_continue) return form_group();
+    if (may_continue) return form_group(budget);
     for (auto& [id, rank] : ranks_) rank.waits = false;
     for (const auto& host : hosts_)
       if (host->agent) host->agent->write_input(to_line(kind::kEnd));
@@ -243,14 +250,40 @@ class JobAttempt {
     }
   }
 
-  /// Numbers the remaining ranks, and tells them.
-  void form_group() {
+  /// If hosts that answer have places for more ranks, stops all ranks, which save, to start them again with these.
+  void grow() {
+    if (!options_.min_ranks || deadline_ || result_.signal != 0 || result_.grows) return;
+    const std::vector<HostPlace> places = pool_.choose(/*all=*/false);
+    if (ranks_of(places) <= static_cast<int>(ranks_.size())) return;
+    bool all_answer = true;
+    for (const HostPlace& place : places) {
+      auto host = std::find_if(hosts_.begin(), hosts_.end(), [&](const auto& each) {
+        return each->agent && each->place.name == place.name;
+      });
+      if (host == hosts_.end()) {
+        host = hosts_.insert(host, std::make_unique<Host>(Host{.place = place, .is_candidate = true}));
+        start_agent(**host);
+        (*host)->answer.emplace(options_.start_timeout);
+      }
+      all_answer &= !(*host)->seeks_port || !(*host)->is_candidate;
+    }
+    if (!all_answer) return;
+    result_.grows = true;
+    say(fmt::format("hosts answer for {} ranks in place of {}; all ranks save, stop and start again",
+                    ranks_of(places), ranks_.size()));
+    for (const auto& host : hosts_)
+      if (host->agent) host->agent->write_input(to_line(kind::kSignal, SIGTERM));
+  }
+
+  /// Numbers the remaining ranks, and tells them. `budget` includes the failure.
+  void form_group(const RestartBudget& budget) {
     Rank& first = rank_with_max_steps();  // it has the newest state, which it sends to the others
     if (first.host->port == 0) {
       if (!std::exchange(first.host->seeks_port, true))
         first.host->agent->write_input(to_line(kind::kFindPort));
       return;
     }
+    pool_.fail(result_.ends);
     std::vector<std::string> failed;
     for (const RankEnd& end : std::exchange(result_.ends, {})) failed.push_back(describe(end));
     std::erase_if(ranks_, [](const auto& entry) { return entry.second.has_ended; });
@@ -266,7 +299,7 @@ class JobAttempt {
       rank.waits = false;
     }
     deadline_.reset();
-    ++result_.continuations;
+    budget_ = budget;
     send_groups(
         [](Host& host, const Group& group) { host.agent->write_input(to_line(kind::kGroup, group)); });
   }
@@ -317,7 +350,9 @@ class JobAttempt {
 
   OutputQueue output_{STDOUT_FILENO}, error_{STDERR_FILENO};
   const LaunchOptions& options_;
-  int restarts_, max_continuations_;
+  const int restarts_;
+  HostPool& pool_;
+  RestartBudget& budget_;
   const dist::Suspension suspension_;
   std::vector<std::unique_ptr<Host>> hosts_;
   std::map<int, Rank> ranks_;  // by id
@@ -327,14 +362,9 @@ class JobAttempt {
 
 }  // namespace
 
-std::string describe(const RankEnd& end) {
-  return fmt::format("rank {} on {} {}", end.rank, end.host,
-                     end.status ? describe(*end.status) : "is lost with the connection to its host");
-}
-
 AttemptResult run_attempt(const LaunchOptions& options, const std::vector<HostPlace>& hosts, int restarts,
-                          int max_continuations) {
-  return JobAttempt(options, hosts, restarts, max_continuations).run();
+                          HostPool& pool, RestartBudget& budget) {
+  return JobAttempt(options, hosts, restarts, pool, budget).run();
 }
 
 }  // namespace convoy::launcher

@@ -1,9 +1,12 @@
 // The agent of convoy-launch on one host: it starts the ranks of this host, passes on their output and how
 // they end, and ends them when the launcher does.
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -15,6 +18,7 @@
 #include "convoy/apps/common/signals.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/core/endpoint.h"
+#include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::launcher {
@@ -30,6 +34,8 @@ bool describes_agent(const std::string& name) {
   return name.starts_with("OMPI_") || name.starts_with("PMI_") || name.starts_with("PMIX_");
 }
 
+std::int64_t load(std::int64_t& shared) { return std::atomic_ref(shared).load(std::memory_order_relaxed); }
+
 class HostAgent {
  public:
   HostAgent() : launcher_(dist::Socket(dup(STDIN_FILENO)), LineReader::kMaxMessageBytes) {}
@@ -40,7 +46,8 @@ class HostAgent {
     while (launcher_.is_open() || !ranks_.empty()) {
       wait();
       if (Clock::now() >= beat_at_) {
-        send(kind::kBeat, nullptr);
+        for (const auto& [id, progress] : progress_) saved_ = std::max(saved_, load(progress->saved));
+        send(kind::kBeat, saved_);
         beat_at_ = Clock::now() + kBeatPeriod;
       }
       if (const int signal = StopSignals::received(); signal != forwarded_) {
@@ -85,11 +92,20 @@ class HostAgent {
       if (!describes_agent(name)) environment.emplace(name, value);
     for (const RankPlace& place : start.group.ranks) {
       for (const auto& [name, value] : variables_of(start.group, place)) environment[name] = value;
-      ranks_[place.id] = std::make_unique<ChildProcess>(ChildOptions{.command = start.command,
-                                                                     .environment = environment,
-                                                                     .directory = start.directory,
-                                                                     .dies_with_parent = true,
-                                                                     .link_variable = kLinkVariable});
+      const dist::Socket memory(memfd_create("convoy-progress", MFD_CLOEXEC));
+      if (!memory || ftruncate(memory.descriptor(), sizeof(Progress)) != 0)
+        fail<DeviceError>("shared memory of a rank: {}", std::strerror(errno));
+      progress_[place.id] = std::static_pointer_cast<Progress>(io::map_file(
+          memory.descriptor(), 0, sizeof(Progress), io::MapAccess::write, "shared memory of a rank"));
+      *progress_[place.id] = {};
+      ranks_[place.id] =
+          std::make_unique<ChildProcess>(ChildOptions{.command = start.command,
+                                                      .environment = environment,
+                                                      .directory = start.directory,
+                                                      .dies_with_parent = true,
+                                                      .link_variable = kLinkVariable,
+                                                      .inherited = memory.descriptor(),
+                                                      .inherited_variable = kProgressVariable});
     }
   }
 
@@ -117,7 +133,12 @@ class HostAgent {
         ++rank;
         continue;
       }
-      send(kind::kExit, Exit{.id = id, .code = status->code, .signal = status->signal});
+      Progress& progress = *progress_.at(id);
+      send(kind::kExit, Exit{.id = id,
+                             .code = status->code,
+                             .signal = status->signal,
+                             .step = load(progress.step),
+                             .saved = load(progress.saved)});
       rank = ranks_.erase(rank);
     }
   }
@@ -142,6 +163,8 @@ class HostAgent {
   OutputQueue output_{STDOUT_FILENO};
   LineReader launcher_;
   std::map<int, std::unique_ptr<ChildProcess>> ranks_;  // by id
+  std::map<int, std::shared_ptr<Progress>> progress_;   // by id
+  std::int64_t saved_ = -1;                             // Progress::saved of all ranks
   std::chrono::duration<double> grace_{30};
   std::optional<Clock::time_point> deadline_;
   Clock::time_point beat_at_{};

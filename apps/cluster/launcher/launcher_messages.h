@@ -60,13 +60,22 @@ struct Output {
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Output, id, is_error, text)
 
-/// From an agent: how a rank has ended.
+/// How far a rank has come. A rank and its agent share the memory of one, so that the agent knows it however the rank
+/// ends. Access is by std::atomic_ref.
+struct Progress {
+  std::int64_t step = -1;   // number of completed training steps; -1: the training has not begun
+  std::int64_t saved = -1;  // step of the newest checkpoint that the rank has completed; -1: none
+};
+
+/// From an agent: how a rank has ended, and its Progress.
 struct Exit {
   int id = 0;
   int code = 0;
   int signal = 0;
+  std::int64_t step = -1;
+  std::int64_t saved = -1;
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Exit, id, code, signal)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Exit, id, code, signal, step, saved)
 
 /// From an agent: a rank that waits for a new group, because a peer has failed.
 struct Regroup {
@@ -77,6 +86,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Regroup, id, step)
 
 /// The variable with the descriptor of a rank's connection to its agent.
 inline constexpr const char* kLinkVariable = "CONVOY_LAUNCH_FD";
+/// The variable with the descriptor of the memory of a rank's Progress.
+inline constexpr const char* kProgressVariable = "CONVOY_PROGRESS_FD";
 /// The variable with the number of restarts so far.
 inline constexpr const char* kRestartsVariable = "CONVOY_RESTARTS";
 /// The variable that is 1 if ranks may continue in a new group after a peer has failed.
@@ -85,7 +96,7 @@ inline constexpr const char* kRegroupVariable = "CONVOY_REGROUP";
 /// The kinds of messages, with the type of the content.
 namespace kind {
 inline constexpr const char* kReady = "ready";    // from an agent, at first or if asked: int, a free port
-inline constexpr const char* kBeat = "beat";      // from an agent, each second
+inline constexpr const char* kBeat = "beat";      // from an agent, each second: int64, Progress::saved
 inline constexpr const char* kDrain = "drain";    // from an agent that has received a stop signal
 inline constexpr const char* kStart = "start";    // to an agent: Start
 inline constexpr const char* kOutput = "output";  // from an agent: Output

@@ -217,8 +217,8 @@ INSTANTIATE_TEST_SUITE_P(
                 8},
         Mistake{{"--dataset", "shapes", "--out", "/dev/null/x", "--resume", "auto"}, "--out /dev/null/x", 8},
         // A link to itself cannot be followed, not even by root, whom permissions do not stop.
-        Mistake{{"--dataset", "folder", "--data", "loop"}, "--data: loop cannot be read (Too many levels", 3},
-        Mistake{{"--dataset", "mnist", "--data", "loop"}, "--data: loop cannot be read (Too many levels", 3},
+        Mistake{{"--dataset", "folder", "--data", "loop"}, "--data: loop cannot be read: Too many levels", 3},
+        Mistake{{"--dataset", "mnist", "--data", "loop"}, "--data: loop cannot be read: Too many levels", 3},
         Mistake{{"--dataset", "shapes", "--max-steps", "1", "--trace", "/proc/trace.json"}, "/proc/", 8}));
 
 TEST(OtherPrograms, RejectInvalidArguments) {

@@ -44,6 +44,7 @@ class Fault final : public nn::Module {
       return x;
     }
     if (kind_ == "forward") fail<DataError>("the images of step {} are damaged", step_);
+    if (kind_ == "abort in forward") std::abort();
     if (kind_ == "memory in forward") run_out_of_memory();
     if (kind_ == "flipped bit")
       *network->parameters().front().variable.value().view().as<std::uint32_t>() ^= 1U;

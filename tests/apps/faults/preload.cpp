@@ -1,7 +1,8 @@
 // A library for LD_PRELOAD whose system calls fail as the files in the directory CONVOY_TEST_FAULTS say:
 // "fsync-hangs-N" and "finalize-hangs-N": fsync() or MPI_Finalize() of rank N blocks while the file exists.
 // "bind-fails": the next bind() to a port finds it in use. "connect-kills": the next process that connects by TCP
-// is killed. The last two remove their file.
+// is killed. The last two remove their file. "pread-fails": the next pread() of at least 16 bytes fails with the errno that
+// the file contains, and removes the file. "pread-fails-always": the same, and the file remains.
 #include <dlfcn.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 
 namespace {
@@ -56,6 +58,20 @@ int bind(int socket, const sockaddr* address, socklen_t bytes) {
     return -1;
   }
   return next<int (*)(int, const sockaddr*, socklen_t)>("bind")(socket, address, bytes);
+}
+
+ssize_t pread(int file, void* bytes, size_t count, off_t offset) {
+  int error = 0;
+  if (count >= 16)
+    for (const char* name : {"pread-fails", "pread-fails-always"})
+      if (std::ifstream(path_of(name)) >> error && (std::string(name) != "pread-fails" || take(name))) {
+        errno = error;
+        return -1;
+      }
+  return next<ssize_t (*)(int, void*, size_t, off_t)>("pread")(file, bytes, count, offset);
+}
+ssize_t pread64(int file, void* bytes, size_t count, off_t offset) {
+  return pread(file, bytes, count, offset);
 }
 
 int connect(int socket, const sockaddr* address, socklen_t bytes) {

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -65,7 +67,7 @@ class WaitFaults : public RankJob {
   Environment preloaded() const {
     return {{"LD_PRELOAD", CONVOY_FAULT_PRELOAD}, {"CONVOY_TEST_FAULTS", faults.string()}};
   }
-  void plant(const std::string& fault) const { std::ofstream(faults / fault) << "1"; }
+  void plant(const std::string& fault, int error = 1) const { std::ofstream(faults / fault) << error; }
   void start_preloaded(int ranks, const Arguments& flags) {
     const int port = free_port();
     for (int rank = 0; rank < ranks; ++rank)
@@ -87,6 +89,30 @@ class WaitFaults : public RankJob {
 
   const fs::path faults = workshop.path("faults");
 };
+
+/// What ends a program that cannot read a file: the device, or the file.
+TEST_F(WaitFaults, AFileThatCannotBeReadEndsWithTheCodeOfItsCause) {
+  const auto train = [&](const Arguments& more) {
+    return run_program(workshop.train_arguments("run", more), {.environment = preloaded()});
+  };
+  for (const bool resumes : {false, true}) {
+    if (resumes) {
+      ASSERT_THAT(train({"--max-steps", "3"}), Succeeds());
+    }
+    for (const int error : {ESTALE, EINVAL}) {
+      plant("pread-fails", error);
+      const bool is_transient = error == ESTALE;
+      EXPECT_THAT(train(resumes ? Arguments{"--resume", workshop.checkpoint("run", 3)} : Arguments{}),
+                  FailsWith(is_transient ? 9
+                            : resumes    ? 5
+                                         : 3,
+                            std::strerror(error)));
+    }
+  }
+  // No fault of the device lets a training resume from an older checkpoint.
+  plant("pread-fails", ESTALE);
+  EXPECT_THAT(train({"--resume", "auto"}), FailsWith(9, "Stale file handle"));
+}
 
 /// The running statistics of batch norms are summed within a save, so a stop is often in the middle of a
 /// collective of it.
@@ -171,12 +197,12 @@ TEST_F(WaitFaults, RanksThatAreSuspendedTogetherGoOn) {
 /// Trainings under convoy-launch, whose ranks have failing system calls.
 class LaunchedFaults : public WaitFaults {
  protected:
-  ProcessResult run(const Arguments& flags, const std::string& fault, bool kills) {
+  ProcessResult run(const Arguments& flags, const std::string& fault, bool kills, int error = 1) {
     Process job(
         launch(flags, workshop.train_arguments("run", {"--epochs", "60", "--eval-every", "0", "--save-every",
                                                        "1000000", "--comm-timeout", "20"})),
         {.environment = preloaded()});
-    if (!kills) plant(fault);
+    if (!kills) plant(fault, error);
     wait_for_step(workshop, "run", 50);
     if (kills) {
       plant(fault);
@@ -199,6 +225,38 @@ TEST_F(LaunchedFaults, RanksFormAnotherGroupIfOneFails) {
     EXPECT_THAT(result.out, HasSubstr(std::string(fault) == "bind-fails" ? "with 3 ranks" : "with 2 ranks"));
     EXPECT_THAT(result.err, ::testing::Not(HasSubstr("restart "))) << "the state in memory was lost";
   }
+}
+
+/// The data of a network file system, which comes back, and data that is wrong.
+TEST_F(LaunchedFaults, AFileServerThatFailsForATimeIsNotTheEnd) {
+  const Arguments flags = {"--ranks", "2", "--max-restarts", "1", "--backoff", "0.1"};
+  const ProcessResult result = run(flags, "pread-fails", false, ESTALE);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("Stale file handle"));
+  EXPECT_THAT(result.err, HasSubstr("has exited with code 9; restart 1 of 1"));
+  fs::remove_all(workshop.path("run"));
+  plant("pread-fails", EINVAL);
+  const ProcessResult wrong =
+      run_program(launch(flags, workshop.train_arguments("run")), {.environment = preloaded()});
+  EXPECT_EQ(wrong.exit_code, 3) << wrong.err;
+  EXPECT_THAT(wrong.err, ::testing::Not(HasSubstr("restart ")));
+}
+
+/// The newest checkpoint is read again after the restart, and no older one instead.
+TEST_F(LaunchedFaults, ACheckpointThatCannotBeReadForATimeIsReadAgain) {
+  const Arguments steps = {"--epochs", "60", "--eval-every", "0", "--save-every", "20"};
+  Process job(launch({"--ranks", "2", "--max-restarts", "3", "--backoff", "0.5"},
+                     workshop.train_arguments("run", steps)),
+              {.environment = preloaded()});
+  wait_for_step(workshop, "run", 130);
+  plant("pread-fails", EIO);  // of the manifest of the newest checkpoint
+  for (const pid_t rank : find_processes("RANK=1", workshop.path("run"))) kill(rank, SIGKILL);
+  const ProcessResult result = job.wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("Input/output error"));
+  EXPECT_THAT(result.err, HasSubstr("has exited with code 9; restart "));
+  ASSERT_EQ(workshop.events("run", "start").size(), 2u);
+  EXPECT_GE(workshop.events("run", "start")[1]["step"], 100);
 }
 
 TEST_F(LaunchedFaults, APortThatIsInUseIsNotTheLastAttempt) {
