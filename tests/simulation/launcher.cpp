@@ -18,6 +18,7 @@ namespace {
 using namespace convoy::launcher;
 
 constexpr double kGroupSeconds = 3;  // for the ranks of a group to find each other
+constexpr int kMaxGroups = 3;        // as --max-restarts
 
 }  // namespace
 
@@ -75,6 +76,13 @@ void Launcher::answer() {
   if (!running.empty() && scheduler()->now() < first_request_ + grace) return;
   for (const int id : running) ranks_[static_cast<std::size_t>(id)].process->end(SIGKILL);
   first_request_ = kNever;
+  if (groups_ == kMaxGroups) {
+    const std::string line = to_line(kind::kEnd) + "\n";
+    for (const int id : waiting)
+      if (write(own_[static_cast<std::size_t>(id)], line.data(), line.size()) > 0)
+        steps_[static_cast<std::size_t>(id)] = -1;
+    return;
+  }
   std::stable_sort(waiting.begin(), waiting.end(), [&](int a, int b) {
     return steps_[static_cast<std::size_t>(a)] > steps_[static_cast<std::size_t>(b)];
   });

@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "convoy/comm/core/deadline.h"
+#include "tests/simulation/plant.h"
 
 #define static static __attribute__((section("per_process")))
 #include CONVOY_DEADLINE_SOURCE

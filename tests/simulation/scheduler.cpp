@@ -139,7 +139,7 @@ void Scheduler::wake(Coroutine* coroutine) {
 
 void Scheduler::spend(Time time) {
   const Time end = now_ + time;
-  if (!events_.empty() && events_.front().at <= end) {
+  if ((!events_.empty() && events_.front().at <= end) || end >= run_until_) {
     // A call of wake() in the meantime, for a wait that is over, must not end this one.
     while (now_ < end) block(end);
   } else {
@@ -165,6 +165,7 @@ void Scheduler::resume(Coroutine* coroutine) {
 }
 
 void Scheduler::run(Time until, const std::function<bool()>& is_done) {
+  run_until_ = until;
   while (!is_done()) {
     if (events_.empty() || events_.front().at > until) {
       now_ = until;

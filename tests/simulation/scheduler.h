@@ -83,7 +83,7 @@ class Scheduler {
   static void run_body();
 
   std::mt19937_64 random_;
-  Time now_ = 0;
+  Time now_ = 0, run_until_ = 0;
   std::uint64_t order_ = 0;
   std::vector<Event> events_;  // a heap
   Coroutine* current_ = nullptr;

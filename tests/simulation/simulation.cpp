@@ -138,9 +138,7 @@ class Simulation {
 
   /// Stops all ranks within some milliseconds, and lets them go on.
   void suspend(const Fault& fault) {
-    was_suspended_in_job_ &= std::all_of(ranks_.begin(), ranks_.end(), [](const RankRecord& rank) {
-      return rank.has_joined && rank.exit_code < 0 && !rank.process->has_ended;
-    });
+    was_suspended_in_job_ &= is_job_complete();
     for (RankRecord& rank : ranks_) {
       const auto later = static_cast<Time>(scheduler_.random(3 * kMillisecond));
       scheduler_.at(scheduler_.now() + later, [&rank] { rank.process->stop(); });
@@ -151,9 +149,17 @@ class Simulation {
     }
   }
 
+  /// Returns whether all ranks have joined, and none has ended.
+  bool is_job_complete() const {
+    return std::all_of(ranks_.begin(), ranks_.end(), [](const RankRecord& rank) {
+      return rank.has_joined && rank.exit_code < 0 && !rank.process->has_ended;
+    });
+  }
+
   void change_links(const Fault& fault, bool begins) {
     Host* const host = host_of(fault.target);
     if (fault.kind == Kind::cut) note_fault_of_host(fault.target);
+    if (fault.kind == Kind::cut && begins) was_cut_in_job_ = is_job_complete();
     if (fault.kind == Kind::slow) host->slowness = begins ? kLoaded : 1;
     for (int other = 0; other < schedule_.hosts; ++other) {
       if (other == fault.target) continue;
@@ -222,30 +228,25 @@ class Simulation {
 
   /// Returns the limit of the longest wait of this schedule, in seconds.
   double limit() const {
-    double limit = schedule_.comm_timeout + kSilent;
-    const auto is_silence = [](const Fault& fault) { return fault.kind == Kind::stop || fault.kind == Kind::cut; };
-    if (std::any_of(schedule_.faults.begin(), schedule_.faults.end(), is_silence))
-      limit = std::max(limit, schedule_.host_timeout);
-    return limit;
+    const double silence = std::max(schedule_.comm_timeout + kSilent, schedule_.host_timeout);
+    const bool is_lost_host = schedule_.faults.size() == 1 && schedule_.faults.front().kind == Kind::cut;
+    return is_lost_host && was_cut_in_job_ ? schedule_.host_timeout : silence;
   }
 
-  /// Returns whether a rank that runs has waited for longer than any limit since anything has happened.
+  /// Returns whether the limit of any wait has passed since anything has happened. Ranks that still run violate it.
   bool is_overdue() {
     Time last = last_fault_;
     for (const RankRecord& rank : ranks_) last = std::max(last, rank.last_progress);
     double seconds = limit() + kSlack + kInOrder;
     if (schedule_.may_regroup) seconds += schedule_.comm_timeout + 2 + 2 * kSlack;  // until the launcher has a group
     if (scheduler_.now() < last + nanoseconds(seconds)) return false;
-    bool is_overdue = false;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       const Process& process = *ranks_[rank].process;
       if (process.has_ended) continue;
       if (process.is_stopped) continue;  // for good
-      is_overdue = true;
       violate("rank {} still waits {:.1f} s after the last progress and fault, expected at most {:.1f} s", rank,
               1e-9 * static_cast<double>(scheduler_.now() - last), seconds);
     }
-    if (!is_overdue) is_over_ = true;
     return true;
   }
 
@@ -283,7 +284,7 @@ class Simulation {
       if (record.exit_code <= 0) continue;
       if (needs_success) violate("rank {} fails without need: {}", rank, record.error);
       // After a second group, ranks have other numbers.
-      const bool is_known = !record.has_regrouped && !schedule_.may_regroup && was_no_suspension();
+      const bool is_known = !at_fault_.contains(static_cast<int>(rank)) && !record.has_regrouped && !schedule_.may_regroup && was_no_suspension();
       if (!needs_success && is_known && !names_culprit(record.error))
         violate("rank {} names none of those at fault: {}", rank, record.error);
       if (record.exit_code != 4) violate("rank {} ends with {}, expected 4: {}", rank, record.exit_code, record.error);
@@ -312,7 +313,7 @@ class Simulation {
   std::unique_ptr<Launcher> launcher_;
   std::set<int> at_fault_;
   Time last_fault_ = 0;
-  bool was_suspended_in_job_ = true, is_over_ = false;
+  bool was_suspended_in_job_ = true, was_cut_in_job_ = false;
   Result result_;
 };
 
