@@ -126,7 +126,8 @@ std::FILE* open_text(const std::string& text) {
   std::string& path = paths[text];
   if (path.empty()) {
     const auto file = static_cast<int>(next<long(long, ...)>("syscall")(SYS_memfd_create, "simulation", 0U));
-    if (next<ssize_t(int, const void*, std::size_t)>("write")(file, text.data(), text.size()) < 0) std::abort();
+    if (next<ssize_t(int, const void*, std::size_t)>("write")(file, text.data(), text.size()) < 0)
+      std::abort();
     path = "/proc/self/fd/" + std::to_string(file);
   }
   static auto* const real = next<std::FILE*(const char*, const char*)>("fopen64");
@@ -147,7 +148,8 @@ std::optional<std::FILE*> open_proc(const std::string& path) {
   int pid = 0, end = 0;
   if (std::sscanf(path.c_str(), "/proc/%d/stat%n", &pid, &end) == 1 && end > 0) {
     const Process* const other = network()->find_process(pid);
-    const bool exists = other != nullptr && other->host == process->host && scheduler()->now() < other->reaped_at;
+    const bool exists =
+        other != nullptr && other->host == process->host && scheduler()->now() < other->reaped_at;
     if (!exists) {
       errno = ENOENT;
       return nullptr;
@@ -209,7 +211,8 @@ ssize_t send_bytes(Socket* socket, const iovec* parts, std::size_t count) {
   const std::size_t room = Network::kBufferBytes - used;
   std::string bytes;
   for (std::size_t i = 0; i < count; ++i)
-    bytes.append(static_cast<const char*>(parts[i].iov_base), std::min(parts[i].iov_len, room - bytes.size()));
+    bytes.append(static_cast<const char*>(parts[i].iov_base),
+                 std::min(parts[i].iov_len, room - bytes.size()));
   const auto sent = static_cast<ssize_t>(bytes.size());
   if (sent > 0) network()->send(socket->out, std::move(bytes), Pipe::Segment::Kind::data);
   return sent;
@@ -296,10 +299,10 @@ int wait_for_condition(pthread_cond_t* condition, pthread_mutex_t* mutex, Time u
 using namespace simulation;
 
 // Declares and defines a function whose symbol is `name`. `real` is what the C library has.
-#define REPLACE(result, name, parameters)                 \
+#define REPLACE(result, name, parameters)                  \
   extern "C" result replaced_##name parameters asm(#name); \
   result replaced_##name parameters
-#define REAL(name, ...)                                                                      \
+#define REAL(name, ...)                                                                     \
   static auto* const real = next<std::remove_pointer_t<decltype(&replaced_##name)>>(#name); \
   return real(__VA_ARGS__)
 
@@ -328,7 +331,8 @@ REPLACE(int, clock_nanosleep, (clockid_t clock, int flags, const timespec* time,
     REAL(clock_nanosleep, clock, flags, time, left);
   }
   charge(kCall);
-  const Time sleep = (flags & TIMER_ABSTIME) != 0 ? virtual_time(clock, *time) - scheduler()->now() : time_of(*time);
+  const Time sleep =
+      (flags & TIMER_ABSTIME) != 0 ? virtual_time(clock, *time) - scheduler()->now() : time_of(*time);
   scheduler()->spend(std::max<Time>(sleep, 0));
   return 0;
 }
@@ -343,7 +347,8 @@ REPLACE(int, sched_yield, ()) {
 
 // ---- Threads
 
-REPLACE(int, pthread_create, (pthread_t * thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument)) {
+REPLACE(int, pthread_create,
+        (pthread_t * thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument)) {
   if (self() == nullptr) {
     REAL(pthread_create, thread, attributes, body, argument);
   }
@@ -408,7 +413,8 @@ REPLACE(int, pthread_cond_wait, (pthread_cond_t * condition, pthread_mutex_t* mu
   return wait_for_condition(condition, mutex, kNever);
 }
 
-REPLACE(int, pthread_cond_timedwait, (pthread_cond_t * condition, pthread_mutex_t* mutex, const timespec* time)) {
+REPLACE(int, pthread_cond_timedwait,
+        (pthread_cond_t * condition, pthread_mutex_t* mutex, const timespec* time)) {
   if (self() == nullptr) {
     REAL(pthread_cond_timedwait, condition, mutex, time);
   }
@@ -568,7 +574,8 @@ REPLACE(int, open, (const char* path, int flags, ...)) {
   const int mode = (flags & (O_CREAT | __O_TMPFILE)) != 0 ? va_arg(list, int) : 0;
   va_end(list);
   int pid = 0, descriptor = 0;
-  if (self() != nullptr && std::strcmp(path, "/dev/null") == 0) return network()->open(self()->process, new File);
+  if (self() != nullptr && std::strcmp(path, "/dev/null") == 0)
+    return network()->open(self()->process, new File);
   if (self() != nullptr && std::sscanf(path, "/proc/%d/fd/%d", &pid, &descriptor) == 2) {
     charge(kFileCall);
     const Process* const owner = network()->find_process(pid);
@@ -670,7 +677,8 @@ REPLACE(int, fstat, (int descriptor, struct stat* status)) {
   return 0;
 }
 
-REPLACE(void*, mmap, (void* address, std::size_t bytes, int protection, int flags, int descriptor, off_t offset)) {
+REPLACE(void*, mmap,
+        (void* address, std::size_t bytes, int protection, int flags, int descriptor, off_t offset)) {
   static auto* const real = next<std::remove_pointer_t<decltype(&replaced_mmap)>>("mmap");
   const auto* const file = file_of<MemoryFile>(descriptor);
   if (file == nullptr) return real(address, bytes, protection, flags, descriptor, offset);
@@ -747,7 +755,8 @@ REPLACE(int, bind, (int descriptor, const sockaddr* address, socklen_t bytes)) {
   }
   charge(kCall);
   const auto [wanted, port] = address_in(address);
-  if (wanted != 0 && network()->find_host(wanted, socket->host) != socket->host) return fail_with(EADDRNOTAVAIL);
+  if (wanted != 0 && network()->find_host(wanted, socket->host) != socket->host)
+    return fail_with(EADDRNOTAVAIL);
   if (port != 0 && socket->host->listeners.contains(port)) return fail_with(EADDRINUSE);
   socket->local_address = wanted;
   socket->local_port = port != 0 ? port : free_port(*socket->host);

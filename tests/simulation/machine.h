@@ -50,12 +50,12 @@ struct Process {
   std::set<int> descriptors;
   std::multiset<Memory*> mappings;
   bool is_stopped = false, has_ended = false;
-  int status = 0;                    // as waitpid() returns it, once it has ended
+  int status = 0;  // as waitpid() returns it, once it has ended
   Time ended_at = kNever, reaped_at = kNever;
-  int stop_signal = 0;               // that the program should act on, such as SIGTERM
-  double io_bytes = 0;               // read and written so far
-  std::vector<Frozen> frozen;        // events while it was stopped
-  std::vector<char> own_variables;   // see enter()
+  int stop_signal = 0;              // that the program should act on, such as SIGTERM
+  double io_bytes = 0;              // read and written so far
+  std::vector<Frozen> frozen;       // events while it was stopped
+  std::vector<char> own_variables;  // see enter()
   std::vector<std::string> variables;
   std::vector<char*> environment;
 

@@ -193,7 +193,8 @@ int main(int argc, char** argv) {
     if (answer.has_passed) {
       double seconds = 0;
       std::uint64_t of_events = 0, of_successes = 0, of_failures = 0, of_regrouped = 0;
-      std::istringstream(answer.text.substr(6)) >> seconds >> of_events >> of_successes >> of_failures >> of_regrouped;
+      std::istringstream(answer.text.substr(6)) >> seconds >> of_events >> of_successes >> of_failures >>
+          of_regrouped;
       virtual_seconds += seconds;
       events += of_events;
       successes += of_successes;
@@ -202,10 +203,12 @@ int main(int argc, char** argv) {
       continue;
     }
     ++failed;
-    fmt::print("seed {} fails: {}\n{}  replay: scripts/fault_schedules --seed {} --ranks {}{}\n", child.schedule.seed,
-               simulation::describe(child.schedule), answer.text, child.schedule.seed, child.schedule.ranks,
-               std::getenv("CONVOY_PLANT") == nullptr ? ""
-                                                      : fmt::format(" --plant {}", std::getenv("CONVOY_PLANT")));
+    fmt::print("seed {} fails: {}\n{}  replay: scripts/fault_schedules --seed {} --ranks {}{}\n",
+               child.schedule.seed, simulation::describe(child.schedule), answer.text, child.schedule.seed,
+               child.schedule.ranks,
+               std::getenv("CONVOY_PLANT") == nullptr
+                   ? ""
+                   : fmt::format(" --plant {}", std::getenv("CONVOY_PLANT")));
     std::fflush(stdout);
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;

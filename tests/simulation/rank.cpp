@@ -75,12 +75,14 @@ class Training {
     const auto n = static_cast<float>(ranks.size());
     std::vector<float> values(static_cast<std::size_t>(count));
     for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = static_cast<float>(ranks.rank() + 1) + static_cast<float>(step_) + static_cast<float>(i % 7);
+      values[i] =
+          static_cast<float>(ranks.rank() + 1) + static_cast<float>(step_) + static_cast<float>(i % 7);
     ranks.all_reduce(View{values.data(), {count}, DType::f32});
     ranks.synchronize();
     progress();
     for (std::size_t i = 0; i < values.size(); ++i)
-      if (const float expected = n * (n + 1) / 2 + n * (static_cast<float>(step_) + static_cast<float>(i % 7));
+      if (const float expected =
+              n * (n + 1) / 2 + n * (static_cast<float>(step_) + static_cast<float>(i % 7));
           values[i] != expected)
         return wrong(fmt::format("all-reduce: found {}, expected {}", values[i], expected));
   }
@@ -103,7 +105,8 @@ class Training {
     ranks.broadcast(View{values.data(), {64}, DType::i32}, 0);
     ranks.synchronize();
     progress();
-    if (std::count(values.begin(), values.end(), 7) != 64) wrong("broadcast: found other values than rank 0 has");
+    if (std::count(values.begin(), values.end(), 7) != 64)
+      wrong("broadcast: found other values than rank 0 has");
     if (ranks.rank() == 0) {
       for (int block = 0; block < 5; ++block) {
         sleep(20 * kMillisecond);

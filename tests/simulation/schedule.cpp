@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cmath>
 #include <random>
 
 namespace simulation {
 namespace {
 
-constexpr std::array kNames = {"kill", "stop", "suspend", "cut", "slow", "lose", "flood", "term"};
+constexpr std::array kNames = {"kill", "stop", "freeze", "suspend", "cut", "slow", "lose", "flood", "term"};
 
 double seconds(Time time) { return 1e-9 * static_cast<double>(time); }
 
@@ -23,8 +22,10 @@ Schedule make_schedule(std::uint64_t seed, int ranks) {
     const std::array list = {values...};
     return list[below(list.size())];
   };
-  // Spread over the orders of magnitude: the start takes milliseconds, and the whole job some seconds.
-  const auto moment = [&] { return static_cast<Time>(std::pow(10, 6.0 + 3.5e-3 * static_cast<double>(below(1000)))); };
+  // The start takes some ten milliseconds, and the whole job about a second.
+  const auto moment = [&] {
+    return static_cast<Time>(below(chance(35) ? 60 : 1000) * kMillisecond + below(kMillisecond));
+  };
   Schedule schedule{.seed = seed, .ranks = ranks};
   const int max_hosts = ranks < 4 ? ranks : ranks < 16 ? 4 : 8;
   schedule.hosts = 1 + static_cast<int>(below(static_cast<std::uint64_t>(max_hosts)));
@@ -40,8 +41,12 @@ Schedule make_schedule(std::uint64_t seed, int ranks) {
   for (std::size_t i = 0; i < faults; ++i) {
     using Kind = Fault::Kind;
     Fault& fault = schedule.faults.emplace_back();
-    fault.kind = one_of(Kind::kill, Kind::kill, Kind::kill, Kind::stop, Kind::stop, Kind::stop, Kind::suspend, Kind::cut,
-                        Kind::cut, Kind::slow, Kind::lose, Kind::flood, Kind::term);
+    do
+      fault.kind = one_of(Kind::kill, Kind::kill, Kind::kill, Kind::stop, Kind::stop, Kind::stop,
+                          Kind::freeze, Kind::suspend, Kind::suspend, Kind::cut, Kind::cut, Kind::slow,
+                          Kind::lose, Kind::flood, Kind::flood, Kind::term);
+    while (schedule.hosts == 1 &&
+           (fault.kind == Kind::cut || fault.kind == Kind::lose || fault.kind == Kind::freeze));
     fault.at = moment();
     const bool is_of_rank = fault.kind == Kind::kill || fault.kind == Kind::stop || fault.kind == Kind::term;
     fault.target = static_cast<int>(below(static_cast<std::uint64_t>(is_of_rank ? ranks : schedule.hosts)));
@@ -49,6 +54,7 @@ Schedule make_schedule(std::uint64_t seed, int ranks) {
       case Kind::kill:
       case Kind::term: break;
       case Kind::stop:
+      case Kind::freeze:
       case Kind::cut:
         if (chance(35)) fault.duration = static_cast<Time>(below(1000)) * kMillisecond;
         break;
@@ -64,7 +70,8 @@ Schedule make_schedule(std::uint64_t seed, int ranks) {
 std::string describe(const Fault& fault) {
   using Kind = Fault::Kind;
   const bool is_of_rank = fault.kind == Kind::kill || fault.kind == Kind::stop || fault.kind == Kind::term;
-  std::string text = fmt::format("{:.4f} s: {}", seconds(fault.at), kNames.at(static_cast<std::size_t>(fault.kind)));
+  std::string text =
+      fmt::format("{:.4f} s: {}", seconds(fault.at), kNames.at(static_cast<std::size_t>(fault.kind)));
   if (fault.kind != Kind::suspend) text += fmt::format(" {} {}", is_of_rank ? "rank" : "host", fault.target);
   if (fault.duration != kNever) text += fmt::format(" for {:.3f} s", seconds(fault.duration));
   return text;
@@ -75,7 +82,9 @@ std::string describe(const Schedule& schedule) {
       "{} ranks on {} hosts, --comm {}, --comm-timeout {}, host timeout {}, --io-timeout {}, {} steps{}{}",
       schedule.ranks, schedule.hosts, schedule.comm, schedule.comm_timeout, schedule.host_timeout,
       schedule.io_timeout, schedule.steps, schedule.has_secret ? "" : ", no secret",
-      !schedule.may_regroup ? "" : schedule.port_is_taken ? ", new groups, port taken" : ", new groups");
+      !schedule.may_regroup    ? ""
+      : schedule.port_is_taken ? ", new groups, port taken"
+                               : ", new groups");
   for (const Fault& fault : schedule.faults) text += "; " + describe(fault);
   return text;
 }

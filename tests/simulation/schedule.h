@@ -14,6 +14,7 @@ struct Fault {
   enum class Kind : std::uint8_t {
     kill,     // SIGKILL
     stop,     // SIGSTOP, and SIGCONT at the end
+    freeze,   // all processes of a host are stopped
     suspend,  // all processes of the job are stopped, as by Ctrl-Z
     cut,      // the links of a host carry nothing
     slow,     // the links of a host, and its system calls, are slow
@@ -34,8 +35,8 @@ struct Schedule {
   double comm_timeout = 5, host_timeout = 3, io_timeout = 20;
   std::string comm = "auto";
   bool has_secret = true;
-  bool may_regroup = false;   // convoy-launch --min-ranks 1
-  bool port_is_taken = false; // of the first new group
+  bool may_regroup = false;    // convoy-launch --min-ranks 1
+  bool port_is_taken = false;  // of the first new group
   int steps = 8;
   std::vector<Fault> faults;
 

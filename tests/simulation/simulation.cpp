@@ -23,12 +23,14 @@ namespace {
 using Kind = Fault::Kind;
 
 constexpr int kPort = 29500;
-constexpr double kSlack = 2;      // seconds beyond the limit of a wait
-constexpr double kInOrder = 4;    // for a rank to leave once its wait has ended: the store, the agents and the verdict
-constexpr double kSilent = 1;     // after the timeout, until a silent rank is the cause (HostAgent::overdue_of())
-constexpr Time kMaxStart = 30 * kMillisecond;  // between the starts of the first and the last rank
-constexpr double kLoaded = 20;      // slowness of a host
-constexpr int kFloods = 2;        // clients of one flood
+constexpr double kSlack = 2;  // seconds beyond the limit of a wait
+constexpr double kInOrder =
+    4;  // for a rank to leave once its wait has ended: the store, the agents and the verdict
+constexpr double kSilent =
+    1;  // after the timeout, until a silent rank is the cause (HostAgent::overdue_of())
+constexpr Time kMaxStart = 30 * kMillisecond;     // between the starts of the first and the last rank
+constexpr double kLoaded = 20;                    // slowness of a host
+constexpr int kFloods = 2;                        // clients of one flood
 constexpr Time kFloodPause = 120 * kMicrosecond;  // of a client, between two connections
 
 Time nanoseconds(double seconds) { return static_cast<Time>(seconds * 1e9); }
@@ -114,6 +116,11 @@ class Simulation {
         note_fault_of(fault.target);
         ranks_[target].process->stop();
         break;
+      case Kind::freeze:
+        was_silenced_in_job_ = is_job_complete();
+        note_fault_of_host(fault.target);
+        for_ranks_of(fault.target, [](Process& process) { process.stop(); });
+        break;
       case Kind::suspend: return suspend(fault);
       case Kind::term: ranks_[target].process->stop_signal = SIGTERM; break;
       case Kind::cut:
@@ -125,8 +132,12 @@ class Simulation {
     scheduler_.at(scheduler_.now() + fault.duration, [this, &fault] {
       network_.note("end of fault: " + describe(fault));
       last_fault_ = std::max(last_fault_, scheduler_.now());
-      if (fault.kind == Kind::stop) ranks_[static_cast<std::size_t>(fault.target)].process->resume();
-      if (fault.kind != Kind::stop) change_links(fault, false);
+      if (fault.kind == Kind::stop)
+        ranks_[static_cast<std::size_t>(fault.target)].process->resume();
+      else if (fault.kind == Kind::freeze)
+        for_ranks_of(fault.target, [](Process& process) { process.resume(); });
+      else
+        change_links(fault, false);
     });
   }
 
@@ -134,6 +145,11 @@ class Simulation {
   void note_fault_of_host(int host) {
     for (int rank = 0; rank < schedule_.ranks; ++rank)
       if (schedule_.host_of(rank) == host) note_fault_of(rank);
+  }
+  template <class F>
+  void for_ranks_of(int host, const F& change) {
+    for (int rank = 0; rank < schedule_.ranks; ++rank)
+      if (schedule_.host_of(rank) == host) change(*ranks_[static_cast<std::size_t>(rank)].process);
   }
 
   /// Stops all ranks within some milliseconds, and lets them go on.
@@ -159,7 +175,7 @@ class Simulation {
   void change_links(const Fault& fault, bool begins) {
     Host* const host = host_of(fault.target);
     if (fault.kind == Kind::cut) note_fault_of_host(fault.target);
-    if (fault.kind == Kind::cut && begins) was_cut_in_job_ = is_job_complete();
+    if (fault.kind == Kind::cut && begins) was_silenced_in_job_ = is_job_complete();
     if (fault.kind == Kind::slow) host->slowness = begins ? kLoaded : 1;
     for (int other = 0; other < schedule_.hosts; ++other) {
       if (other == fault.target) continue;
@@ -216,10 +232,12 @@ class Simulation {
     double sum = 0;
     for (const Fault& fault : schedule_.faults) {
       if (fault.kind == Kind::kill) return false;
-      if (fault.kind == Kind::suspend && (schedule_.faults.size() > 1 || !was_suspended_in_job_)) return false;
+      if (fault.kind == Kind::suspend && (schedule_.faults.size() > 1 || !was_suspended_in_job_))
+        return false;
       if (fault.kind == Kind::suspend || fault.kind == Kind::term) continue;
       if (fault.duration == kNever) return false;
-      if (fault.kind == Kind::stop || fault.kind == Kind::cut) sum += 1e-9 * static_cast<double>(fault.duration);
+      if (fault.kind == Kind::stop || fault.kind == Kind::freeze || fault.kind == Kind::cut)
+        sum += 1e-9 * static_cast<double>(fault.duration);
       // A flood leaves few connections to the ranks; several slow things add up.
       if (schedule_.faults.size() > 1) sum += limit / 2;
     }
@@ -229,8 +247,9 @@ class Simulation {
   /// Returns the limit of the longest wait of this schedule, in seconds.
   double limit() const {
     const double silence = std::max(schedule_.comm_timeout + kSilent, schedule_.host_timeout);
-    const bool is_lost_host = schedule_.faults.size() == 1 && schedule_.faults.front().kind == Kind::cut;
-    return is_lost_host && was_cut_in_job_ ? schedule_.host_timeout : silence;
+    const bool is_lost_host = schedule_.faults.size() == 1 && (schedule_.faults.front().kind == Kind::cut ||
+                                                               schedule_.faults.front().kind == Kind::freeze);
+    return is_lost_host && was_silenced_in_job_ ? schedule_.host_timeout : silence;
   }
 
   /// Returns whether the limit of any wait has passed since anything has happened. Ranks that still run violate it.
@@ -238,14 +257,15 @@ class Simulation {
     Time last = last_fault_;
     for (const RankRecord& rank : ranks_) last = std::max(last, rank.last_progress);
     double seconds = limit() + kSlack + kInOrder;
-    if (schedule_.may_regroup) seconds += schedule_.comm_timeout + 2 + 2 * kSlack;  // until the launcher has a group
+    if (schedule_.may_regroup)
+      seconds += schedule_.comm_timeout + 2 + 2 * kSlack;  // until the launcher has a group
     if (scheduler_.now() < last + nanoseconds(seconds)) return false;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       const Process& process = *ranks_[rank].process;
       if (process.has_ended) continue;
       if (process.is_stopped) continue;  // for good
-      violate("rank {} still waits {:.1f} s after the last progress and fault, expected at most {:.1f} s", rank,
-              1e-9 * static_cast<double>(scheduler_.now() - last), seconds);
+      violate("rank {} still waits {:.1f} s after the last progress and fault, expected at most {:.1f} s",
+              rank, 1e-9 * static_cast<double>(scheduler_.now() - last), seconds);
     }
     return true;
   }
@@ -284,10 +304,12 @@ class Simulation {
       if (record.exit_code <= 0) continue;
       if (needs_success) violate("rank {} fails without need: {}", rank, record.error);
       // After a second group, ranks have other numbers.
-      const bool is_known = !at_fault_.contains(static_cast<int>(rank)) && !record.has_regrouped && !schedule_.may_regroup && was_no_suspension();
+      const bool is_known = !at_fault_.contains(static_cast<int>(rank)) && !record.has_regrouped &&
+                            !schedule_.may_regroup && was_no_suspension();
       if (!needs_success && is_known && !names_culprit(record.error))
         violate("rank {} names none of those at fault: {}", rank, record.error);
-      if (record.exit_code != 4) violate("rank {} ends with {}, expected 4: {}", rank, record.exit_code, record.error);
+      if (record.exit_code != 4)
+        violate("rank {} ends with {}, expected 4: {}", rank, record.exit_code, record.error);
     }
     if (has_stopped && stop_steps.size() > 1)
       violate("the ranks stop at {} different steps after a signal", stop_steps.size());
@@ -313,7 +335,7 @@ class Simulation {
   std::unique_ptr<Launcher> launcher_;
   std::set<int> at_fault_;
   Time last_fault_ = 0;
-  bool was_suspended_in_job_ = true, was_cut_in_job_ = false;
+  bool was_suspended_in_job_ = true, was_silenced_in_job_ = false;
   Result result_;
 };
 

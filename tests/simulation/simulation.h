@@ -13,7 +13,7 @@ struct Result {
   std::vector<std::string> violations;  // of the invariants
   Time end = 0;                         // virtual
   std::uint64_t events = 0;
-  int successes = 0, failures = 0;      // ranks that have ended by themselves
+  int successes = 0, failures = 0;  // ranks that have ended by themselves
   bool has_regrouped = false;
 };
 
