@@ -61,7 +61,7 @@ Schedule make_schedule(std::uint64_t seed, int ranks) {
       case Kind::suspend: fault.duration = static_cast<Time>(2 + below(60)) * kSecond; break;
       case Kind::slow:
       case Kind::lose: fault.duration = static_cast<Time>(1 + below(2000)) * kMillisecond; break;
-      case Kind::flood: fault.duration = static_cast<Time>(1 + below(15)) * kSecond; break;
+      case Kind::flood: fault.duration = static_cast<Time>(1 + below(10)) * kSecond; break;
     }
   }
   return schedule;

@@ -30,7 +30,7 @@ constexpr double kSilent =
     1;  // after the timeout, until a silent rank is the cause (HostAgent::overdue_of())
 constexpr Time kMaxStart = 30 * kMillisecond;     // between the starts of the first and the last rank
 constexpr double kLoaded = 20;                    // slowness of a host
-constexpr int kFloods = 2;                        // clients of one flood
+constexpr int kFloods = 4;                        // clients of one flood
 constexpr Time kFloodPause = 120 * kMicrosecond;  // of a client, between two connections
 
 Time nanoseconds(double seconds) { return static_cast<Time>(seconds * 1e9); }
