@@ -143,6 +143,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
      {"tests/apps/tutorials", "tests/comm", "apps/cluster/doctor", "apps/cluster/launcher"}},
     {"tests/apps/faults", {"tests/apps", "apps/programs", "engine/io"}},
     {"tests/apps/report", {"tests/apps", "apps/report", "datasets/formats"}},
+    {"tests/simulation", {"apps/ranks", "apps/flags", "apps/cluster/launcher"}},
     {"tests/fuzz", {"apps/flags", "comm/cluster/control", "tests/testing/support"}},
     {"tests/faults", {"engine/io", "tests/testing/support"}},
     {"tests/package/all_libraries", {}},

@@ -87,8 +87,8 @@ bool HostAgent::is_active() const {
 
 void HostAgent::serve() {
   if (!is_active()) return;
-  observe_suspension();
   const bool has_messages = tree_ && receive();
+  observe_suspension();  // also one that was in receive(), where this thread waits
   const std::uint32_t changes = memory_.host().changes.load();
   const bool is_due = Clock::now() >= observe_at_ || std::exchange(seen_changes_, changes) != changes;
   if (tree_ && !has_messages && !is_due) return;
@@ -121,8 +121,8 @@ void HostAgent::observe_suspension() {
   if (pause == Clock::duration::zero()) return;
   pauses_.emplace_back(Clock::now(), seconds_of(pause));
   if (pauses_.size() > kPauses) pauses_.pop_front();
-  parent_heard_ += pause;
-  for (auto& [node, child] : children_) child.received += pause;
+  parent_heard_ = std::min(parent_heard_ + pause, Clock::now());
+  for (auto& [node, child] : children_) child.received = std::min(child.received + pause, Clock::now());
 }
 
 double HostAgent::without_pauses(double age) const {

@@ -58,6 +58,7 @@ constexpr Exception kExceptions[] = {
     {"CONTRIBUTING.md", "build/debug/bin/engine_test", "is a test"},
     {"tests/", "build/debug/bin/engine_test", "is a test"},
     {"tests/", "python3 -B tests/", "is a test"},
+    {"tests/", "scripts/fault_schedules", "runs for minutes; a test runs 500 seeds", "fault_schedules"},
     {"emulator/", "emulator/bin/cuemu",
      "needs no build of Convoy; emulator/tests/cuemu_test.py runs these files"},
     {"docs/precision.md", "build/test/bin/engine_", "is a test"},

@@ -1,0 +1,220 @@
+// fault_schedules: runs the jobs of many seeds, each in a process of its own.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/plant.h"
+#include "tests/simulation/simulation.h"
+
+namespace {
+
+using simulation::Result;
+using simulation::Schedule;
+
+constexpr const char* kHelp =
+    "Usage: fault_schedules [OPTION]…\n"
+    "Runs jobs in virtual time, with faults that a seed chooses, and checks that they end as they must.\n\n"
+    "  --seeds N     Number of seeds (100)\n"
+    "  --first S     The first seed (1)\n"
+    "  --ranks LIST  Numbers of ranks; a job has one of them, the more often the smaller it is (2,8,64)\n"
+    "  --seed S      This seed alone, with a trace of its events; with the --ranks that the failure shows\n"
+    "  --quiet       No trace\n"
+    "  --jobs N      Seeds at a time (1)\n"
+    "  --limit N     Stop after N failing seeds (20)\n"
+    "  --plant NAME  Plant a fault of an earlier version: the seeds should find it (fault_schedules_planted)\n";
+
+struct Options {
+  std::uint64_t seeds = 100, first = 1, jobs = 1, limit = 20;
+  bool is_replay = false, is_quiet = false;
+  std::vector<int> ranks = {2, 8, 64};
+};
+
+[[noreturn]] void refuse(const std::string& text) {
+  fmt::print(stderr, "fault_schedules: error: {}; see --help\n", text);
+  std::exit(2);
+}
+
+std::uint64_t number_of(const std::string& option, const std::string& text) {
+  if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos || text.size() > 18)
+    refuse(fmt::format("{}: found '{}', expected a number", option, text));
+  return std::stoull(text);
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string option = argv[i];
+    if (option == "--help") {
+      fmt::print("{}", kHelp);
+      std::exit(0);
+    }
+    if (option == "--quiet") {
+      options.is_quiet = true;
+      continue;
+    }
+    if (i + 1 == argc) refuse(fmt::format("{}: found no value, or no such option", option));
+    const std::string value = argv[++i];
+    if (option == "--ranks") {
+      options.ranks.clear();
+      std::istringstream list(value);
+      for (std::string ranks; std::getline(list, ranks, ',');) {
+        options.ranks.push_back(static_cast<int>(number_of(option, ranks)));
+        if (options.ranks.back() < 2 || options.ranks.back() > 1024)
+          refuse(fmt::format("--ranks: found {}, expected 2 to 1024", ranks));
+      }
+      if (options.ranks.empty()) refuse("--ranks: found no number");
+    } else if (option == "--seeds") {
+      options.seeds = number_of(option, value);
+    } else if (option == "--first") {
+      options.first = number_of(option, value);
+    } else if (option == "--jobs") {
+      options.jobs = std::max<std::uint64_t>(number_of(option, value), 1);
+    } else if (option == "--limit") {
+      options.limit = number_of(option, value);
+    } else if (option == "--seed") {
+      options.first = number_of(option, value);
+      options.seeds = 1;
+      options.is_replay = true;
+    } else if (option == "--plant") {
+      setenv("CONVOY_PLANT", value.c_str(), 1);
+    } else {
+      refuse(fmt::format("found {}, which is no option", option));
+    }
+  }
+  return options;
+}
+
+/// Chooses a number of ranks: each with a probability inversely proportional to it.
+int ranks_of(std::uint64_t seed, const std::vector<int>& choices) {
+  double sum = 0;
+  for (const int ranks : choices) sum += 1.0 / ranks;
+  std::mt19937_64 random(seed);
+  double at = sum * static_cast<double>(random() >> 11) * 0x1p-53;
+  for (const int ranks : choices)
+    if ((at -= 1.0 / ranks) < 0) return ranks;
+  return choices.back();
+}
+
+/// What the process of a seed has written, and how it has ended.
+struct Answer {
+  bool has_passed = false;
+  std::string text;
+};
+
+/// A process that simulates the job of a seed.
+struct Child {
+  pid_t process = 0;
+  int pipe = -1;
+  Schedule schedule;
+};
+
+Child start(const Schedule& schedule, bool traces) {
+  int ends[2];
+  if (pipe(ends) != 0) refuse(fmt::format("pipe: {}", std::strerror(errno)));
+  std::fflush(nullptr);
+  const pid_t process = fork();
+  if (process < 0) refuse(fmt::format("fork: {}", std::strerror(errno)));
+  if (process > 0) {
+    close(ends[1]);
+    return {process, ends[0], schedule};
+  }
+  close(ends[0]);
+  // A simulation that makes no progress in virtual time must end, too.
+  alarm(static_cast<unsigned>(10 + schedule.ranks));
+  if (!traces)
+    if (const int null = open("/dev/null", O_WRONLY); null >= 0) dup2(null, STDERR_FILENO);
+  const Result result = simulation::simulate(schedule, traces);
+  std::string text;
+  for (const std::string& violation : result.violations) text += "  " + violation + "\n";
+  if (text.empty())
+    text = fmt::format("passed {:.2f} {} {} {} {}", 1e-9 * static_cast<double>(result.end), result.events,
+                       result.successes, result.failures, result.has_regrouped ? 1 : 0);
+  if (write(ends[1], text.data(), std::min<std::size_t>(text.size(), 60'000)) < 0) _exit(1);
+  _exit(0);
+}
+
+Answer wait_for(const Child& child) {
+  Answer answer;
+  char block[4096];
+  for (ssize_t count = 0; (count = read(child.pipe, block, sizeof block)) > 0;)
+    answer.text.append(block, static_cast<std::size_t>(count));
+  close(child.pipe);
+  int status = 0;
+  waitpid(child.process, &status, 0);
+  answer.has_passed = answer.text.starts_with("passed");
+  if (WIFSIGNALED(status))
+    answer.text += fmt::format("  the simulation is ended by signal {}{}\n", WTERMSIG(status),
+                               WTERMSIG(status) == SIGALRM ? ": it does not end" : "");
+  return answer;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // One thread for each library that computes: a forked process has no other ones.
+  if (std::getenv("OPENBLAS_NUM_THREADS") == nullptr) {
+    setenv("OPENBLAS_NUM_THREADS", "1", 1);
+    setenv("OMP_NUM_THREADS", "1", 1);
+    setenv("LD_BIND_NOW", "1", 1);  // once, not in each process
+    setenv("CONVOY_EMULATED_GPUS", "0", 1);
+    execv("/proc/self/exe", argv);
+  }
+  const Options options = parse(argc, argv);
+  simulation::is_planted("");
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<Child> children;
+  std::uint64_t next = options.first, failed = 0, run = 0, events = 0;
+  double virtual_seconds = 0;
+  std::uint64_t successes = 0, failures = 0, regrouped = 0;
+  const std::uint64_t end = options.first + options.seeds;
+  while ((next < end && failed < options.limit) || !children.empty()) {
+    while (next < end && failed < options.limit && children.size() < options.jobs) {
+      const Schedule schedule = simulation::make_schedule(next, ranks_of(next, options.ranks));
+      if (options.is_replay) fmt::print("seed {}: {}\n", next, simulation::describe(schedule));
+      children.push_back(start(schedule, options.is_replay && !options.is_quiet));
+      ++next;
+    }
+    const Child child = children.front();
+    children.erase(children.begin());
+    const Answer answer = wait_for(child);
+    ++run;
+    if (answer.has_passed) {
+      double seconds = 0;
+      std::uint64_t of_events = 0, of_successes = 0, of_failures = 0, of_regrouped = 0;
+      std::istringstream(answer.text.substr(6)) >> seconds >> of_events >> of_successes >> of_failures >>
+          of_regrouped;
+      virtual_seconds += seconds;
+      events += of_events;
+      successes += of_successes;
+      failures += of_failures;
+      regrouped += of_regrouped;
+      continue;
+    }
+    ++failed;
+    fmt::print("seed {} fails: {}\n{}  replay: scripts/fault_schedules --seed {} --ranks {}{}\n",
+               child.schedule.seed, simulation::describe(child.schedule), answer.text, child.schedule.seed,
+               child.schedule.ranks,
+               std::getenv("CONVOY_PLANT") == nullptr
+                   ? ""
+                   : fmt::format(" --plant {}", std::getenv("CONVOY_PLANT")));
+    std::fflush(stdout);
+  }
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  fmt::print(
+      "{} seeds, {} failed; {:.0f} s of virtual time and {} events in {:.1f} s; {} ranks ended with success, {} with an "
+      "error; {} jobs had a new group\n",
+      run, failed, virtual_seconds, events, elapsed.count(), successes, failures, regrouped);
+  return failed == 0 ? 0 : 1;
+}
