@@ -196,7 +196,7 @@ class Checks(unittest.TestCase):
     def test_finds_a_number_without_a_source(self):
         self.assertEqual(1, len(number_problems("a.md", "It takes 24,320 wavefronts.\n")))
         self.assertEqual(1, len(number_problems("a.md", "It is 1.5 times as fast.\n")))
-        self.assertEqual([], number_problems("a.md", "1,000 floats.\n\n```cpp\n// learn/book/programs/saxpy.cu: saxpy\n…\n```\n"))
+        self.assertEqual([], number_problems("a.md", "1,000 floats.\n\n```cpp\n// learn/book/programs/kernels/saxpy.cu: saxpy\n…\n```\n"))
 
     def test_finds_a_long_chapter(self):
         question = "**Question.** Why?\n"
