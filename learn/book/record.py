@@ -19,7 +19,7 @@ import tempfile
 BOOK = pathlib.Path(__file__).resolve().parent
 COUNTS = BOOK / "data" / "counts.json"
 RUNS = ["saxpy.cu", "grid_stride.cu", "add_bias.cu", *(f"stride.cu {stride}" for stride in (1, 2, 3, 4, 8, 32)),
-        "transpose.cu", "sum.cu", "gemm.cu", "tensor_cores.cu", "fusion.cu"]
+        "transpose.cu", "sum.cu", "moments.cu", "gemm.cu", "tensor_cores.cu", "fusion.cu"]
 PROGRAMS = ["training.cpp", "tensor.cpp", "pipeline.cpp", "graph.cpp", "saved.cpp", "formats.cpp", "convolution.cpp",
             "moments.cpp", "allreduce.cpp", "overlap.cpp", "norms.cpp", "zero.cpp", "determinism.cpp",
             "failures.cpp", "launches.cpp", "timing.cpp"]  # plain C++, which print JSON

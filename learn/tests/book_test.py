@@ -40,15 +40,15 @@ def prose(text):
 
 
 def value_of(expression):
-    """Computes an expression of numbers, + - * / % and brackets."""
-    known = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.Mod: operator.mod}
+    """Computes an expression of numbers, + - * / % ** and brackets."""
+    known = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.Mod: operator.mod, ast.Pow: operator.pow}
 
     def visit(node):
         if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
             return node.value
         if isinstance(node, ast.BinOp) and type(node.op) in known:
             return known[type(node.op)](visit(node.left), visit(node.right))
-        raise ValueError(f"found '{expression}', expected numbers and + - * / %")
+        raise ValueError(f"found '{expression}', expected numbers and + - * / % **")
 
     return visit(ast.parse(expression.strip(), mode="eval").body)
 
