@@ -21,7 +21,7 @@ html_static_path = ["_ext/book.css"]
 html_css_files = ["book.css"]
 html_show_sourcelink = False
 html_copy_source = False
-exclude_patterns = ["README.md"]
+exclude_patterns = ["README.md", "programs"]
 highlight_language = "text"
 
 

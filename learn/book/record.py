@@ -19,7 +19,7 @@ import tempfile
 BOOK = pathlib.Path(__file__).resolve().parent
 COUNTS = BOOK / "data" / "counts.json"
 RUNS = ["saxpy.cu", "grid_stride.cu", "add_bias.cu", *(f"stride.cu {stride}" for stride in (1, 2, 3, 4, 8, 32)),
-        "transpose.cu", "sum.cu", "gemm.cu", "tensor_cores.cu", "fusion.cu"]
+        "transpose.cu", "sum.cu", "moments.cu", "gemm.cu", "tensor_cores.cu", "fusion.cu"]
 PROGRAMS = ["training.cpp", "tensor.cpp", "pipeline.cpp", "graph.cpp", "saved.cpp", "formats.cpp", "convolution.cpp",
             "moments.cpp", "allreduce.cpp", "overlap.cpp", "norms.cpp", "zero.cpp", "determinism.cpp",
             "failures.cpp", "launches.cpp", "timing.cpp"]  # plain C++, which print JSON
@@ -29,11 +29,13 @@ CONSOLE = re.compile(r"(^```console\n)(.*?)(^```$)", re.S | re.M)
 
 @functools.cache
 def run(command):
-    """Runs a command of the book in the directory of its programs, once. Returns its output."""
+    """Runs a command of the book in the directory of its program, once. Returns its output."""
     path = f"{BOOK.parents[1] / 'emulator' / 'bin'}:{os.environ['PATH']}"
     if shutil.which("cuemu", path=path) is None:
         sys.exit("record.py: found no cuemu on the path, and no emulator/bin/cuemu")
-    done = subprocess.run(["bash", "-c", command], cwd=BOOK / "programs", env={**os.environ, "PATH": path},
+    source = re.search(r"(?<!\S)\w+\.(?:cu|cpp)(?!\S)", command)  # the commands are those of the directory of their program
+    directory = next((BOOK / "programs").glob(f"*/{source[0]}")).parent if source else BOOK
+    done = subprocess.run(["bash", "-c", command], cwd=directory, env={**os.environ, "PATH": path},
                           capture_output=True, text=True)
     return done.stdout.replace("cuemu: compiling the emulator, once\n", "") + done.stderr
 

@@ -41,7 +41,6 @@ def public(exercise):
 def check_all(exercise, file, all_given, is_isolated=False):
     """The same for each of several seeds with their sizes and counts."""
     verdict = Verdict(exercise)
-    seconds = exercise.settings.get("seconds", 20)
     prefix = runs.isolation() if is_isolated else []
     with tempfile.TemporaryDirectory(prefix="convoy-learn-") as work:
         try:
@@ -51,7 +50,7 @@ def check_all(exercise, file, all_given, is_isolated=False):
             verdict.lines = str(error).splitlines() + ["does not compile"]
             return verdict
         for given in all_given:
-            run_and_judge(verdict, program, given, file, seconds, prefix)
+            run_and_judge(verdict, program, given, file, prefix)
             if verdict.status != 0:
                 return verdict
     verdict.passed["counts"] = True
@@ -59,15 +58,15 @@ def check_all(exercise, file, all_given, is_isolated=False):
     return verdict
 
 
-def run_and_judge(verdict, program, given, file, seconds, prefix):
+def run_and_judge(verdict, program, given, file, prefix):
     """Runs the program in each order, then for the counts, until something is wrong."""
     exercise = verdict.exercise
     orders = ORDERS[:1] if exercise.is_program else ORDERS
     for order in orders:
-        report = runs.run(program, order, given["seed"], given["sizes"], seconds, prefix=prefix)
+        report = runs.run(program, order, given["seed"], given["sizes"], exercise, prefix=prefix)
         judge(verdict, report, order, file)
         if verdict.code == "CE104":
-            counted = runs.run(program, order, given["seed"], [report.case], seconds, is_counted=True, prefix=prefix)
+            counted = runs.run(program, order, given["seed"], [report.case], exercise, is_counted=True, prefix=prefix)
             explain_order(verdict, counted.launches)
         if verdict.status != 0:
             return
@@ -76,7 +75,7 @@ def run_and_judge(verdict, program, given, file, seconds, prefix):
     verdict.add("safety", "bounds, overflow: no finding" if exercise.is_program else
                 "bounds, uninitialized memory, barriers, races: no finding")
     for at in sorted({tuple(count["at"]) for count in given["counts"]}):
-        report = runs.run(program, ORDERS[0], given["seed"], [at], seconds, is_counted=True, prefix=prefix)
+        report = runs.run(program, ORDERS[0], given["seed"], [at], exercise, is_counted=True, prefix=prefix)
         variables = dict(zip(exercise.names, at))
         for count in (count for count in given["counts"] if tuple(count["at"]) == at):
             judge_count(verdict, count, report.launches, variables, file)
@@ -129,7 +128,12 @@ def source_line(place, file):
 
 
 def measure(what, launches):
-    """Returns a count summed over the launches: "barriers", or "shared_loads.wavefronts"."""
+    """Returns a count summed over the launches: "barriers", or "shared_loads.wavefronts". "exchanges": the pairs of kernels of
+    which each has directly followed the other one."""
+    if what == "exchanges":
+        names = [launch["kernel"] for launch in launches]
+        pairs = set(zip(names, names[1:]))
+        return sum(first < second and (second, first) in pairs for first, second in pairs)
     kind, _, unit = what.partition(".")
     return sum(launch[kind][unit] if unit else launch[kind] for launch in launches if kind in launch)
 
@@ -209,5 +213,10 @@ def many_passes(kind, launches):
             "a register is neither stored nor loaded", "")
 
 
+def one_order(_, launches):
+    names = dict.fromkeys(launch["kernel"] for launch in launches)
+    return f"{len(launches):,} launches, always in the order {', '.join(names)}", ""
+
+
 EXPLANATIONS = {"CE201": sectors_apart, "CE202": bank_conflicts, "CE203": few_lanes, "CE204": read_often, "CE205": many_barriers,
-                "CE206": many_requests, "CE207": many_passes}
+                "CE206": many_requests, "CE207": many_passes, "CE208": one_order}

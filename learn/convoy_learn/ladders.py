@@ -19,7 +19,7 @@ def count(exercise, file, sizes):
     """Returns the counts of one case as {"barriers": 9, …}."""
     with tempfile.TemporaryDirectory(prefix="convoy-learn-") as work:
         program = runs.compile_program(exercise, file, work)
-        report = runs.run(program, checks.ORDERS[0], 1, [sizes], exercise.settings.get("seconds", 20), is_counted=True)
+        report = runs.run(program, checks.ORDERS[0], 1, [sizes], exercise, is_counted=True)
     if not report.is_complete:
         raise Failure(f"{file.name} of {exercise.id} does not give the right values: {report.wrong}")
     result = {what: checks.measure(what, report.launches) for _, what in COLUMNS}

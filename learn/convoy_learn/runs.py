@@ -99,12 +99,13 @@ def isolation():
     return prefix if is_permitted else []
 
 
-def run(program, order, seed, sizes, seconds, is_counted=False, prefix=()):
+def run(program, order, seed, sizes, exercise, is_counted=False, prefix=()):
     """Runs the program with the sizes, in an order of threads such as "ascending" or "random:2". Returns its Report."""
+    seconds = exercise.settings.get("seconds", 20)
     path = program.with_name("report.jsonl")
     path.write_text("")
     name, _, number = order.partition(":")
-    environment = {**os.environ, "CONVOY_EMULATOR_ORDER": name, "CONVOY_EMULATOR_STREAMS": "eager",
+    environment = {**os.environ, "CONVOY_EMULATOR_ORDER": name, "CONVOY_EMULATOR_STREAMS": exercise.settings.get("streams", "eager"),
                    "CONVOY_EMULATOR_SEED": number or "1", "CUEMU_REPORT": str(path), "CONVOY_LEARN_REPORT": str(path),
                    "CUEMU_COUNT" if is_counted else "CUEMU_CHECK": "1", "ASAN_OPTIONS": "detect_leaks=0"}
     key, is_late, status, errors = secrets.token_hex(16), False, None, ""

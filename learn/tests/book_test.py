@@ -40,15 +40,15 @@ def prose(text):
 
 
 def value_of(expression):
-    """Computes an expression of numbers, + - * / % and brackets."""
-    known = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.Mod: operator.mod}
+    """Computes an expression of numbers, + - * / % ** and brackets."""
+    known = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.Mod: operator.mod, ast.Pow: operator.pow}
 
     def visit(node):
         if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
             return node.value
         if isinstance(node, ast.BinOp) and type(node.op) in known:
             return known[type(node.op)](visit(node.left), visit(node.right))
-        raise ValueError(f"found '{expression}', expected numbers and + - * / %")
+        raise ValueError(f"found '{expression}', expected numbers and + - * / % **")
 
     return visit(ast.parse(expression.strip(), mode="eval").body)
 
@@ -196,7 +196,7 @@ class Checks(unittest.TestCase):
     def test_finds_a_number_without_a_source(self):
         self.assertEqual(1, len(number_problems("a.md", "It takes 24,320 wavefronts.\n")))
         self.assertEqual(1, len(number_problems("a.md", "It is 1.5 times as fast.\n")))
-        self.assertEqual([], number_problems("a.md", "1,000 floats.\n\n```cpp\n// learn/book/programs/saxpy.cu: saxpy\n…\n```\n"))
+        self.assertEqual([], number_problems("a.md", "1,000 floats.\n\n```cpp\n// learn/book/programs/kernels/saxpy.cu: saxpy\n…\n```\n"))
 
     def test_finds_a_long_chapter(self):
         question = "**Question.** Why?\n"

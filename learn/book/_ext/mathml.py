@@ -74,6 +74,8 @@ class Parser:
             return f"<mi>{token}</mi>"
         if token in "}^_":
             raise ValueError(f"found {token} where an element was expected")
+        if token in "()":
+            return f'<mo stretchy="false">{token}</mo>'
         return f"<mo>{html.escape('−' if token == '-' else token)}</mo>"
 
     def text(self):

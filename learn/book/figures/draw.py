@@ -501,7 +501,7 @@ def zero(counts):
 def drift(counts):
     run, left, bottom = counts["determinism.cpp"]["drift"], 70, 220
     picture = Picture(760, 262, "The difference of the losses of two trainings against the step, for two learning rates")
-    picture.text(left, 22, "difference of the losses; both trainings differ in the order of one sum", size=13)
+    picture.text(left, 22, "difference of the losses; both trainings differ in the order of one sum; 0 is drawn as 10^-9", size=13)
     require(len(run["0.1"]), len(run["0.5"]), "drift")
     for power in range(-8, 1, 2):
         picture.line(left, bottom + 20 * (-9 - power), left + 500, bottom + 20 * (-9 - power), PALE)

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "../../common/philox.h"
+#include "../../../common/philox.h"
 
 // Minutes. A rank fails once in five years. A checkpoint takes 3 minutes, a restart 10.
 const int kYears = 5, kMinutesOfYear = 525600, kCheckpoint = 3, kRestart = 10;

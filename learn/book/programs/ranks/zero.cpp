@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "../../common/collectives.h"
+#include "../../../common/collectives.h"
 
 using links::part, links::all_gather, links::all_reduce, links::reduce_scatter, links::Rank;
 using Floats = std::span<float>;

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "../../common/links.h"
+#include "../../../common/links.h"
 
 using links::Rank;
 using Floats = std::span<float>;

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "../../common/philox.h"
+#include "../../../common/philox.h"
 
 const int kHidden = 16, kBatch = 64, kSteps = 1500, kTest = 1000, kSeeds = 10;
 

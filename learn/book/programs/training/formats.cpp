@@ -4,7 +4,7 @@
 #include <cstring>
 #include <map>
 
-#include "../../common/tiny_autograd.h"
+#include "../../../common/tiny_autograd.h"
 
 // Numbers 1.xxx 2^e with `bits` binary digits behind the point, and e from `smallest` to `largest`.
 struct Format {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "../../common/philox.h"
+#include "../../../common/philox.h"
 
 const int kSide = 32;  // rows and columns of the image
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "../../common/philox.h"
+#include "../../../common/philox.h"
 
 using Floats = std::span<const float>;
 

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <map>
 
-#include "../../common/tiny_autograd.h"
+#include "../../../common/tiny_autograd.h"
 
 using namespace tiny;
 

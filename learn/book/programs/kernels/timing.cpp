@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "../../common/session.h"
+#include "../../../common/session.h"
 
 double mean(std::vector<double> values) {
   double sum = 0;
