@@ -22,13 +22,13 @@ std::string index_text(dim3 size, uint3 index) {
   return formatted("({}, {}, {})", index.x, index.y, index.z);
 }
 
-std::string thread_text(unsigned linear) {
+std::string thread_in_block(unsigned linear) {
   return "thread " + index_text(blockDim, {linear % blockDim.x, linear / blockDim.x % blockDim.y,
                                            linear / blockDim.x / blockDim.y});
 }
 
 std::string running_thread_text() {
-  return thread_text(running_thread()) + " of block " + index_text(gridDim, blockIdx);
+  return thread_in_block(running_thread()) + " of block " + index_text(gridDim, blockIdx);
 }
 
 const char* verb(AccessKind kind) {
@@ -129,25 +129,45 @@ void AccessChecker::stop(Finding finding) {
   _exit(1);
 }
 
-void AccessChecker::begin_launch(AccessCounter::Range shared) {
+std::string AccessChecker::thread_text(unsigned number) const {
+  const unsigned rank = number / races_.stride();
+  const std::string of_block = rank == running_rank ? "" : " of block " + index_text(gridDim, blocks_[rank]);
+  return thread_in_block(number % races_.stride()) + of_block;
+}
+
+void AccessChecker::begin_launch(AccessCounter::Range shared, AccessCounter::Range slots,
+                                 std::size_t slot_bytes) {
   shared_ = shared;
+  slots_ = slots;
+  slot_bytes_ = slot_bytes;
   parts_.clear();
-  shared_initialized_.reserve(shared.bytes);
 }
 
 void AccessChecker::declare_shared(AccessCounter::Range part, Declaration declaration) {
   parts_.push_back({part, std::move(declaration)});
 }
 
-void AccessChecker::begin_block(unsigned threads) {
+void AccessChecker::begin_block(unsigned threads, std::vector<uint3> blocks) {
   is_in_kernel_ = true;
-  shared_initialized_.clear();
-  races_.begin_block(threads);
+  blocks_ = std::move(blocks);
+  remote_.assign(blocks_.size(), {});
+  shared_initialized_.resize(blocks_.size());
+  for (ByteSet& initialized : shared_initialized_) {
+    initialized.reserve(shared_.bytes);
+    initialized.clear();
+  }
+  races_.begin_block(threads, static_cast<unsigned>(blocks_.size()));
 }
 
 void AccessChecker::end_block() {
   check_pending();
   is_in_kernel_ = false;
+  for (unsigned rank = 0; rank < remote_.size(); ++rank)
+    if (remote_[rank].site != nullptr && races_.waited_of_block(rank) <= remote_[rank].arrived)
+      Findings::get().add(
+          {"CE107", place_of(remote_[rank].site),
+           remote_[rank].what + ", which may have ended; it waits at no barrier of the cluster after that"});
+  remote_.clear();
 }
 
 void AccessChecker::check_aligned(const void* address, std::size_t bytes, AccessKind kind, const void* site) {
@@ -166,32 +186,53 @@ void AccessChecker::access(const void* address, std::size_t bytes, AccessKind ki
   }
   if (stack_.contains(begin)) return;  // a local variable
   check_pending();
-  if (shared_.contains(begin)) return access_shared(begin, bytes, kind, site);
+  if (shared_.contains(begin) || slots_.contains(begin)) return access_shared(begin, bytes, kind, site);
   const Position at = array_before(begin);
   if (at != arrays_.end() && range_of(at).contains(begin)) return access_array(at, begin, bytes, kind, site);
   access_other(begin, bytes, kind, site);
 }
 
 void AccessChecker::access_shared(const char* begin, std::size_t bytes, AccessKind kind, const void* site) {
+  const bool is_own = shared_.contains(begin);
+  const auto in_slots = static_cast<std::size_t>(is_own ? 0 : begin - slots_.begin);
+  const unsigned rank = is_own ? running_rank : static_cast<unsigned>(in_slots / slot_bytes_);
+  const auto offset = is_own ? static_cast<std::size_t>(begin - shared_.begin) : in_slots % slot_bytes_;
+  const char* const at = shared_.begin + offset;  // the address in its own block
   // The part that begins last before the address; shared memory between parts belongs to none.
   const SharedPart* part = nullptr;
   for (const SharedPart& each : parts_)
-    if (each.range.begin <= begin && (part == nullptr || each.range.begin >= part->range.begin)) part = &each;
+    if (each.range.begin <= at && (part == nullptr || each.range.begin >= part->range.begin)) part = &each;
   static const Declaration& unnamed = *new Declaration{.name = "shared memory"};
   const AccessCounter::Range all = part != nullptr ? part->range : shared_;
   const Declaration& declaration = part != nullptr ? part->declaration : unnamed;
-  const auto element = [&] { return element_text(declaration, begin - all.begin, bytes); };
-  if (begin + bytes > all.begin + all.bytes)
+  const auto element = [&] {
+    return element_text(declaration, at - all.begin, bytes) +
+           (rank == running_rank ? "" : " of block " + index_text(gridDim, blocks_[rank]));
+  };
+  if (at + bytes > all.begin + all.bytes)
     stop({"CE003", place_of(site),
           formatted("{} {} {}; {} has {} bytes of shared memory", running_thread_text(), verb(kind),
                     element(), declaration.name, all.bytes)});
-  const auto offset = static_cast<std::size_t>(begin - shared_.begin);
-  if (kind != AccessKind::store && !shared_initialized_.has_all(offset, bytes))
+  if (rank != running_rank) check_remote(rank, kind, site, element());
+  ByteSet& initialized = shared_initialized_[rank];
+  if (kind != AccessKind::store && !initialized.has_all(offset, bytes))
     Findings::get().add({"CE002", place_of(site),
                          formatted("{} reads {}, which no thread of the block has written",
                                    running_thread_text(), element())});
-  shared_initialized_.add(offset, bytes);
-  check_race(begin, bytes, kind, site, element);
+  initialized.add(offset, bytes);
+  check_race(begin, bytes, kind, site, element, static_cast<std::ptrdiff_t>(rank * slot_bytes_ + offset));
+}
+
+/// Checks an access of another block's shared memory: that block has begun, and does not end before.
+void AccessChecker::check_remote(unsigned rank, AccessKind kind, const void* site,
+                                 const std::string& element) {
+  const std::string what = formatted("{} {} {}", running_thread_text(), verb(kind), element);
+  if (races_.waited(number()) == 0)
+    Findings::get().add({"CE108", place_of(site),
+                         what + ", which may not have begun; no barrier of the cluster is before that"});
+  RemoteAccess& last = remote_[rank];
+  if (last.site == nullptr || races_.arrived(number()) > last.arrived)
+    last = {.arrived = races_.arrived(number()), .site = site, .what = what};
 }
 
 void AccessChecker::access_array(Position at, const char* begin, std::size_t bytes, AccessKind kind,
@@ -255,15 +296,20 @@ void AccessChecker::access_other(const char* begin, std::size_t bytes, AccessKin
 }
 
 void AccessChecker::check_race(const char* begin, std::size_t bytes, AccessKind kind, const void* site,
-                               const std::function<std::string()>& element) {
-  const std::optional<Race> race =
-      races_.access(running_thread(), reinterpret_cast<std::uintptr_t>(begin), bytes, kind, site);
+                               const std::function<std::string()>& element, std::ptrdiff_t shared_place) {
+  constexpr std::uintptr_t kShared = std::uintptr_t{1} << 60;  // no address of memory
+  const bool is_shared = shared_place >= 0;
+  const std::uintptr_t place = is_shared ? kShared + static_cast<std::uintptr_t>(shared_place)
+                                         : reinterpret_cast<std::uintptr_t>(begin);
+  const std::optional<Race> race = races_.access(number(), place, bytes, kind, site, is_shared);
   if (!race) return;
   const std::string earlier = place_of(race->first_site);
-  Finding finding{"CE101", place_of(site),
-                  formatted("{} {} {}, which {} {}{}; no __syncthreads() is between them",
-                            running_thread_text(), verb(kind), element(), thread_text(race->first_thread),
-                            verb(race->first_kind), earlier.empty() ? "" : " at " + earlier)};
+  const bool is_of_block = race->first_thread / races_.stride() == running_rank;
+  Finding finding{is_of_block ? "CE101" : "CE108", place_of(site),
+                  formatted("{} {} {}, which {} {}{}; no {} is between them", running_thread_text(),
+                            verb(kind), element(), thread_text(race->first_thread), verb(race->first_kind),
+                            earlier.empty() ? "" : " at " + earlier,
+                            is_of_block ? "__syncthreads()" : "barrier of the cluster")};
   if (race->first_kind == AccessKind::store && kind == AccessKind::store)
     pending_ = PendingRace{begin, std::vector<char>(begin, begin + bytes), std::move(finding)};
   else

@@ -57,14 +57,23 @@ class AccessChecker {
   /// The operation has run. Adds a finding if nothing orders it and another one.
   void complete(const StreamOrder::Operation& operation, Accesses accesses);
 
-  // A launch: its blocks, one after another.
-  void begin_launch(AccessCounter::Range shared);
+  // A launch: its clusters, one after another, which are single blocks unless the launch says otherwise.
+  /// `slots` is the shared memory of the blocks that do not run, `slot_bytes` for each.
+  void begin_launch(AccessCounter::Range shared, AccessCounter::Range slots, std::size_t slot_bytes);
   /// A part of shared memory has this name for the rest of the launch.
   void declare_shared(AccessCounter::Range part, Declaration declaration);
-  void begin_block(unsigned threads);
+  /// `blocks` are the indices of the cluster's blocks.
+  void begin_block(unsigned threads, std::vector<uint3> blocks);
   void end_block();
-  void barrier() { races_.barrier(); }
-  void warp_barrier(unsigned warp, unsigned mask) { races_.warp_barrier(warp, mask); }
+  /// Another block of the cluster runs from now on, with its own shared memory.
+  void switch_block() { check_pending(); }
+  void barrier() { races_.barrier(running_rank); }
+  void cluster_arrive() { races_.cluster_arrive(number()); }
+  void cluster_wait() { races_.cluster_wait(number()); }
+  void cluster_barrier() { races_.cluster_barrier(); }
+  void warp_barrier(unsigned warp, unsigned mask) {
+    races_.warp_barrier(running_rank * races_.stride() / 32 + warp, mask);
+  }
   /// The stack of the thread that runs next.
   void set_stack(AccessCounter::Range stack) { stack_ = stack; }
 
@@ -92,6 +101,12 @@ class AccessChecker {
     std::vector<char> before;
     Finding finding;
   };
+  /// The access of a block's shared memory by another one before which the latest barrier of the cluster is.
+  struct RemoteAccess {
+    unsigned arrived = 0;
+    const void* site = nullptr;
+    std::string what{};
+  };
   using Position = std::map<const char*, Array>::iterator;
 
   static void fill_all(Array& array);
@@ -99,8 +114,13 @@ class AccessChecker {
   void access_array(Position at, const char* begin, std::size_t bytes, AccessKind kind, const void* site);
   void access_other(const char* begin, std::size_t bytes, AccessKind kind, const void* site);
   void access_on_host(const char* begin, std::size_t bytes, AccessKind kind, const void* site);
+  /// `shared_place`: where the access is in the cluster's shared memory, or -1.
   void check_race(const char* begin, std::size_t bytes, AccessKind kind, const void* site,
-                  const std::function<std::string()>& element);
+                  const std::function<std::string()>& element, std::ptrdiff_t shared_place = -1);
+  void check_remote(unsigned rank, AccessKind kind, const void* site, const std::string& element);
+  /// Returns the number of the running thread in its cluster.
+  unsigned number() const { return running_rank * races_.stride() + running_thread(); }
+  std::string thread_text(unsigned number) const;
   void check_pending();
   static AccessCounter::Range range_of(Position at) { return {at->first, at->second.bytes}; }
   /// Returns the last array that begins at or before an address.
@@ -116,9 +136,12 @@ class AccessChecker {
   Arena device_, host_;
   std::map<const char*, Array> arrays_;
   Position last_ = arrays_.end();
-  AccessCounter::Range stack_{}, shared_{};
+  AccessCounter::Range stack_{}, shared_{}, slots_{};
+  std::size_t slot_bytes_ = 1;
+  std::vector<uint3> blocks_;         // of the cluster
+  std::vector<RemoteAccess> remote_;  // by the rank of the block whose memory it is
   std::vector<SharedPart> parts_;
-  ByteSet shared_initialized_;
+  std::vector<ByteSet> shared_initialized_;  // by rank
   BlockRaces races_;
   std::optional<PendingRace> pending_;
   std::vector<AccessCounter::Range> constants_;  // of the program, which kernels may read

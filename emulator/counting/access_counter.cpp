@@ -14,9 +14,11 @@ std::uint64_t number(const char* address) { return reinterpret_cast<std::uint64_
 AccessCounter* AccessCounter::current_ = nullptr;
 bool AccessCounter::is_available = false;
 
-AccessCounter::AccessCounter(const void* kernel, dim3 grid, dim3 block, Range shared,
+AccessCounter::AccessCounter(const void* kernel, dim3 grid, dim3 block, Range shared, Range of_others,
                              std::vector<Range> arrays)
-    : counts_{.kernel = kernel, .grid = grid, .block = block, .shared_bytes = shared.bytes}, shared_(shared) {
+    : counts_{.kernel = kernel, .grid = grid, .block = block, .shared_bytes = shared.bytes},
+      shared_(shared),
+      of_others_(of_others) {
   for (const Range& range : arrays) arrays_.push_back({.range = range});
   current_ = this;
 }
@@ -42,7 +44,7 @@ AccessCounter::Site& AccessCounter::site_of(const void* address, bool is_store, 
 
 void AccessCounter::access(const void* address, std::size_t bytes, bool is_store, const void* site) {
   const auto* const begin = static_cast<const char*>(address);
-  const bool is_shared = shared_.contains(begin);
+  const bool is_shared = this->is_shared(begin);
   if (!is_shared) {
     Array* const array = array_of(begin);
     if (array == nullptr) return;  // a local variable, or a parameter
@@ -51,8 +53,10 @@ void AccessCounter::access(const void* address, std::size_t bytes, bool is_store
   }
   const unsigned thread = running_thread();
   Site& at = site_of(site, is_store, is_shared, bytes);
-  if (at.warps.size() <= thread / kLanes) at.warps.resize(thread / kLanes + 1);
-  WarpAccesses& warp = at.warps[thread / kLanes];
+  const unsigned warps = (blockDim.x * blockDim.y * blockDim.z + kLanes - 1) / kLanes;
+  const unsigned number = running_rank * warps + thread / kLanes;  // in the cluster
+  if (at.warps.size() <= number) at.warps.resize(number + 1);
+  WarpAccesses& warp = at.warps[number];
   const std::uint32_t execution = warp.executions[thread % kLanes]++;
   if (warp.requests.size() <= execution) warp.requests.emplace_back();
   warp.requests[execution][thread % kLanes] = begin;
@@ -82,7 +86,7 @@ void AccessCounter::barrier() {
 
 void AccessCounter::atomic(const void* address, std::size_t bytes, const void* site) {
   const auto* const begin = static_cast<const char*>(address);
-  const bool is_shared = shared_.contains(begin);
+  const bool is_shared = this->is_shared(begin);
   if (!is_shared) order_.atomic(running_thread());
   ++site_of(site, /*is_store=*/true, is_shared, bytes).accesses.atomics;
   Array* const array = is_shared ? nullptr : array_of(begin);
@@ -134,7 +138,7 @@ void AccessCounter::count_shared(const Site& site, const Request& request, Share
 }
 
 void AccessCounter::end_block() {
-  order_.begin_block();
+  order_.begin_cluster();
   for (Site& site : sites_) {
     Accesses& to = site.accesses;
     for (WarpAccesses& warp : site.warps) {

@@ -53,7 +53,9 @@ class AccessCounter {
 
   /// Starts to count a launch. `arrays` are those in device and pinned memory, in the order of their
   /// addresses.
-  AccessCounter(const void* kernel, dim3 grid, dim3 block, Range shared, std::vector<Range> arrays);
+  /// `of_others` is the shared memory of the blocks of a cluster that do not run.
+  AccessCounter(const void* kernel, dim3 grid, dim3 block, Range shared, Range of_others,
+                std::vector<Range> arrays);
   ~AccessCounter() { current_ = nullptr; }
   AccessCounter(const AccessCounter&) = delete;
   AccessCounter& operator=(const AccessCounter&) = delete;
@@ -64,8 +66,9 @@ class AccessCounter {
 
   void fence();
   void barrier();
+  void cluster_barrier() { order_.cluster_barrier(); }
   void multiply(std::uint64_t flops) { counts_.flops += flops; }
-  /// Counts the requests of a block, after its last thread.
+  /// Counts the requests of a cluster's blocks, after their last thread.
   void end_block();
   /// Returns the result, after the last block.
   LaunchCounts take();
@@ -89,6 +92,9 @@ class AccessCounter {
     std::vector<WarpAccesses> warps{};
   };
 
+  bool is_shared(const char* address) const {
+    return shared_.contains(address) || of_others_.contains(address);
+  }
   Site& site_of(const void* address, bool is_store, bool is_shared, std::size_t bytes);
   Array* array_of(const char* address);
   void check_order(Array& array, const char* begin, std::size_t bytes, bool is_store, const void* site);
@@ -99,7 +105,7 @@ class AccessCounter {
 
   LaunchCounts counts_;
   BlockOrder order_;
-  Range shared_;
+  Range shared_, of_others_;
   std::vector<Array> arrays_;
   Array* last_array_ = nullptr;
   std::vector<Site> sites_;

@@ -18,7 +18,7 @@ FOUND, NOT_COMPILED, USAGE = 1, 2, 3  # exit codes, other than a program's own
 # The orders of `check`: of threads, of streams, and the seed.
 ORDERS = [("ascending", "eager", 1), ("descending", "eager", 1), ("random", "random", 1), ("random", "random", 2)]
 # Those that stop a kernel first; then races, of which uninitialized memory may be a consequence.
-CAUSES = ["CE003", "CE004", "CE005", "CE102", "CE103", "CE101", "CE104", "CE106", "CE002", "CE006"]
+CAUSES = ["CE003", "CE004", "CE005", "CE102", "CE103", "CE101", "CE108", "CE107", "CE104", "CE106", "CE002", "CE006"]
 MAX_SHOWN = 10  # findings
 
 

@@ -17,6 +17,7 @@ class Translator:
         self.headers = {}  # the translation of each
         self.own = set()  # names that the files define
         self.kernels = []
+        self.clusters = {}  # __cluster_dims__ of kernels
 
     def translate(self, path):
         """Returns the C++ of a file. Raises Refused for what cannot be translated."""
@@ -25,8 +26,9 @@ class Translator:
         self.own |= own_names(source)
         check_names(source, self.own)
         self.kernels += kernels(source)
+        self.clusters |= clusters(source)
         ptx = list(inline_ptx(source))
-        edits += [*launches(source), *shared_variables(source), *device_variables(source), *ptx]
+        edits += [*launches(source, self.clusters, self.kernels), *cluster_launches(source, self.clusters), *shared_variables(source), *device_variables(source), *ptx]
         return (PTX_HEADER if ptx else "") + f'#line 1 "{path}"\n' + edited(source, edits)
 
     def header_edits(self, source):
@@ -54,10 +56,34 @@ def edited(source, edits):
 
 def kernels(source):
     """The names of the kernels of a file."""
-    return re.findall(r"\b__global__\b[^;{(]*?(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:[\w:<>*&]+\s+)+(\w+)\s*\(", source.mask)
+    return re.findall(r"\b__global__\b[^;{(]*?(?:__(?:launch_bounds|cluster_dims)__\s*\([^)]*\)\s*)*(?:[\w:<>*&]+\s+)*(?!__)\b(\w+)\s*\(", source.mask)
 
 
-def launches(source):
+def clusters(source):
+    """The __cluster_dims__ of kernels, by name."""
+    result = {}
+    for m in re.finditer(r"\b__cluster_dims__\s*\(", source.mask):
+        end = source.closing(m.end() - 1)
+        name = re.search(r"(\w+)\s*\(", re.sub(r"__launch_bounds__\s*\([^)]*\)", lambda part: " " * len(part[0]), source.mask[end + 1:]))
+        if name is None:
+            source.refuse(m.start(), "expected a kernel after __cluster_dims__(…)")
+        result[name[1]] = source.code[m.end():end]
+    return result
+
+
+def base_name(kernel):
+    return re.search(r"(\w*)\s*(<.*)?$", kernel.strip(), re.S)[1]
+
+
+def cluster_launches(source, dims):
+    """cudaLaunchKernelEx(&config, kernel, …) of a kernel with __cluster_dims__  ->  cuemu::launch_in_clusters(…)"""
+    for m in re.finditer(r"\bcudaLaunchKernelEx\s*\(", source.mask):
+        arguments = split(source.code[m.end():source.closing(m.end() - 1)])
+        if len(arguments) > 1 and base_name(arguments[1]) in dims:
+            yield m.start(), m.end(), f"cuemu::launch_in_clusters(dim3({dims[base_name(arguments[1])]}), "
+
+
+def launches(source, dims, known):
     """kernel<T><<<grid, block, bytes, stream>>>(arguments)  ->  cuemu::launch(…)"""
     for m in re.finditer("<<<", source.mask):
         end = source.mask.find(">>>", m.end())
@@ -76,8 +102,11 @@ def launches(source):
         if "\\\n" in source.text[begin:close]:
             source.refuse(begin, "found a launch over several lines in a macro, expected it on one line")
         arguments = source.code[open_ + 1:close].strip()
+        if dims and base_name(kernel) not in known:
+            source.refuse(begin, f"found a launch of {kernel}, expected the name of a kernel, since others here have __cluster_dims__")
+        in_clusters = f".in_clusters({dims[base_name(kernel)]})" if base_name(kernel) in dims else ""
         yield begin, close + 1, (
-            f'cuemu::launch("{kernel}", cuemu::shape({", ".join(configuration)}), '
+            f'cuemu::launch("{kernel}", cuemu::shape({", ".join(configuration)}){in_clusters}, '
             f"[=](auto... cuemu_values) CUEMU_PLAIN {{ {kernel}(cuemu_values...); }}{', ' if arguments else ''}{arguments})")
 
 

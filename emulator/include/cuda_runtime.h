@@ -39,6 +39,10 @@ template <class... Parameters>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*kernel)(Parameters...)) {
   return cudaFuncGetAttributes(attributes, reinterpret_cast<const void*>(kernel));
 }
+template <class... Parameters>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute attribute, int value) {
+  return (cudaFuncSetAttribute)(reinterpret_cast<const void*>(kernel), attribute, value);
+}
 
 // Values for the running CUDA thread. The kernels of all host threads run one at a time.
 inline constinit uint3 threadIdx{};
@@ -51,6 +55,16 @@ namespace convoy::emulator {
 
 /// Blocks the CUDA thread until all threads of the block have called it at the same place.
 void block_barrier(Where where);
+// Clusters of blocks, on behalf of the CUDA thread. A launch without clusters has clusters of one block.
+void cluster_arrive(Where where);
+void cluster_wait(Where where);
+/// Returns the address in block `rank` of the cluster of what `shared` is in the running one.
+void* map_shared(void* shared, unsigned rank, Where where);
+/// Returns the rank of the block whose shared memory has an address.
+unsigned rank_of_shared(const void* shared, Where where);
+dim3 cluster_dim();
+uint3 index_in_cluster();
+unsigned rank_in_cluster();
 /// Blocks the CUDA thread until all lanes of the mask have called it, and orders their memory accesses.
 void warp_barrier(unsigned mask, Where where);
 /// Does the same without an order of memory accesses. Returns the `bits` of lane `source`. A lane outside of
@@ -103,6 +117,26 @@ inline void __syncwarp(unsigned mask = 0xffffffffu,
                        convoy::emulator::Where where = convoy::emulator::Where::current()) {
   convoy::emulator::warp_barrier(mask, where);
 }
+
+// Thread block clusters. The barrier has two parts; threads that have ended count as arrived.
+inline void __cluster_barrier_arrive(convoy::emulator::Where where = convoy::emulator::Where::current()) {
+  convoy::emulator::cluster_arrive(where);
+}
+inline void __cluster_barrier_wait(convoy::emulator::Where where = convoy::emulator::Where::current()) {
+  convoy::emulator::cluster_wait(where);
+}
+inline void* __cluster_map_shared_rank(const void* shared, unsigned rank,
+                                       convoy::emulator::Where where = convoy::emulator::Where::current()) {
+  return convoy::emulator::map_shared(const_cast<void*>(shared), rank, where);
+}
+inline unsigned __cluster_query_shared_rank(
+    const void* shared, convoy::emulator::Where where = convoy::emulator::Where::current()) {
+  return convoy::emulator::rank_of_shared(shared, where);
+}
+inline dim3 __clusterDim() { return convoy::emulator::cluster_dim(); }
+inline unsigned __clusterSizeInBlocks() { return __clusterDim().x * __clusterDim().y * __clusterDim().z; }
+inline dim3 __clusterRelativeBlockIdx() { return convoy::emulator::index_in_cluster(); }
+inline unsigned __clusterRelativeBlockRank() { return convoy::emulator::rank_in_cluster(); }
 
 // The four shuffles. If the source lane is outside the segment, the result is the lane's own value. Only
 // `xor` may read from earlier segments.
@@ -207,10 +241,16 @@ inline void __trap(convoy::emulator::Where where = convoy::emulator::Where::curr
   convoy::emulator::trap(where);
 }
 
-enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeClusterDimension = 4,
+  cudaLaunchAttributeProgrammaticStreamSerialization = 6
+};
 struct cudaLaunchAttribute {
   cudaLaunchAttributeID id;
   union {
+    struct {
+      unsigned x, y, z;
+    } clusterDim;
     int programmaticStreamSerializationAllowed;
   } val;
 };
@@ -254,4 +294,14 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
       *config, reinterpret_cast<const void*>(kernel), convoy::emulator::kernel_call([
         kernel, ... values = static_cast<std::decay_t<Parameters>>(std::forward<Arguments>(arguments))
       ]() __attribute__((no_sanitize("thread"))) { kernel(values...); }));
+}
+
+/// Returns how many clusters of this launch can be active at once on an H100 without other work, as far as threads and
+/// shared memory decide; 0 if it cannot be launched.
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void* kernel,
+                                           const cudaLaunchConfig_t* config);
+template <class... Parameters>
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, void (*kernel)(Parameters...),
+                                           const cudaLaunchConfig_t* config) {
+  return cudaOccupancyMaxActiveClusters(clusters, reinterpret_cast<const void*>(kernel), config);
 }

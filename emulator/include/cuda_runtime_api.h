@@ -21,6 +21,7 @@ enum cudaError_t : int {
   cudaErrorIllegalState = 401,
   cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719,
+  cudaErrorNotSupported = 801,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
   cudaErrorStreamCaptureMerge = 902,
@@ -30,6 +31,7 @@ enum cudaError_t : int {
   cudaErrorStreamCaptureImplicit = 906,
   cudaErrorCapturedEvent = 907,
   cudaErrorStreamCaptureWrongThread = 908,
+  cudaErrorInvalidClusterSize = 912,
 };
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
@@ -47,7 +49,7 @@ struct cudaDeviceProp {
   std::size_t totalGlobalMem;
   int major, minor;  // compute capability
   int multiProcessorCount;
-  std::size_t sharedMemPerBlock;
+  std::size_t sharedMemPerBlock, sharedMemPerBlockOptin;
   int warpSize, maxThreadsPerBlock;
   int maxThreadsDim[3], maxGridSize[3];
   int pciBusID, pciDeviceID, pciDomainID;
@@ -56,12 +58,19 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrComputeCapabilityMajor = 75,
-  cudaDevAttrComputeCapabilityMinor = 76
+  cudaDevAttrComputeCapabilityMinor = 76,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+  cudaDevAttrClusterLaunch = 120
 };
 struct cudaFuncAttributes {
   int ptxVersion, binaryVersion;  // architectures of the kernel's PTX and of the code that runs: 90 is sm_90
 };
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
+enum cudaFuncAttribute {
+  cudaFuncAttributeMaxDynamicSharedMemorySize = 8,      // up to cudaDevAttrMaxSharedMemoryPerBlockOptin
+  cudaFuncAttributeNonPortableClusterSizeAllowed = 14,  // clusters of 9 to 16 blocks
+};
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 
 struct EmulatedStream;

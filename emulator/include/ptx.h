@@ -52,5 +52,8 @@ void wait_for_previous_kernel();
 void fence_async_proxy();
 /// Returns the address of shared memory in its own address space, as __cvta_generic_to_shared does.
 std::uint32_t shared_address(const void* shared);
+/// mapa.shared::cluster.u32: the same address in block `rank` of the cluster; and what is at such an address.
+std::uint32_t map_shared_address(std::uint32_t address, std::uint32_t rank, Where where = Where::current());
+void* at_shared_address(std::uint32_t address, Where where = Where::current());
 
 }  // namespace convoy::emulator

@@ -1,4 +1,4 @@
-// Groups of threads: the block, and tiles of a warp.
+// Groups of threads: a cluster of blocks, the block, and tiles of a warp.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -25,6 +25,39 @@ class thread_block {
   static dim3 dim_threads() { return blockDim; }
 };
 inline thread_block this_thread_block() { return {}; }
+
+/// The blocks of a cluster. A launch without clusters has clusters of one block.
+class cluster_group {
+ public:
+  struct arrival_token {};
+  void sync(Where where = Where::current()) const {
+    __cluster_barrier_arrive(where);
+    __cluster_barrier_wait(where);
+  }
+  arrival_token barrier_arrive(Where where = Where::current()) const {
+    __cluster_barrier_arrive(where);
+    return {};
+  }
+  void barrier_wait(arrival_token&& = {}, Where where = Where::current()) const {
+    __cluster_barrier_wait(where);
+  }
+  static unsigned block_rank() { return __clusterRelativeBlockRank(); }
+  static dim3 block_index() { return __clusterRelativeBlockIdx(); }
+  static dim3 dim_blocks() { return __clusterDim(); }
+  static unsigned num_blocks() { return __clusterSizeInBlocks(); }
+  static unsigned thread_rank() { return block_rank() * thread_block::size() + thread_block::thread_rank(); }
+  static unsigned num_threads() { return num_blocks() * thread_block::size(); }
+  static unsigned size() { return num_threads(); }
+  /// Returns where block `rank` has what `address` is in this block.
+  template <class T>
+  T* map_shared_rank(T* address, int rank, Where where = Where::current()) const {
+    return static_cast<T*>(__cluster_map_shared_rank(address, static_cast<unsigned>(rank), where));
+  }
+  unsigned query_shared_rank(const void* address, Where where = Where::current()) const {
+    return __cluster_query_shared_rank(address, where);
+  }
+};
+inline cluster_group this_cluster() { return {}; }
 
 /// `kSize` neighboring lanes of a warp, a power of two.
 template <unsigned kSize, class Parent = thread_block>

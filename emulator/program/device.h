@@ -17,6 +17,7 @@
 #define __noinline__ __attribute__((noinline))
 #define __align__(bytes) alignas(bytes)
 #define __grid_constant__
+#define __cluster_dims__(...)  // cuemu passes them to the launches
 
 // Mathematics. The fast variants have the precision of the others here.
 template <class A, class B>

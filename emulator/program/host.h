@@ -37,6 +37,8 @@ inline cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes) {
 }
 
 namespace convoy::emulator {
+/// cudaFuncSetAttribute for launches that know a kernel's name alone, as the program writes it there.
+void set_named_attribute(const char* arguments, cudaFuncAttribute attribute, int value);
 /// Names an array in messages: "d_x" for the argument "&d_x" or "(void**)&d_x".
 void name_array(const void* begin, const char* argument);
 }  // namespace convoy::emulator
@@ -51,6 +53,12 @@ cudaError_t allocate(cudaError_t (*allocator)(void**, std::size_t, More...), con
   if (status == cudaSuccess) convoy::emulator::name_array(*pointer, argument);
   return status;
 }
+template <class Kernel>
+cudaError_t set_attribute(const char* arguments, Kernel kernel, cudaFuncAttribute attribute, int value) {
+  const cudaError_t status = cudaFuncSetAttribute(kernel, attribute, value);
+  if (status == cudaSuccess) convoy::emulator::set_named_attribute(arguments, attribute, value);
+  return status;
+}
 inline cudaError_t malloc_managed(void** block, std::size_t bytes) { return cudaMallocManaged(block, bytes); }
 
 }  // namespace cuemu
@@ -60,6 +68,7 @@ inline cudaError_t malloc_managed(void** block, std::size_t bytes) { return cuda
 #define cudaMallocHost(pointer, bytes) cuemu::allocate(&(cudaMallocHost), #pointer, pointer, bytes)
 #define cudaHostAlloc(pointer, bytes, flags) \
   cuemu::allocate(&(cudaHostAlloc), #pointer, pointer, bytes, flags)
+#define cudaFuncSetAttribute(...) cuemu::set_attribute(#__VA_ARGS__, __VA_ARGS__)
 #define cudaMallocManaged(pointer, ...) \
   cuemu::allocate(&cuemu::malloc_managed, #pointer, pointer, __VA_ARGS__)
 

@@ -26,4 +26,25 @@ CUEMU_MMA(mma_bf16, __nv_bfloat16)
 CUEMU_MMA(mma_f16, __half)
 #undef CUEMU_MMA
 
+/// mapa: the address in block `rank` of what is at an address of shared memory.
+inline void map_generic(std::uint64_t& to, std::uint64_t from, std::uint32_t rank,
+                        std::source_location where = std::source_location::current()) {
+  to = reinterpret_cast<std::uint64_t>(
+      __cluster_map_shared_rank(reinterpret_cast<const void*>(from), rank, where));
+}
+inline void map_shared(std::uint32_t& to, std::uint32_t from, std::uint32_t rank,
+                       std::source_location where = std::source_location::current()) {
+  to = convoy::emulator::map_shared_address(from, rank, where);
+}
+template <class T>
+__attribute__((always_inline)) inline void load_shared(
+    T& to, std::uint32_t from, std::source_location where = std::source_location::current()) {
+  to = *static_cast<const T*>(convoy::emulator::at_shared_address(from, where));
+}
+template <class T>
+__attribute__((always_inline)) inline void store_shared(
+    std::uint32_t to, T value, std::source_location where = std::source_location::current()) {
+  *static_cast<T*>(convoy::emulator::at_shared_address(to, where)) = value;
+}
+
 }  // namespace cuemu

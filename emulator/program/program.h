@@ -14,6 +14,7 @@
 #include <cstring>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "emulator/program/device.h"
 #include "emulator/program/host.h"
@@ -31,14 +32,25 @@ namespace cuemu {
 
 inline const bool is_program = convoy::emulator::begin_program(__start_cuemu_device, __stop_cuemu_device);
 
-/// What stands between <<< and >>>.
+/// What stands between <<< and >>>, and the __cluster_dims__ of the kernel.
 struct Shape {
   dim3 grid, block;
   std::size_t shared_bytes;
   cudaStream_t stream;
+  dim3 cluster{};
+
+  Shape in_clusters(unsigned x, unsigned y = 1, unsigned z = 1) const {
+    return {grid, block, shared_bytes, stream, dim3(x, y, z)};
+  }
 };
 inline Shape shape(dim3 grid, dim3 block, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr) {
   return {grid, block, shared_bytes, stream};
+}
+inline cudaLaunchAttribute cluster_attribute(dim3 cluster) {
+  cudaLaunchAttribute result{};
+  result.id = cudaLaunchAttributeClusterDimension;
+  result.val.clusterDim = {cluster.x, cluster.y, cluster.z};
+  return result;
 }
 
 /// Launches a kernel. Errors are returned by cudaGetLastError(). `kernel` is called once per thread, with
@@ -50,8 +62,22 @@ void launch(const char* name, const Shape& shape, Kernel kernel, Arguments... ar
   config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = shape.stream;
+  cudaLaunchAttribute cluster = cluster_attribute(shape.cluster);
+  config.attrs = &cluster;
+  config.numAttrs = 1;
   convoy::emulator::submit(config, nullptr,
                            convoy::emulator::kernel_call([=]() CUEMU_PLAIN { kernel(arguments...); }), name);
+}
+
+/// cudaLaunchKernelEx of a kernel with __cluster_dims__.
+template <class... Values>
+cudaError_t launch_in_clusters(dim3 cluster, const cudaLaunchConfig_t* given, Values&&... values) {
+  std::vector<cudaLaunchAttribute> attributes(given->attrs, given->attrs + given->numAttrs);
+  attributes.push_back(cluster_attribute(cluster));
+  cudaLaunchConfig_t config = *given;
+  config.attrs = attributes.data();
+  config.numAttrs = static_cast<unsigned>(attributes.size());
+  return cudaLaunchKernelEx(&config, std::forward<Values>(values)...);
 }
 
 /// Describes an array of type T.

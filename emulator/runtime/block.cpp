@@ -46,7 +46,10 @@ bool same_place(Where a, Where b) {
   return a.file_name() == b.file_name() || std::string_view(a.file_name()) == b.file_name();
 }
 
-std::string current_block() { return "block " + text(blockIdx); }
+std::string block_text(uint3 index) { return "block " + text(index); }
+std::string current_block() { return block_text(blockIdx); }
+
+unsigned count_of(dim3 size) { return size.x * size.y * size.z; }
 
 }  // namespace
 
@@ -54,7 +57,19 @@ BlockRunner* BlockRunner::current_runner_ = nullptr;
 
 const char* BlockRunner::shared_memory() { return reinterpret_cast<const char*>(block_shared_bytes); }
 
-std::string BlockRunner::to_string(unsigned thread) const { return "thread " + text(indices_[thread]); }
+unsigned char* BlockRunner::slot(unsigned rank) {
+  static auto* const begin =
+      static_cast<unsigned char*>(std::aligned_alloc(1024, kMaxClusterBlocks * kSlotBytes));
+  return begin + rank * kSlotBytes;
+}
+
+AccessCounter::Range BlockRunner::slots() {
+  return {reinterpret_cast<const char*>(slot(0)), kMaxClusterBlocks * kSlotBytes};
+}
+
+std::string BlockRunner::to_string(unsigned thread) const {
+  return "thread " + text(indices_[thread % in_block()]);
+}
 
 void BlockRunner::fault(const std::string& what, Where where) const {
   throw KernelFault(formatted("{}: {}, {}: {}", text(where), current_block(), to_string(thread_), what));
@@ -83,44 +98,71 @@ void BlockRunner::run(const Launch& launch, Order order, std::mt19937_64& random
   AccessChecker* const checker = AccessChecker::current();
   if (checker != nullptr) {
     AccessChecker::stop_kernel = [](const std::string& what) { current().abandon(what); };
-    checker->begin_launch({shared_memory(), kMaxSharedBytes});
+    checker->begin_launch({shared_memory(), kMaxSharedBytes}, slots(), kSlotBytes);
     checker->declare_shared({shared_memory(), launch.shared_bytes}, {.name = "shared memory"});
   }
   current_runner_ = this;
   indices_.clear();
   for (unsigned thread = 0; thread < launch.block.x * launch.block.y * launch.block.z; ++thread)
     indices_.push_back(index_in(launch.block, thread));
-  for (const unsigned block : in_order(std::size_t{launch.grid.x} * launch.grid.y * launch.grid.z)) {
-    blockIdx = index_in(launch.grid, block);
-    std::memset(block_shared_bytes, kUninitialized, used_shared_bytes_);
-    if (checker != nullptr) checker->begin_block(static_cast<unsigned>(indices_.size()));
-    run_block();
+  const dim3 clusters(launch.grid.x / launch.cluster.x, launch.grid.y / launch.cluster.y,
+                      launch.grid.z / launch.cluster.z);
+  for (const unsigned cluster : in_order(std::size_t{clusters.x} * clusters.y * clusters.z)) {
+    begin_cluster(index_in(clusters, cluster));
+    run_cluster();
     if (checker != nullptr) checker->end_block();
   }
 }
 
-void BlockRunner::run_block() {
-  const std::size_t count = indices_.size();
-  threads_.assign(count, {});
-  has_waited_for_kernel_.assign(count, false);
-  copies_.assign(count, {});
-  warpgroups_.begin_block(count, launch_->shared_bytes);
-  convergences_.resize((count + 31) / 32);
-  for (auto& of_warp : convergences_) of_warp.clear();
-  at_barrier_ = 0;
-  votes_ = 0;
+void BlockRunner::begin_cluster(uint3 cluster) {
+  const unsigned count = in_block(), blocks = count_of(launch_->cluster);
+  threads_.assign(std::size_t{count} * blocks, {});
+  arrivals_.assign(threads_.size(), {});
+  has_waited_for_kernel_.assign(threads_.size(), false);
+  copies_.assign(threads_.size(), {});
+  blocks_.resize(blocks);
+  arrived_ = completed_ = 0;
   fault_.clear();
-  const std::vector<unsigned> first = in_order(count);
-  queue_.assign(first.begin(), first.end());
-  while (!queue_.empty() && fault_.empty()) {
-    const unsigned thread = queue_.front();
-    queue_.pop_front();
+  std::vector<uint3> block_indices;
+  for (unsigned rank = 0; rank < blocks; ++rank) {
+    Block& block = blocks_[rank];
+    const uint3 within = index_in(launch_->cluster, rank);
+    block.index = {cluster.x * launch_->cluster.x + within.x, cluster.y * launch_->cluster.y + within.y,
+                   cluster.z * launch_->cluster.z + within.z};
+    block_indices.push_back(block.index);
+    block.warpgroups.begin_block(count, launch_->shared_bytes);
+    block.convergences.resize((count + 31) / 32);
+    for (auto& of_warp : block.convergences) of_warp.clear();
+    block.live = count;
+    block.at_barrier = 0;
+    block.votes = 0;
+    block.queue.clear();
+    for (const unsigned thread : in_order(count)) block.queue.push_back(rank * count + thread);
+    if (rank == 0) continue;
+    unpoison(slot(rank), kSlotBytes);
+    std::memset(slot(rank), kUninitialized, used_shared_bytes_);
+    poison(slot(rank) + used_shared_bytes_, kSlotBytes - used_shared_bytes_);
+  }
+  rank_ = running_rank = 0;
+  blockIdx = blocks_[0].index;
+  std::memset(block_shared_bytes, kUninitialized, used_shared_bytes_);
+  if (AccessChecker* const checker = AccessChecker::current())
+    checker->begin_block(count, std::move(block_indices));
+}
+
+void BlockRunner::run_cluster() {
+  while (fault_.empty()) {
+    std::deque<unsigned>* const queue = next_queue();
+    if (queue == nullptr) break;
+    const unsigned thread = queue->front();
+    queue->pop_front();
     enter(thread);
   }
-  if (fault_.empty()) fault_ = describe_waiting();
-  if (fault_.empty())
-    if (const std::string what = warpgroups_.end_block(); !what.empty())
-      fault_ = current_block() + ": " + what;
+  for (unsigned rank = 0; rank < blocks_.size() && fault_.empty(); ++rank) fault_ = describe_waiting(rank);
+  for (const Block& block : blocks_)
+    if (fault_.empty())
+      if (const std::string what = block.warpgroups.end_block(); !what.empty())
+        fault_ = block_text(block.index) + ": " + what;
   if (fault_.empty()) {
     if (AccessCounter* const counter = AccessCounter::current()) counter->end_block();
     return;
@@ -130,10 +172,48 @@ void BlockRunner::run_block() {
   throw KernelFault(fault_);
 }
 
+/// Returns the queue of threads that run next, that of the running block if it has any; null if no thread can run.
+std::deque<unsigned>* BlockRunner::next_queue() {
+  if (!blocks_[rank_].queue.empty()) return &blocks_[rank_].queue;
+  if (blocks_.size() == 1) return nullptr;
+  for (const unsigned rank : in_order(blocks_.size()))
+    if (!blocks_[rank].queue.empty()) return &blocks_[rank].queue;
+  return nullptr;
+}
+
+/// Makes a thread the running one, and its block with its shared memory.
+void BlockRunner::select(unsigned thread) {
+  const unsigned rank = thread / in_block();
+  if (rank != rank_) {
+    if (AccessChecker* const checker = AccessChecker::current()) checker->switch_block();
+    const bool is_alive = blocks_[rank_].live > 0;
+    unpoison(slot(rank_), used_shared_bytes_);
+    if (is_alive)
+      std::memcpy(slot(rank_), block_shared_bytes, used_shared_bytes_);
+    else
+      std::memset(slot(rank_), kUninitialized, used_shared_bytes_);
+    if (!is_alive) poison(slot(rank_), used_shared_bytes_);
+    std::memcpy(block_shared_bytes, slot(rank), used_shared_bytes_);
+    poison(slot(rank), used_shared_bytes_);
+    rank_ = running_rank = rank;
+    blockIdx = blocks_[rank].index;
+  }
+  thread_ = thread;
+  threadIdx = indices_[thread % in_block()];
+}
+
+/// The running thread has ended.
+void BlockRunner::ended() {
+  threads_[thread_].status = Status::ended;
+  --blocks_[rank_].live;
+  if (std::exchange(arrivals_[thread_].is_pending, false) && arrivals_[thread_].completed == completed_)
+    --arrived_;
+  complete_cluster_barrier();
+}
+
 /// Resumes a thread on its fiber, or starts it on a free one.
 void BlockRunner::enter(unsigned thread) {
-  thread_ = thread;
-  threadIdx = indices_[thread];
+  select(thread);
   fiber_ = std::exchange(threads_[thread].fiber, nullptr);
   if (fiber_ == nullptr) {
     if (free_fibers_.empty()) {
@@ -164,11 +244,12 @@ void BlockRunner::run_fiber(Fiber& fiber) {
     } catch (const std::exception& caught) {
       if (fault_.empty()) fault_ = caught.what();
     }
-    threads_[thread_].status = Status::ended;
-    if (fault_.empty() && !queue_.empty() && threads_[queue_.front()].status == Status::not_started) {
-      thread_ = queue_.front();
-      queue_.pop_front();
-      threadIdx = indices_[thread_];
+    ended();
+    std::deque<unsigned>* const queue = fault_.empty() ? next_queue() : nullptr;
+    if (queue != nullptr && threads_[queue->front()].status == Status::not_started) {
+      const unsigned thread = queue->front();
+      queue->pop_front();
+      select(thread);
       continue;
     }
     free_fibers_.push_back(&fiber);
@@ -197,13 +278,19 @@ void* BlockRunner::static_shared(const void* key, std::size_t bytes, std::size_t
   constexpr std::size_t kAlignment = 16;
   alignment = std::max(alignment, kAlignment);
   const std::size_t begin = (used_shared_bytes_ + alignment - 1) / alignment * alignment;
-  if (begin + bytes > kMaxSharedBytes)
+  const std::size_t limit = launch_->max_shared_bytes;
+  if (begin + bytes > limit)
     throw KernelFault(formatted("{}, {}: the kernel needs more than {} B of shared memory, for {}",
-                                current_block(), to_string(thread_), kMaxSharedBytes, declaration.name));
+                                current_block(), to_string(thread_), limit, declaration.name));
   used_shared_bytes_ = begin + bytes;
   unsigned char* const array = block_shared_bytes + begin;
   unpoison(array, bytes);
   std::memset(array, kUninitialized, bytes);
+  for (unsigned rank = 0; rank < blocks_.size(); ++rank) {
+    if (rank == rank_ || blocks_[rank].live == 0) continue;
+    unpoison(slot(rank) + begin, bytes);
+    std::memset(slot(rank) + begin, kUninitialized, bytes);
+  }
   if (AccessChecker* const checker = AccessChecker::current())
     checker->declare_shared({reinterpret_cast<const char*>(array), bytes}, std::move(declaration));
   static_arrays_.push_back({key, array});
@@ -221,42 +308,99 @@ void BlockRunner::release(std::vector<unsigned> threads) {
   for (const unsigned thread : threads) threads_[thread].status = Status::ready;
   if (order_ == Order::descending) std::reverse(threads.begin(), threads.end());
   if (order_ == Order::random) std::shuffle(threads.begin(), threads.end(), *random_);
-  queue_.insert(queue_.end(), threads.begin(), threads.end());
+  for (const unsigned thread : threads) blocks_[thread / in_block()].queue.push_back(thread);
 }
 
 /// Ends the threads that still wait after a fault.
 void BlockRunner::unwind() {
-  queue_.clear();
+  for (Block& block : blocks_) block.queue.clear();
   for (unsigned thread = 0; thread < threads_.size(); ++thread)
     if (threads_[thread].fiber != nullptr) enter(thread);
 }
 
 void BlockRunner::barrier(Where where) {
-  if (at_barrier_ > 0 && !same_place(barrier_, where))
-    fault("__syncthreads() here, while other threads of the block wait at the one in " + text(barrier_),
+  Block& block = blocks_[rank_];
+  if (block.at_barrier > 0 && !same_place(block.barrier, where))
+    fault("__syncthreads() here, while other threads of the block wait at the one in " + text(block.barrier),
           where);
-  barrier_ = where;
+  block.barrier = where;
   threads_[thread_] = {.status = Status::at_barrier, .where = where};
-  if (++at_barrier_ == threads_.size()) {
-    at_barrier_ = 0;
-    last_votes_ = std::exchange(votes_, 0);
+  if (++block.at_barrier == in_block()) {
+    block.at_barrier = 0;
+    block.last_votes = std::exchange(block.votes, 0);
     if (AccessCounter* const counter = AccessCounter::current()) counter->barrier();
     if (AccessChecker* const checker = AccessChecker::current()) checker->barrier();
-    std::vector<unsigned> all(threads_.size());
-    std::iota(all.begin(), all.end(), 0u);
+    std::vector<unsigned> all(in_block());
+    std::iota(all.begin(), all.end(), rank_ * in_block());
     release(std::move(all));
   }
   wait();
 }
 
 int BlockRunner::barrier_count(bool predicate, Where where) {
-  votes_ += predicate ? 1 : 0;
+  blocks_[rank_].votes += predicate ? 1 : 0;
   barrier(where);
-  return last_votes_;  // no thread has reached another barrier that this one has not
+  return blocks_[rank_].last_votes;  // no thread has reached another barrier that this one has not
+}
+
+void BlockRunner::cluster_arrive(Where where) {
+  if (arrivals_[thread_].is_pending)
+    fault("arrives at the barrier of the cluster again, without a wait since the last time", where);
+  arrivals_[thread_] = {.is_pending = true, .completed = completed_};
+  ++arrived_;
+  if (AccessChecker* const checker = AccessChecker::current()) checker->cluster_arrive();
+  complete_cluster_barrier();
+}
+
+void BlockRunner::cluster_wait(Where where) {
+  if (!arrivals_[thread_].is_pending)
+    fault("waits at the barrier of the cluster without having arrived at it", where);
+  if (arrivals_[thread_].completed == completed_) {
+    threads_[thread_] = {.status = Status::at_cluster_barrier, .where = where};
+    wait();
+  }
+  arrivals_[thread_].is_pending = false;
+  if (AccessChecker* const checker = AccessChecker::current()) checker->cluster_wait();
+}
+
+/// Completes the barrier if all threads of the cluster that have not ended are there.
+void BlockRunner::complete_cluster_barrier() {
+  unsigned live = 0;
+  for (const Block& block : blocks_) live += block.live;
+  if (arrived_ == 0 || arrived_ < live) return;
+  arrived_ = 0;
+  ++completed_;
+  if (AccessCounter* const counter = AccessCounter::current()) counter->cluster_barrier();
+  if (AccessChecker* const checker = AccessChecker::current()) checker->cluster_barrier();
+  std::vector<unsigned> waiting;
+  for (unsigned thread = 0; thread < threads_.size(); ++thread)
+    if (threads_[thread].status == Status::at_cluster_barrier) waiting.push_back(thread);
+  release(std::move(waiting));
+}
+
+void* BlockRunner::map_shared(void* shared, unsigned rank, Where where) {
+  if (rank >= blocks_.size())
+    fault(formatted("maps shared memory of block {} of a cluster that has {}", rank, blocks_.size()), where);
+  const unsigned own = rank_of_shared(shared, where);
+  const auto offset =
+      static_cast<const unsigned char*>(shared) - (own == rank_ ? block_shared_bytes : slot(own));
+  if (rank == rank_) return block_shared_bytes + offset;
+  if (blocks_[rank].live == 0)
+    fault(formatted("maps shared memory of {}, which has ended; it must wait at a barrier of the cluster",
+                    block_text(blocks_[rank].index)),
+          where);
+  return slot(rank) + offset;
+}
+
+unsigned BlockRunner::rank_of_shared(const void* shared, Where where) const {
+  const auto* const begin = static_cast<const char*>(shared);
+  if (AccessCounter::Range{shared_memory(), kMaxSharedBytes}.contains(begin)) return rank_;
+  if (!slots().contains(begin)) fault("maps an address that is not of shared memory", where);
+  return static_cast<unsigned>(static_cast<std::size_t>(begin - slots().begin) / kSlotBytes);
 }
 
 BlockRunner::Convergence& BlockRunner::convergence_of(unsigned warp, unsigned mask) {
-  std::vector<Convergence>& of_warp = convergences_[warp];
+  std::vector<Convergence>& of_warp = blocks_[rank_].convergences[warp];
   const auto has_mask = [&](const Convergence& convergence) { return convergence.mask == mask; };
   const auto found = std::find_if(of_warp.begin(), of_warp.end(), has_mask);
   return found != of_warp.end() ? *found : of_warp.emplace_back(Convergence{.mask = mask});
@@ -264,9 +408,9 @@ BlockRunner::Convergence& BlockRunner::convergence_of(unsigned warp, unsigned ma
 
 const std::uint64_t* BlockRunner::converge(unsigned mask, std::uint64_t bits, Where where,
                                            bool orders_memory) {
-  const unsigned warp = thread_ / 32;
+  const unsigned warp = thread() / 32;
   if ((mask >> lane() & 1u) == 0) fault(formatted("lane {} is not in its own mask", lane()), where);
-  const auto in_warp = static_cast<unsigned>(std::min<std::size_t>(32, threads_.size() - warp * 32));
+  const unsigned in_warp = std::min(32u, in_block() - warp * 32);
   if (in_warp < 32 && mask >> in_warp != 0)
     fault(formatted("the mask has lanes that do not exist: the warp has {} threads", in_warp), where);
 
@@ -287,7 +431,7 @@ const std::uint64_t* BlockRunner::converge(unsigned mask, std::uint64_t bits, Wh
       checker->warp_barrier(warp, mask);
     std::vector<unsigned> lanes;
     for (unsigned l = 0; l < 32; ++l)
-      if ((mask >> l & 1u) != 0) lanes.push_back(warp * 32 + l);
+      if ((mask >> l & 1u) != 0) lanes.push_back(rank_ * in_block() + warp * 32 + l);
     release(std::move(lanes));
   }
   wait();
@@ -299,35 +443,33 @@ std::string BlockRunner::state_of(unsigned thread) const {
   return to_string(thread) + (held.status == Status::ended ? " has ended" : " waits at " + text(held.where));
 }
 
-/// Called when no thread can run. Returns "" if all have ended, otherwise which thread waits where and for
-/// which one.
-std::string BlockRunner::describe_waiting() const {
-  const auto count = [this](Status status) {
-    return std::count_if(threads_.begin(), threads_.end(),
-                         [&](const Thread& t) { return t.status == status; });
-  };
-  const auto first = [this](auto&& is_wanted) {
-    unsigned thread = 0;
-    while (!is_wanted(thread)) ++thread;
+/// Called when no thread can run. Returns "" if all of a block have ended, otherwise which thread waits where and
+/// for which one. (A barrier of the cluster does not complete only if threads wait for each other elsewhere.)
+std::string BlockRunner::describe_waiting(unsigned rank) const {
+  const unsigned begin = rank * in_block(), end = begin + in_block();
+  const Block& block = blocks_[rank];
+  const auto first = [&](auto&& is_wanted) {
+    unsigned thread = begin;
+    while (thread < end && !is_wanted(thread)) ++thread;
     return thread;
   };
-  const auto all = static_cast<std::ptrdiff_t>(threads_.size());
-  if (count(Status::ended) == all) return "";
-  if (at_barrier_ > 0) {
+  if (block.at_barrier > 0) {
     const unsigned missing = first([&](unsigned t) { return threads_[t].status != Status::at_barrier; });
     return formatted(
         "{}: {}: {} of {} threads wait at __syncthreads(), but {} have ended without reaching it; {}",
-        text(barrier_), current_block(), at_barrier_, all, count(Status::ended), state_of(missing));
+        text(block.barrier), block_text(block.index), block.at_barrier, in_block(), in_block() - block.live,
+        state_of(missing));
   }
   const unsigned waiting = first([&](unsigned t) { return threads_[t].status == Status::at_warp_operation; });
-  const unsigned mask = threads_[waiting].mask;
+  if (waiting == end) return "";
+  const unsigned mask = threads_[waiting].mask, lanes = begin + (waiting - begin) / 32 * 32;
   const unsigned missing = first([&](unsigned t) {
-    return t / 32 == waiting / 32 && (mask >> t % 32 & 1u) != 0 &&
+    return t >= lanes && (mask >> (t - lanes) & 1u) != 0 &&
            (threads_[t].status != Status::at_warp_operation || threads_[t].mask != mask);
   });
   return formatted("{}: {}, {} waits at a warp operation for lane {} of its mask; {}",
-                   text(threads_[waiting].where), current_block(), to_string(waiting), missing % 32,
-                   state_of(missing));
+                   text(threads_[waiting].where), block_text(block.index), to_string(waiting),
+                   missing - lanes, state_of(missing));
 }
 
 }  // namespace emulator

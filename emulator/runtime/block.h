@@ -33,6 +33,8 @@ struct Launch {
   std::function<void()> thread;  // runs one thread
   bool starts_early = false;     // before the previous kernel has ended
   std::string name{};            // as the program writes it, "" if only its address is known
+  dim3 cluster{};                // blocks of a cluster along each axis
+  std::size_t max_shared_bytes = kDefaultSharedBytes;  // dynamic and static
 };
 
 /// The asynchronous copies of a thread that have not landed.
@@ -45,8 +47,10 @@ struct ThreadCopies {
   std::vector<Copy> open;                // in no group yet
 };
 
-/// Runs blocks one after another. Within a block, threads run one at a time, each until it waits or ends.
-/// Threads that a barrier releases continue in the given order.
+/// Runs clusters, which are single blocks unless the launch says otherwise, one after another. Within a cluster,
+/// threads run one at a time, each until it waits or ends, and a block until all its threads wait or have ended.
+/// Threads that a barrier releases continue in the given order. All blocks have their shared memory at the same
+/// addresses: that of a block which does not run is kept elsewhere, where map_shared() finds it.
 class BlockRunner {
  public:
   BlockRunner() = default;
@@ -61,11 +65,20 @@ class BlockRunner {
   static bool is_running() { return current_runner_ != nullptr; }
   /// Returns the shared memory of the running block: kMaxSharedBytes, of which a launch uses the first ones.
   static const char* shared_memory();
+  /// Returns the memory of the blocks of a cluster that do not run, kSlotBytes for each.
+  static AccessCounter::Range slots();
+  static constexpr std::size_t kSlotBytes = kMaxSharedBytes + 1024;
+  static constexpr unsigned kMaxClusterBlocks = 16;
 
   // Called by the CUDA thread that is running.
   void barrier(Where where);
   /// The same. Returns the number of threads that have passed true.
   int barrier_count(bool predicate, Where where);
+  void cluster_arrive(Where where);
+  void cluster_wait(Where where);
+  void* map_shared(void* shared, unsigned rank, Where where);
+  unsigned rank_of_shared(const void* shared, Where where) const;
+  dim3 cluster_dim() const { return launch_->cluster; }
   /// Waits for all lanes of the mask. Returns the `bits` of each lane, valid until the thread's next call.
   /// `orders_memory`: whether accesses before it come before those after it, in all lanes.
   const std::uint64_t* converge(unsigned mask, std::uint64_t bits, Where where, bool orders_memory = false);
@@ -90,10 +103,10 @@ class BlockRunner {
     }
     return all;
   }
-  unsigned thread() const { return thread_; }
-  unsigned lane() const { return thread_ % 32; }
+  unsigned thread() const { return thread_ % in_block(); }
+  unsigned lane() const { return thread() % 32; }
   ThreadCopies& copies() { return copies_[thread_]; }
-  Warpgroups& warpgroups() { return warpgroups_; }
+  Warpgroups& warpgroups() { return blocks_[rank_].warpgroups; }
   /// The running thread waits for the previous kernel. Kernels run one after another here, so this only takes
   /// note.
   void wait_for_previous_kernel() { has_waited_for_kernel_[thread_] = true; }
@@ -102,12 +115,24 @@ class BlockRunner {
   [[noreturn]] void abandon(const std::string& what);
 
  private:
-  enum class Status : std::uint8_t { not_started, ready, at_barrier, at_warp_operation, ended };
+  enum class Status : std::uint8_t {
+    not_started,
+    ready,
+    at_barrier,
+    at_warp_operation,
+    at_cluster_barrier,
+    ended
+  };
   struct Thread {
     Status status = Status::not_started;
     unsigned mask = 0;       // the lanes that it waits for
     Where where{};           // the source location at which it waits
     Fiber* fiber = nullptr;  // the fiber that runs it, while it waits
+  };
+  /// A thread at the barrier of its cluster: between its arrival and its wait, and how many barriers had completed.
+  struct Arrival {
+    bool is_pending = false;
+    unsigned completed = 0;
   };
   /// The convergence of the lanes of one mask at a shuffle or vote. There are two sets of values: a lane may
   /// still read the last one while other lanes write to the next.
@@ -124,7 +149,26 @@ class BlockRunner {
     void* begin;
   };
 
-  void run_block();
+  /// A block of the running cluster.
+  struct Block {
+    uint3 index;
+    std::deque<unsigned> queue;                          // threads that can run
+    std::vector<std::vector<Convergence>> convergences;  // of each warp
+    Warpgroups warpgroups;
+    unsigned live = 0;              // threads that have not ended
+    unsigned at_barrier = 0;        // number of waiting threads
+    Where barrier{};                // where they wait
+    int votes = 0, last_votes = 0;  // of barrier_count(), and at the last barrier
+  };
+
+  unsigned in_block() const { return static_cast<unsigned>(indices_.size()); }
+  static unsigned char* slot(unsigned rank);
+  void begin_cluster(uint3 cluster);
+  void run_cluster();
+  void select(unsigned thread);
+  void ended();
+  void complete_cluster_barrier();
+  std::deque<unsigned>* next_queue();
   void run_fiber(Fiber& fiber);
   void enter(unsigned thread);
   void wait();
@@ -134,7 +178,7 @@ class BlockRunner {
   Convergence& convergence_of(unsigned warp, unsigned mask);
   std::string to_string(unsigned thread) const;
   std::string state_of(unsigned thread) const;
-  std::string describe_waiting() const;
+  std::string describe_waiting(unsigned rank) const;
 
   static BlockRunner* current_runner_;
 
@@ -145,17 +189,16 @@ class BlockRunner {
   Order order_ = Order::ascending;
   std::mt19937_64* random_ = nullptr;
 
-  std::vector<uint3> indices_;  // threadIdx of each thread
+  std::vector<uint3> indices_;            // threadIdx of each thread of a block
+  std::vector<Block> blocks_;             // of the cluster
+  unsigned rank_ = 0;                     // of the running one
+  unsigned arrived_ = 0, completed_ = 0;  // threads at the barrier of the cluster, and barriers so far
+  // Of each thread of the cluster; those of block r begin at r times in_block().
   std::vector<Thread> threads_;
+  std::vector<Arrival> arrivals_;
   std::vector<bool> has_waited_for_kernel_;  // by thread
   std::vector<ThreadCopies> copies_;         // of each thread
-  Warpgroups warpgroups_;
-  std::deque<unsigned> queue_;                          // threads that can run
-  std::vector<std::vector<Convergence>> convergences_;  // of each warp
-  unsigned at_barrier_ = 0;                             // number of waiting threads
-  Where barrier_{};                                     // where they wait
-  int votes_ = 0, last_votes_ = 0;                      // of barrier_count(), and at the last barrier
-  unsigned thread_ = 0;                                 // the running thread
+  unsigned thread_ = 0;                      // the running thread
   std::string fault_;
 
   std::vector<std::unique_ptr<Fiber>> fibers_;

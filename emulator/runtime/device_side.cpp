@@ -1,6 +1,7 @@
 // The functions behind include/cuda_runtime.h: kernel launches, and the operations that kernels call.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "emulator/checking/access_checker.h"
@@ -25,17 +26,48 @@ bool is_valid(dim3 grid, dim3 block) {
          grid.y <= kMaxGridYZ && grid.z <= kMaxGridYZ;
 }
 
+/// The attributes of a launch.
+struct Attributes {
+  dim3 cluster{};
+  bool starts_early = false;
+};
+
+Attributes attributes_of(const cudaLaunchConfig_t& config) {
+  Attributes result;
+  for (const cudaLaunchAttribute* attribute = config.attrs; attribute < config.attrs + config.numAttrs;
+       ++attribute) {
+    if (attribute->id == cudaLaunchAttributeProgrammaticStreamSerialization)
+      result.starts_early = attribute->val.programmaticStreamSerializationAllowed != 0;
+    if (attribute->id == cudaLaunchAttributeClusterDimension)
+      result.cluster = {attribute->val.clusterDim.x, attribute->val.clusterDim.y,
+                        attribute->val.clusterDim.z};
+  }
+  return result;
+}
+
+/// Returns the error of a launch's sizes.
+cudaError_t check(const Driver& driver, const cudaLaunchConfig_t& config, dim3 cluster,
+                  const KernelSettings& kernel) {
+  if (!is_valid(config.gridDim, config.blockDim)) return cudaErrorInvalidConfiguration;
+  if (config.dynamicSmemBytes > kernel.dynamic_bytes) return cudaErrorInvalidValue;
+  const std::uint64_t blocks = std::uint64_t{cluster.x} * cluster.y * cluster.z;
+  if (blocks == 1) return cudaSuccess;
+  if (driver.settings.capability < kOldestWithClusters) return cudaErrorNotSupported;
+  const bool is_divided = blocks > 0 && config.gridDim.x % cluster.x == 0 &&
+                          config.gridDim.y % cluster.y == 0 && config.gridDim.z % cluster.z == 0;
+  const unsigned max_blocks =
+      kernel.has_large_clusters ? BlockRunner::kMaxClusterBlocks : kMaxPortableCluster;
+  return is_divided && blocks <= max_blocks ? cudaSuccess : cudaErrorInvalidClusterSize;
+}
+
 }  // namespace
 
 cudaError_t submit(const cudaLaunchConfig_t& config, const void* kernel, KernelCall call, const char* name) {
   return on_stream(config.stream, [&](Driver& driver, EmulatedStream& stream) {
-    if (!is_valid(config.gridDim, config.blockDim)) return cudaErrorInvalidConfiguration;
-    if (config.dynamicSmemBytes > kMaxSharedBytes) return cudaErrorInvalidValue;
-    bool starts_early = false;
-    for (const cudaLaunchAttribute* attribute = config.attrs; attribute < config.attrs + config.numAttrs;
-         ++attribute)
-      if (attribute->id == cudaLaunchAttributeProgrammaticStreamSerialization)
-        starts_early = attribute->val.programmaticStreamSerializationAllowed != 0;
+    const KernelSettings settings = driver.kernel_settings(kernel, name);
+    const Attributes attributes = attributes_of(config);
+    if (const cudaError_t status = check(driver, config, attributes.cluster, settings); status != cudaSuccess)
+      return status;
     driver.launch(stream,
                   {.grid = config.gridDim,
                    .block = config.blockDim,
@@ -46,8 +78,12 @@ cudaError_t submit(const cudaLaunchConfig_t& config, const void* kernel, KernelC
                          const OwnCode program(/*is_own=*/false);
                          call.run(bound);
                        },
-                   .starts_early = starts_early,
-                   .name = name},
+                   .starts_early = attributes.starts_early,
+                   .name = name,
+                   .cluster = attributes.cluster,
+                   .max_shared_bytes = settings.dynamic_bytes > kDefaultSharedBytes
+                                           ? shared_limit(driver.settings.capability)
+                                           : kDefaultSharedBytes},
                   kernel);
     return cudaSuccess;
   });
@@ -62,6 +98,35 @@ void block_barrier(Where where) {
   const OwnCode scope;
   BlockRunner::current().barrier(where);
 }
+
+void cluster_arrive(Where where) {
+  const OwnCode scope;
+  BlockRunner::current().cluster_arrive(where);
+}
+
+void cluster_wait(Where where) {
+  const OwnCode scope;
+  BlockRunner::current().cluster_wait(where);
+}
+
+void* map_shared(void* shared, unsigned rank, Where where) {
+  const OwnCode scope;
+  return BlockRunner::current().map_shared(shared, rank, where);
+}
+
+unsigned rank_of_shared(const void* shared, Where where) {
+  const OwnCode scope;
+  return BlockRunner::current().rank_of_shared(shared, where);
+}
+
+dim3 cluster_dim() { return BlockRunner::current().cluster_dim(); }
+
+uint3 index_in_cluster() {
+  const dim3 size = cluster_dim();
+  return {blockIdx.x % size.x, blockIdx.y % size.y, blockIdx.z % size.z};
+}
+
+unsigned rank_in_cluster() { return running_rank; }
 
 std::uint64_t warp_exchange(unsigned mask, std::uint64_t bits, unsigned source, Where where) {
   const OwnCode scope;
@@ -123,3 +188,25 @@ void trap(Where where) {
 }
 
 }  // namespace convoy::emulator
+
+using namespace convoy::emulator;  // NOLINT: the names below are those of the C API
+
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void* kernel,
+                                           const cudaLaunchConfig_t* config) {
+  return on_gpu([&](Driver& driver, int) {
+    const dim3 cluster = attributes_of(*config).cluster;
+    const cudaError_t status = check(driver, *config, cluster, driver.kernel_settings(kernel, ""));
+    if (status == cudaErrorNotSupported) return status;
+    *clusters = 0;
+    if (status != cudaSuccess) return cudaSuccess;
+    // Those of an H100, which has 8 groups of 16 multiprocessors or a few more. The blocks of a cluster are in one group.
+    constexpr std::size_t kGroups = 8, kOfGroup = 16, kMaxThreads = 2048, kMaxBlocks = 32, kReserved = 1024;
+    const std::size_t threads = std::size_t{config->blockDim.x} * config->blockDim.y * config->blockDim.z;
+    const std::size_t blocks = std::min(
+        {kMaxBlocks, kMaxThreads / threads,
+         (shared_limit(driver.settings.capability) + kReserved) / (config->dynamicSmemBytes + kReserved)});
+    const std::size_t in_cluster = std::size_t{cluster.x} * cluster.y * cluster.z;
+    *clusters = static_cast<int>(kGroups * (kOfGroup * blocks / in_cluster));
+    return cudaSuccess;
+  });
+}

@@ -56,6 +56,20 @@ Settings from_environment() {
 
 }  // namespace
 
+std::size_t shared_limit(int capability) {
+  constexpr std::size_t kKiB =
+      1024;  // CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"
+  if (capability == 80 || capability == 87) return 163 * kKiB;
+  if (capability >= 90 && capability < 120) return 227 * kKiB;
+  return 99 * kKiB;
+}
+
+KernelSettings& Driver::kernel_settings(const void* kernel, const std::string& name) {
+  if (kernel != nullptr) return kernel_settings_[kernel];
+  const std::string base = name.substr(0, name.find('<'));
+  return named_settings_[base.substr(base.find_last_of(": ") + 1)];
+}
+
 Driver& Driver::get() {
   // Never destroyed: a Device that outlives main() still frees its memory.
   static Driver& driver = *new Driver;
@@ -168,7 +182,7 @@ void Driver::launch(EmulatedStream& stream, Launch launch, const void* kernel) {
       if (is_counting || checker != nullptr)
         counter.emplace(kernel, launch.grid, launch.block,
                         AccessCounter::Range{BlockRunner::shared_memory(), kMaxSharedBytes},
-                        memory.accessible(gpu));
+                        BlockRunner::slots(), memory.accessible(gpu));
       runner_.run(launch, settings.order, random_);
       if (const auto& mine = operation != nullptr ? operation : replayed_; mine != nullptr)
         checker->complete(mine, checker->accesses_of(*counter));
@@ -312,8 +326,11 @@ void Driver::fail(const std::string& what) {
                   [&](const Finding& each) { return what.ends_with(each.message); }))
     return;
   const std::size_t colon = what.find(": ");  // after the place
-  const bool is_barrier = what.find("__syncthreads()") != std::string::npos;
-  Findings::get().add({is_barrier ? "CE102" : "CE103", what.substr(0, colon), what.substr(colon + 2)});
+  const auto has = [&](const char* part) { return what.find(part) != std::string::npos; };
+  const char* const code = has("__syncthreads()") || has("the barrier of the cluster") ? "CE102"
+                           : has("must wait at a barrier of the cluster")              ? "CE107"
+                                                                                       : "CE103";
+  Findings::get().add({code, what.substr(0, colon), what.substr(colon + 2)});
 }
 
 void Driver::change(const Settings& now) {

@@ -22,6 +22,16 @@
 
 namespace convoy::emulator {
 
+/// What cudaFuncSetAttribute has permitted to a kernel.
+struct KernelSettings {
+  std::size_t dynamic_bytes = kDefaultSharedBytes;  // of shared memory
+  bool has_large_clusters = false;                  // of more than kMaxPortableCluster blocks
+};
+inline constexpr int kOldestWithClusters = 90;  // compute capability
+inline constexpr unsigned kMaxPortableCluster = 8;
+/// Returns the maximum shared memory of a block of a kernel that opts in, on a GPU of a compute capability.
+std::size_t shared_limit(int capability);
+
 /// The driver and the GPUs of this process. The caller of any function must hold lock(), which serializes the
 /// host threads. Kernels run on the host thread that waits for them, or on the launching thread with eager
 /// streams.
@@ -54,6 +64,9 @@ class Driver {
   void record(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event, bool is_external = false);
   cudaError_t wait(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event);
   void launch(EmulatedStream& stream, Launch launch, const void* kernel);
+  /// Returns the settings of a kernel that is known by its address, or else by the name of its launch: then those of
+  /// all instances of a template.
+  KernelSettings& kernel_settings(const void* kernel, const std::string& name);
   /// The host has waited for an event, or waits for all streams.
   void waited_for(const EmulatedEvent& event);
   void run_all_streams();
@@ -120,6 +133,8 @@ class Driver {
   std::map<cudaEvent_t, std::shared_ptr<EmulatedEvent>> events_;
   std::map<cudaGraph_t, std::shared_ptr<EmulatedGraph>> graphs_;
   std::map<cudaGraphExec_t, std::unique_ptr<EmulatedGraphExec>> executables_;
+  std::map<const void*, KernelSettings> kernel_settings_;
+  std::map<std::string, KernelSettings> named_settings_;
   BlockRunner runner_;
   LaunchLog log_;
 };

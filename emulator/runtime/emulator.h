@@ -96,8 +96,10 @@ class ScopedSettings {
   Settings before_;
 };
 
-/// Maximum shared memory of a block. The emulator does not offer the opt-in to more.
-inline constexpr std::size_t kMaxSharedBytes = std::size_t{48} << 10;
+/// Maximum shared memory of a block unless its kernel opts in to more by cudaFuncSetAttribute, and with it. What a
+/// GPU has is in between (shared_limit() in driver.h).
+inline constexpr std::size_t kDefaultSharedBytes = std::size_t{48} << 10;
+inline constexpr std::size_t kMaxSharedBytes = std::size_t{227} << 10;
 
 /// The value of every byte of uninitialized device and shared memory: NaN in every floating-point type, -1 in
 /// signed integers.

@@ -16,6 +16,7 @@
 #include "emulator/runtime/environment.h"
 #include "emulator/runtime/runtime.h"
 
+#undef cudaFuncSetAttribute
 #undef cudaMallocHost
 #undef cudaMallocManaged
 
@@ -141,6 +142,13 @@ void name_dynamic_shared(const SharedArray& array) {
 int block_count(bool predicate, Where where) {
   const OwnCode scope;
   return BlockRunner::current().barrier_count(predicate, where);
+}
+
+void set_named_attribute(const char* arguments, cudaFuncAttribute attribute, int value) {
+  std::string kernel = arguments;  // "(const void*)f<2>, cudaFuncAttribute…, 8"
+  for (const char* cast : {"reinterpret_cast<const void*>(", "(const void*)", "(void*)", "&"})
+    if (kernel.starts_with(cast)) kernel = kernel.substr(std::strlen(cast));
+  set_kernel_attribute(nullptr, kernel.substr(0, kernel.find_first_of(",<) ")), attribute, value);
 }
 
 void name_array(const void* begin, const char* argument) {

@@ -43,6 +43,25 @@ cudaError_t call(const std::function<cudaError_t(Driver&)>& f) {
   return status;
 }
 
+cudaError_t set_kernel_attribute(const void* kernel, const std::string& name, cudaFuncAttribute attribute,
+                                 int value) {
+  return on_gpu([&](Driver& driver, int) {
+    KernelSettings& settings = driver.kernel_settings(kernel, name);
+    const int capability = driver.settings.capability;
+    if (value < 0) return cudaErrorInvalidValue;
+    if (attribute == cudaFuncAttributeNonPortableClusterSizeAllowed) {
+      if (capability < kOldestWithClusters) return cudaErrorNotSupported;
+      settings.has_large_clusters = value != 0;
+      return cudaSuccess;
+    }
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize ||
+        static_cast<std::size_t>(value) > shared_limit(capability))
+      return cudaErrorInvalidValue;
+    settings.dynamic_bytes = std::max(kDefaultSharedBytes, static_cast<std::size_t>(value));
+    return cudaSuccess;
+  });
+}
+
 cudaError_t last_error() {
   unchecked_error() = {};
   return t_last_error;
@@ -120,6 +139,8 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorIllegalState: return "cudaErrorIllegalState";
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    case cudaErrorNotSupported: return "cudaErrorNotSupported";
+    case cudaErrorInvalidClusterSize: return "cudaErrorInvalidClusterSize";
     case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
     case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
     case cudaErrorStreamCaptureMerge: return "cudaErrorStreamCaptureMerge";
@@ -151,6 +172,8 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaErrorIllegalState: return "the operation cannot be performed in the present state";
     case cudaErrorNotReady: return "device not ready";
     case cudaErrorLaunchFailure: return "unspecified launch failure";
+    case cudaErrorNotSupported: return "operation not supported";
+    case cudaErrorInvalidClusterSize: return "cluster misconfiguration";
     case cudaErrorStreamCaptureUnsupported: return "operation not permitted when stream is capturing";
     case cudaErrorStreamCaptureInvalidated: return "operation failed due to a previous error during capture";
     case cudaErrorStreamCaptureMerge:
@@ -210,7 +233,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
                    .major = driver.settings.capability / 10,
                    .minor = driver.settings.capability % 10,
                    .multiProcessorCount = driver.settings.multiprocessors,
-                   .sharedMemPerBlock = kMaxSharedBytes,
+                   .sharedMemPerBlock = kDefaultSharedBytes,
+                   .sharedMemPerBlockOptin = shared_limit(driver.settings.capability),
                    .warpSize = warpSize,
                    .maxThreadsPerBlock = 1024,
                    .maxThreadsDim = {1024, 1024, 64},
@@ -238,9 +262,17 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       case cudaDevAttrMultiProcessorCount: *value = driver.settings.multiprocessors; break;
       case cudaDevAttrComputeCapabilityMajor: *value = capability / 10; break;
       case cudaDevAttrComputeCapabilityMinor: *value = capability % 10; break;
+      case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *value = static_cast<int>(shared_limit(capability));
+        break;
+      case cudaDevAttrClusterLaunch: *value = capability >= kOldestWithClusters ? 1 : 0; break;
     }
     return cudaSuccess;
   });
+}
+
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  return set_kernel_attribute(kernel, "", attribute, value);
 }
 
 // Priorities have no effect: random turns are valid for any priorities.

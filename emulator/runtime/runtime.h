@@ -27,6 +27,9 @@ cudaError_t on_gpu(const std::function<cudaError_t(Driver&, int gpu)>& f);
 /// capture.
 cudaError_t on_stream(cudaStream_t stream, const std::function<cudaError_t(Driver&, EmulatedStream&)>& f);
 cudaError_t on_any_stream(cudaStream_t stream, const std::function<cudaError_t(Driver&, EmulatedStream&)>& f);
+/// Implements cudaFuncSetAttribute for a kernel of Driver::kernel_settings().
+cudaError_t set_kernel_attribute(const void* kernel, const std::string& name, cudaFuncAttribute attribute,
+                                 int value);
 /// Allocates pinned or managed memory.
 cudaError_t allocate_on_host(void** block, std::size_t bytes, bool is_managed);
 /// Invalidates `capture` because of a call that cannot be captured, and returns CUDA's error.

@@ -50,6 +50,34 @@ std::uint32_t shared_address(const void* shared) {
          static_cast<std::uint32_t>(static_cast<const char*>(shared) - BlockRunner::shared_memory());
 }
 
+namespace {
+constexpr unsigned kRankShift = 24;  // of the rank + 1 in addresses of other blocks
+
+void* own_shared(std::uint32_t address, Where where) {
+  const std::uint32_t offset = (address & ((1u << kRankShift) - 1)) - kSharedBegin;
+  if (offset >= BlockRunner::current().used_shared_bytes())
+    BlockRunner::current().fault(
+        "an address of shared memory that is outside of the block's; expected one of "
+        "__cvta_generic_to_shared or mapa",
+        where);
+  return const_cast<char*>(BlockRunner::shared_memory()) + offset;
+}
+}  // namespace
+
+std::uint32_t map_shared_address(std::uint32_t address, std::uint32_t rank, Where where) {
+  const OwnCode scope;
+  void* const own = own_shared(address, where);
+  BlockRunner::current().map_shared(own, rank, where);  // reports a rank that does not exist
+  return (rank + 1) << kRankShift | shared_address(own);
+}
+
+void* at_shared_address(std::uint32_t address, Where where) {
+  const OwnCode scope;
+  void* const own = own_shared(address, where);
+  const std::uint32_t rank = address >> kRankShift;
+  return rank == 0 ? own : BlockRunner::current().map_shared(own, rank - 1, where);
+}
+
 MatrixDescriptor::MatrixDescriptor(std::uint64_t bits)
     : start(bits_at(bits, 0, 14) * kChunk),
       leading_bytes(bits_at(bits, 16, 14) * kChunk),

@@ -59,6 +59,13 @@ class Translation(unittest.TestCase):
                       translated("void f() {\n#ifdef X\n  extern __shared__ T s[];\n#endif\n}"))
         self.assertIn('static float* const s = cuemu::dynamic_shared<float>("s");', translated("extern __shared__ float s[];"))
 
+    def test_clusters(self):
+        kernel = "__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(64) f(int n) {}\n"
+        self.assertIn("cuemu::shape(4, 64).in_clusters(2, 1, 1), ", translated(kernel + "f<<<4, 64>>>(1);"))
+        self.assertIn("cuemu::launch_in_clusters(dim3(2, 1, 1), &config, f, 1)", translated(kernel + "cudaLaunchKernelEx(&config, f, 1);"))
+        self.assertIn("__cluster_barrier_wait()", translated('asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");'))
+        self.assertIn("cuemu::map_generic(p, q, rank)", translated('asm("mapa.u64 %0, %1, %2;" : "=l"(p) : "l"(q), "r"(rank));'))
+
     def test_variables_of_the_device(self):
         text = translated("__device__ int count = 0;\nnamespace a {\n__constant__ float c[2];\n}\n"
                           "__device__ float f(int x) { return x; }\n__device__ constexpr int k = 2;\n")
@@ -90,6 +97,9 @@ class Refusals(unittest.TestCase):
         for text in ("x = __activemask();", 'asm("bar.sync 1;");', "#if __CUDA_ARCH__ >= 700\n#endif", "__managed__ int x;",
                      "#include <cub/cub.cuh>", "#include <mma.h>", "texture<float> t;tex1Dfetch(t, 0); tex1D(t, 0);"):
             self.assertIn("1: CE007: ", self.refusal(text))
+
+    def test_launches_of_what_may_have_clusters(self):
+        self.assertIn("expected the name of a kernel", self.refusal("__global__ void __cluster_dims__(2) f() {}\n#define RUN(k) k<<<2, 32>>>();"))
 
     def test_declarations_and_launches(self):
         self.assertIn("without a value", self.refusal("void f() { __shared__ int x = 3; }"))
@@ -154,13 +164,13 @@ def reported(program, *arguments, **variables):
 
 
 class Mistakes(unittest.TestCase):
-    SOURCE = PROGRAMS / "mistakes.cu"
+    SOURCE, PROGRAM = PROGRAMS / "mistakes.cu", "mistakes"
 
     def findings(self, mistake):
         """Runs one mistake. Returns the exit status and the findings as (code, line is that of the mistake, message)."""
-        lines = [f"mistakes.cu:{number}" for number, line in enumerate(self.SOURCE.read_text().splitlines(), 1)
+        lines = [f"{self.SOURCE.name}:{number}" for number, line in enumerate(self.SOURCE.read_text().splitlines(), 1)
                  if re.search(rf"// MISTAKE .*\b{mistake}\b", line)]
-        status, found, _ = reported("mistakes", mistake, CUEMU_CHECK="1")
+        status, found, _ = reported(self.PROGRAM, mistake, CUEMU_CHECK="1")
         return status, [(each["code"], each["place"] in lines, each["message"]) for each in found]
 
     def expect(self, mistake, code, message):
@@ -210,6 +220,51 @@ class Mistakes(unittest.TestCase):
     def test_right_programs_have_no_finding(self):
         for name in ("guarded", "looked_at", "waits", "graph_waits", "host_waits"):
             self.assertEqual(self.findings(name), (0, []), name)
+
+
+class Clusters(Mistakes):
+    SOURCE, PROGRAM = PROGRAMS / "cluster_mistakes.cu", "cluster_mistakes"
+    for name in [name for name in dir(Mistakes) if name.startswith("test_")]:
+        locals()[name] = None  # those of the other programs
+
+    def test_block_that_leaves_early(self):
+        self.expect("leaves_early", "CE107", "maps shared memory of block (1, 0, 0), which has ended")
+        self.expect("may_leave_early", "CE107", " of block 1 reads s[0] of block 0, which may have ended; it waits at no barrier of the cluster after that")
+
+    def test_access_before_the_barrier(self):
+        self.expect("before_the_barrier", "CE108", "thread 0 of block 0 reads s[0] of block 1, which thread 0 of block 1 writes at cluster_mistakes.cu:")
+        self.expect("before_the_barrier", "CE108", "no barrier of the cluster is between them")
+        self.expect("arrives_before_it_writes", "CE108", "no barrier of the cluster is between them")
+        self.expect("before_it_begins", "CE108", "writes s[0] of block 1, which may not have begun")
+
+    def test_other_mistakes(self):
+        self.expect("past_the_end", "CE003", "reads s[32] of block ")
+        self.expect("waits_without_arriving", "CE102", "waits at the barrier of the cluster without having arrived at it")
+        self.expect("half_at_the_block", "CE102", "16 of 32 threads wait at __syncthreads()")
+        self.expect("no_such_rank", "CE103", "maps shared memory of block 2 of a cluster that has 2")
+        self.expect("wrong_size", "CE006", "cudaErrorInvalidClusterSize")
+
+    def test_right_program_has_no_finding(self):
+        self.assertEqual(self.findings("right"), (0, []))
+        for program in (EXAMPLES / "cluster.cu",):
+            self.assertEqual(cuemu("check", program), (0, f"{program}: no finding in 4 orders of threads and streams\n"))
+
+    def test_output_of_the_example(self):
+        self.assertEqual(cuemu("run", EXAMPLES / "cluster.cu"),
+                         (0, "without the opt-in: invalid argument\nmean removed: -511.5 511.5\n"
+                             "clusters of 8: no error, block 0 has 7\nclusters of 16: no error, block 0 has 15\nclusters of 16 can run: yes\n"))
+
+    def test_counts(self):
+        launch = next(each for each in reported("cluster", CUEMU_COUNT="1")[2] if each["kernel"] == "remove_mean")
+        # 2 clusters of 4 blocks of 4 warps: 128 loads of 32 lanes. A block has its values and then the sums of its warps
+        # and its own in shared memory, and each of its warps reads the values and four sums of blocks; one warp adds its own four.
+        self.assertEqual(launch["global_loads"]["requests"], 8 * 4 * 128)
+        self.assertEqual(launch["shared_loads"]["requests"], 8 * (4 * (128 + 4) + 4))
+        self.assertEqual(launch["shared_bytes"], 65536 + 16 + 4)
+
+    def test_gpu_without_clusters(self):
+        _, found, _ = reported("cluster_mistakes", "right", CUEMU_CHECK="1", CONVOY_EMULATED_CAPABILITY="8.0")
+        self.assertIn("cudaErrorNotSupported", found[0]["message"])
 
 
 class Teaching(unittest.TestCase):

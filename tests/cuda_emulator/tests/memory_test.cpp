@@ -85,7 +85,7 @@ TEST_F(WrongAccess, SharedMemoryThatWasNotRequested) {
 }
 
 struct Whole {
-  float values[kMaxSharedBytes / sizeof(float) + 1];  // one more element than the maximum
+  float values[kDefaultSharedBytes / sizeof(float) + 1];  // one more element than the maximum
 };
 
 __global__ void write_shared_at(unsigned index) {
@@ -96,9 +96,9 @@ __global__ void write_shared_at(unsigned index) {
 
 TEST_F(WrongAccess, SharedMemoryPastTheLastByte) {
   Gpu gpu;
-  constexpr unsigned kLast = kMaxSharedBytes / sizeof(float) - 1;
-  kernels::launch(gpu.stream, 1, 1, kMaxSharedBytes, write_shared_at, kLast);
-  EXPECT_DEATH(kernels::launch(gpu.stream, 1, 1, kMaxSharedBytes, write_shared_at, kLast + 1),
+  constexpr unsigned kLast = kDefaultSharedBytes / sizeof(float) - 1;
+  kernels::launch(gpu.stream, 1, 1, kDefaultSharedBytes, write_shared_at, kLast);
+  EXPECT_DEATH(kernels::launch(gpu.stream, 1, 1, kDefaultSharedBytes, write_shared_at, kLast + 1),
                "use-after-poison");
 }
 

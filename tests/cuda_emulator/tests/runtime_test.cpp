@@ -57,8 +57,8 @@ TEST_F(LaunchErrors, RejectsInvalidSizes) {
 
 TEST_F(LaunchErrors, RejectsTooMuchSharedMemory) {
   Gpu gpu;
-  EXPECT_NO_THROW(kernels::launch(gpu.stream, 1, 1, kMaxSharedBytes, nothing));
-  EXPECT_THAT(error_of([&] { kernels::launch(gpu.stream, 1, 1, kMaxSharedBytes + 1, nothing); }),
+  EXPECT_NO_THROW(kernels::launch(gpu.stream, 1, 1, kDefaultSharedBytes, nothing));
+  EXPECT_THAT(error_of([&] { kernels::launch(gpu.stream, 1, 1, kDefaultSharedBytes + 1, nothing); }),
               HasSubstr("invalid argument (grid 1x1x1, block 1x1x1, 49153 B of shared memory)"));
   EXPECT_NO_THROW(kernels::launch(gpu.stream, 1, 1, 0, nothing)) << "a launch error is not sticky";
   EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "and no other call reports it";
