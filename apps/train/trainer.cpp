@@ -134,9 +134,7 @@ void Trainer::set_state(const TrainingState& state, std::int64_t saved_step) {
 // --- The loop ---
 
 int Trainer::run() try {
-  const bool wants_parts = callbacks_.any(&training::Callback::wants_parts);
-  if (wants_parts) reporter_->measure_parts();
-  if (context_.is_traced() || wants_parts) step_->time_phases();
+  if (context_.is_traced()) step_->time_phases();
   if (average_ && state_.step == 0) average_->reset();
   freeze_ended();
   parallel_.connect();
@@ -182,10 +180,8 @@ int Trainer::run() try {
 }
 
 void Trainer::take_step() {
-  using Clock = std::chrono::steady_clock;
   reporter_->begin_step();
   std::vector<data::Batch> batches;
-  const auto data_begin = Clock::now();
   {
     context_.observer->set_step(state_.step + 1);
     context_.observer->enter(dist::Phase::data);
@@ -193,7 +189,6 @@ void Trainer::take_step() {
     batches = loader_->next_step();
     if (batches.empty()) batches = loader_->next_step();  // the previous epoch has ended
   }
-  const std::chrono::duration<double, std::milli> data_time = Clock::now() - data_begin;
   training::StepResult result{.step = state_.step + 1,
                               .epoch = state_.epoch,
                               .samples = batches.front().global_count,
@@ -211,7 +206,7 @@ void Trainer::take_step() {
   report_warnings();
   if (context_.is_traced()) trace_step(context_, *step_, parallel_.reducer());
 
-  reporter_->end_step(result, results, data_time.count());
+  reporter_->end_step(result, results);
   callbacks_.call(&training::Callback::on_progress, result.step, result.lr);
   // The rate of the next step depends on the losses of this epoch.
   if (follows_epochs() && state_.epoch_step == 0) synchronize();
