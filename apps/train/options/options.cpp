@@ -369,23 +369,6 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
             .start = {"optimizer", "average of weights with decay {}"},
             .fixed = true,
             .advanced = true});
-  line.add("lookahead", &o.lookahead,
-           "Interval between updates of Lookahead's slow weights (steps); 0: no Lookahead",
-           {.value = "STEPS",
-            .minimum = 0,
-            .maximum = 1e9,
-            .start = {"optimizer", "Lookahead every {} steps"},
-            .fixed = true,
-            .advanced = true});
-  line.add("lookahead-alpha", &o.lookahead_alpha,
-           "How far the slow weights of Lookahead move to the trained ones (fraction of the difference)",
-           {.value = "ALPHA",
-            .default_text = "0.5",
-            .minimum = 0,
-            .maximum = 1,
-            .start = {"optimizer", "alpha {}"},
-            .fixed = true,
-            .advanced = true});
 
   line.add("seed", &o.seed, "Random seed", {.value = "N", .minimum = 0, .fixed = true});
   line.add(
@@ -521,10 +504,6 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
     check(rule.is_factor || *o.lr > 0,
           "--lr-for {}={}: found --lr 0, expected more than 0, or a factor such as 10x", rule.prefix,
           rule.value);
-  check(o.ema == 0 || o.lookahead == 0, "--ema {}: found --lookahead {}, expected one of the two", o.ema,
-        o.lookahead);
-  check(o.lookahead > 0 || !line.given("lookahead-alpha"),
-        "--lookahead-alpha: found --lookahead 0, expected a number of steps");
   check_schedule(o, line);
   check_rate_search(o, line);
   check_batch_search(o, line);

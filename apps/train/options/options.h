@@ -157,9 +157,7 @@ struct TrainOptions {
   std::optional<std::int64_t> lr_base_batch;  // samples; only with a rule
   std::optional<std::string> freeze;
   std::string lr_for = "none";
-  double ema = 0;                         // decay; 0: no average
-  std::int64_t lookahead = 0;             // steps; 0: none
-  std::optional<double> lookahead_alpha;  // only with lookahead
+  double ema = 0;  // decay; 0: no average
   std::int64_t seed = 1;
   std::int64_t repeat = 1;           // trainings, with seeds from `seed` on
   std::optional<std::string> sweep;  // NAME=VALUE,... of several flags, with spaces between them

@@ -217,7 +217,6 @@ void resolve_recipe(TrainOptions& options) {
   fill(options.freeze, "none");
   fill(options.eval_every, 1);
   fill(options.tta, false);
-  if (options.lookahead > 0) fill(options.lookahead_alpha, 0.5);
   fill(options.save_every, 0);
   const std::string& dataset = options.data.dataset;
   fill(options.out,

@@ -171,17 +171,12 @@ TEST(RecipeRun, EmaResumesWithTheSameBytes) {
   expect_resumable({"--ema", "0.9", "--devices", "2", "--zero", "2"});
 }
 
-TEST(RecipeRun, LookaheadResumesWithTheSameBytes) {
-  expect_resumable({"--lookahead", "2"});
-  expect_resumable({"--lookahead", "2", "--lookahead-alpha", "0.8", "--devices", "2", "--zero", "1"});
-}
-
 // ZeRO divides the optimizer's state and the gradients, and changes no bit of the recipe's parts.
 TEST(RecipeRun, PartsComputeTheSameWithShardedOptimizers) {
   const Workshop workshop;
-  for (const Arguments& part : {Arguments{"--ema", "0.9"}, Arguments{"--lookahead", "2"},
-                                Arguments{"--loss-reduction", "sum", "--lr", "0.002"},
-                                Arguments{"--schedule", "triangle", "--decay-biases"}}) {
+  for (const Arguments& part :
+       {Arguments{"--ema", "0.9"}, Arguments{"--loss-reduction", "sum", "--lr", "0.002"},
+        Arguments{"--schedule", "triangle", "--decay-biases"}}) {
     const auto hash_of = [&](const char* stage) {
       return workshop.trained_hash(
           part[0].substr(2) + stage,
@@ -205,12 +200,6 @@ TEST(RecipeRun, EmaEvaluatesTheAverageAndTrainsAsWithout) {
   // A decay of almost 0 keeps the newest weights but for a rounding.
   EXPECT_NEAR(train("newest", {"--ema", "1e-12"})["test_loss"].get<double>(),
               plain["test_loss"].get<double>(), 1e-5);
-  // Lookahead with alpha 1 changes nothing.
-  EXPECT_NEAR(train("slow", {"--lookahead", "2", "--lookahead-alpha", "1"})["test_loss"].get<double>(),
-              plain["test_loss"].get<double>(), 1e-4);
-
-  EXPECT_THAT(workshop.train("both", {"--ema", "0.9", "--lookahead", "2"}),
-              FailsWith(2, "expected one of the two"));
   const ProcessResult none =
       workshop.train("plain", {"--max-steps", "9", "--ema", "0.9", "--resume", "auto"});
   EXPECT_NE(none.exit_code, 0);
