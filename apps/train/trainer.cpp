@@ -80,10 +80,10 @@ Trainer::Trainer(TrainContext context)
                                   .defer_images = resident});
   rates_ = std::make_unique<LearningRates>(options_, total_steps_, steps_per_epoch);
   if (const auto* const plateau = std::get_if<PlateauSchedule>(&*options_.schedule))
-    plateau_.emplace(peak_rate(options_), training::PlateauOptions{.factor = plateau->gamma,
-                                                                   .patience = plateau->patience,
-                                                                   .minimum = plateau->min_lr,
-                                                                   .threshold = plateau->threshold});
+    plateau_.emplace(*options_.lr, training::PlateauOptions{.factor = plateau->gamma,
+                                                            .patience = plateau->patience,
+                                                            .minimum = plateau->min_lr,
+                                                            .threshold = plateau->threshold});
   if (options_.ema > 0) average_ = std::make_unique<optim::WeightAverage>(context_.model.root());
   step_ = std::make_unique<TrainStep>(context_, parallel_, scaler_.get(), *loader_, std::ssize(rates_->at(0)),
                                       profile_ ? &*profile_ : nullptr);

@@ -41,7 +41,7 @@ std::vector<double> milestone_fractions(const std::string& text, const TrainingS
 /// Returns the schedule of a training whose rate ends after `steps`.
 optim::Schedule schedule_of(const TrainOptions& options, std::int64_t steps, const TrainingSteps& training) {
   const std::int64_t warmup = warmup_of(*options.schedule).steps(steps, training.per_epoch);
-  optim::ScheduleOptions common{.peak = peak_rate(options),
+  optim::ScheduleOptions common{.peak = *options.lr,
                                 .steps = steps,
                                 .warmup = std::min<std::int64_t>(warmup, steps - 1),
                                 .final = min_lr_of(*options.schedule)};

@@ -153,8 +153,6 @@ struct TrainOptions {
   std::optional<std::string> loss_reduction;
   double clip_norm = 0;  // 0: no clipping
   std::optional<ScheduleOptions> schedule;
-  std::string lr_rule = "none";               // or linear, sqrt
-  std::optional<std::int64_t> lr_base_batch;  // samples; only with a rule
   std::optional<std::string> freeze;
   std::string lr_for = "none";
   double ema = 0;  // decay; 0: no average
@@ -228,9 +226,6 @@ std::map<std::string, std::string> default_texts();
 /// Returns the settings of --loss-scale. Throws UsageError if the value is neither "dynamic" nor a number
 /// from 1 to 2^24.
 optim::LossScaleSettings loss_scale_settings(const TrainOptions& options);
-
-/// Returns --lr as --lr-rule scales it by the batch size.
-double peak_rate(const TrainOptions& options);
 
 /// Throws UsageError for flags that contradict each other. Accesses no files.
 void check_consistency(const TrainOptions& options, const CommandLine& line);

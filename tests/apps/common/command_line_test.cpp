@@ -163,7 +163,6 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"--min-lr", "9"}, "--min-lr 9: expected at most the peak rate, 0.2"},
         Mistake{{"--schedule", "constant", "--min-lr", "0.1"},
                 "--min-lr: not supported with --schedule constant"},
-        Mistake{{"--lr-base-batch", "9"}, "--lr-base-batch: not supported with --lr-rule none"},
         Mistake{{"--adam-eps", "1"}, "--adam-eps: not supported with --optimizer sgd"},
         Mistake{{"--optimizer", "adam", "--adam-betas", "0.9"},
                 "--adam-betas: found '0.9', expected two numbers"},

@@ -100,9 +100,6 @@ TEST(LearningRates, AreThoseOfPyTorchsSchedulers) {
   const PolynomialSchedule polynomial{.warmup = 0, .power = 0.9};
   expect({.lr = 0.4, .schedule = polynomial});
   expect({.lr = 0.4, .schedule = OneCycleSchedule()});
-  expect({.batch_size = 512, .lr = 0.1, .schedule = polynomial, .lr_rule = "linear"});
-  expect(
-      {.batch_size = 64, .lr = 0.2, .schedule = OneCycleSchedule(), .lr_rule = "sqrt", .lr_base_batch = 16});
 }
 
 TEST(LearningRates, TriangleRisesOverItsFraction) {
@@ -193,7 +190,6 @@ TEST(Recipe, Speedrun96HasTheFlagsOfItsRecord) {
       *std::get<MuonOptions>(*resolved({.model = "speedrun"}).optimizer).sgd_lr / (256.0 * 256);
   EXPECT_NEAR(*std::get<MuonOptions>(*options.optimizer).sgd_lr / (9.0 * 9), effect, 0.5 * effect);
   EXPECT_DOUBLE_EQ(*options.weight_decay * *options.lr, 2e-6 * 512);
-  EXPECT_EQ(resolved({.model = "speedrun-96", .lr_rule = "sqrt"}).lr_base_batch, 512);
   EXPECT_EQ(resolved({.model = "speedrun-96", .max_steps = 9}).epochs, 0);
 }
 
@@ -214,7 +210,6 @@ TEST(Recipe, DefaultRatesFollowTheBatchSizeAndGivenOnesDoNot) {
   EXPECT_EQ(resolved({.batch_size = 32, .optimizer = MuonOptions{.sgd_lr = 0.3}}).bias_lr, 0.3);
   EXPECT_EQ(lr({.model = "speedrun", .batch_size = 500}), 0.24);
   EXPECT_EQ(lr({.overfit_batch = true, .batch_size = 32}), 0.2);
-  EXPECT_EQ(peak_rate(resolved({.batch_size = 32, .lr_rule = "linear"})), 0.05) << "scaled once";
 }
 
 TEST(Recipe, PhotographsHaveALargerNetworkAndSmallerBatches) {

@@ -103,9 +103,6 @@ TEST(RecipeRun, FlagsOfAdamAndOfTheRateHaveTheirEffects) {
             adam);
   EXPECT_NE(hash_of("betas", {"--optimizer", "adam", "--adam-betas", "0.8,0.999"}), adam);
   EXPECT_NE(hash_of("eps", {"--optimizer", "adam", "--adam-eps", "0.001"}), adam);
-  EXPECT_EQ(hash_of("scaled", {"--lr", "0.03125", "--lr-rule", "linear", "--lr-base-batch", "16"}),
-            hash_of("double", {"--lr", "0.0625"}));
-  EXPECT_EQ(read_text(workshop.path("double") / "config.toml").find("lr-base-batch"), std::string::npos);
 }
 
 TEST(RecipeRun, FrozenParametersKeepTheirValues) {
