@@ -51,7 +51,6 @@ optim::Schedule schedule_of(const TrainOptions& options, std::int64_t steps, con
         if constexpr (std::is_same_v<T, LinearSchedule>) return optim::linear(common);
         if constexpr (std::is_same_v<T, CosineSchedule>)
           return optim::cosine(common, static_cast<int>(chosen.cycles), chosen.growth);
-        if constexpr (std::is_same_v<T, TriangleSchedule>) return optim::triangle(common, chosen.rise);
         if constexpr (std::is_same_v<T, OneCycleSchedule>) return optim::one_cycle(common);
         if constexpr (std::is_same_v<T, PolynomialSchedule>) return optim::polynomial(common, chosen.power);
         if constexpr (std::is_same_v<T, StepSchedule>)

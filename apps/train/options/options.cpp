@@ -292,17 +292,16 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
                 &PolynomialSchedule::warmup, &PlateauSchedule::warmup),
       "Warmup length: a fraction of all steps, or 500steps or 5epochs",
       {.value = "LENGTH", .minimum = 0, .maximum = 0.99, .unused = "0", .fixed = true, .advanced = true});
-  line.add(
-      "min-lr",
-      member_of("schedule", o.schedule, &LinearSchedule::min_lr, &CosineSchedule::min_lr,
-                &TriangleSchedule::min_lr, &PolynomialSchedule::min_lr, &PlateauSchedule::min_lr),
-      "Rate at the end of the schedules cosine, linear, triangle and polynomial, and lowest one of plateau",
-      {.value = "RATE",
-       .minimum = 0,
-       .unused = "0",
-       .start = {"lr", "at least {}"},
-       .reschedules = true,
-       .advanced = true});
+  line.add("min-lr",
+           member_of("schedule", o.schedule, &LinearSchedule::min_lr, &CosineSchedule::min_lr,
+                     &PolynomialSchedule::min_lr, &PlateauSchedule::min_lr),
+           "Rate at the end of the schedules cosine, linear and polynomial, and lowest one of plateau",
+           {.value = "RATE",
+            .minimum = 0,
+            .unused = "0",
+            .start = {"lr", "at least {}"},
+            .reschedules = true,
+            .advanced = true});
   line.add("cycles", member_of("schedule", o.schedule, &CosineSchedule::cycles),
            "Cycles of the schedule cosine, which restarts at the peak (SGDR)",
            {.value = "N", .minimum = 1, .maximum = 99, .fixed = true, .advanced = true});
@@ -327,14 +326,6 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add("plateau-threshold", member_of("schedule", o.schedule, &PlateauSchedule::threshold),
            "Fraction by which a loss must be lower than the best one for the schedule plateau",
            {.value = "FRACTION", .minimum = 0, .maximum = 0.999, .fixed = true, .advanced = true});
-  line.add("rise", member_of("schedule", o.schedule, &TriangleSchedule::rise),
-           "Fraction of all steps in which the rate of the schedule triangle rises",
-           {.value = "FRACTION",
-            .minimum = 0,
-            .below = 1,
-            .start = {"lr", "rise {}"},
-            .fixed = true,
-            .advanced = true});
   line.add("power", member_of("schedule", o.schedule, &PolynomialSchedule::power),
            "Exponent of the schedule polynomial",
            {.value = "P", .above = 0, .start = {"lr", "power {}"}, .fixed = true, .advanced = true});

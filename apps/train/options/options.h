@@ -78,11 +78,6 @@ struct StepSchedule {
   std::string milestones = "0.5,0.75";
   double gamma = 0.1;
 };
-struct TriangleSchedule {
-  static constexpr const char* kName = "triangle";
-  double rise = 0.3;  // fraction of all steps
-  double min_lr = 0;
-};
 struct ExponentialSchedule {
   static constexpr const char* kName = "exponential";
   TrainingLength warmup = 0.2;
@@ -106,8 +101,8 @@ struct PlateauSchedule {
   double threshold = 1e-4;
 };
 using ScheduleOptions =
-    std::variant<ConstantSchedule, LinearSchedule, CosineSchedule, StepSchedule, TriangleSchedule,
-                 ExponentialSchedule, PolynomialSchedule, OneCycleSchedule, PlateauSchedule>;
+    std::variant<ConstantSchedule, LinearSchedule, CosineSchedule, StepSchedule, ExponentialSchedule,
+                 PolynomialSchedule, OneCycleSchedule, PlateauSchedule>;
 
 /// Returns the warmup and the minimum rate of a schedule; 0 if it has none.
 TrainingLength warmup_of(const ScheduleOptions& schedule);

@@ -94,19 +94,12 @@ TEST(LearningRates, AreThoseOfPyTorchsSchedulers) {
   expect({.lr = 0.4, .schedule = CosineSchedule{.warmup = 0, .min_lr = 0.01, .cycles = 2, .growth = 2}},
          "/growth");
   expect({.lr = 0.4, .schedule = LinearSchedule{.warmup = 0, .min_lr = 0.04}});
-  expect({.lr = 0.4, .schedule = TriangleSchedule{.min_lr = 0.04}});
+  expect({.lr = 0.4, .schedule = LinearSchedule{.warmup = 0.3, .min_lr = 0.04}}, "/warmup");
   expect({.lr = 0.4, .schedule = StepSchedule{.warmup = 0, .milestones = "0.25,4.5,99", .gamma = 0.3}});
   expect({.lr = 0.4, .schedule = ExponentialSchedule{.warmup = 0, .gamma = 0.8}});
   const PolynomialSchedule polynomial{.warmup = 0, .power = 0.9};
   expect({.lr = 0.4, .schedule = polynomial});
   expect({.lr = 0.4, .schedule = OneCycleSchedule()});
-}
-
-TEST(LearningRates, TriangleRisesOverItsFraction) {
-  const LearningRates rates(resolved({.lr = 0.5, .schedule = TriangleSchedule{.rise = 0.75}}), 40, 10);
-  EXPECT_LT(rates.at(29)[0], 0.5);
-  EXPECT_EQ(rates.at(30)[0], 0.5);
-  EXPECT_LT(rates.at(31)[0], 0.5);
 }
 
 TEST(LearningRates, AreAtMostTheLimitOfAPlateau) {

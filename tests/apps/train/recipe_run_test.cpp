@@ -173,7 +173,7 @@ TEST(RecipeRun, PartsComputeTheSameWithShardedOptimizers) {
   const Workshop workshop;
   for (const Arguments& part :
        {Arguments{"--ema", "0.9"}, Arguments{"--loss-reduction", "sum", "--lr", "0.002"},
-        Arguments{"--schedule", "triangle", "--decay-biases"}}) {
+        Arguments{"--schedule", "linear", "--decay-biases"}}) {
     const auto hash_of = [&](const char* stage) {
       return workshop.trained_hash(
           part[0].substr(2) + stage,
