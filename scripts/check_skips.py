@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 IN_NETWORK_NAMESPACE = ("unshare", "--net", "--mount", "sh", "-c")
 ADD_LINK = "PATH=$PATH:/usr/sbin:/sbin; ip link add cable type veth peer name other"
 LIMIT = ADD_LINK + " && tc qdisc add dev cable root tbf rate 10mbit burst 32kbit latency 400ms"
-LIBRARY_HEADERS = {"libwebp": "webp/decode.h", "libheif": "libheif/heif.h", "libjpeg-turbo": "turbojpeg.h"}
+LIBRARY_HEADERS = {"libwebp": "webp/decode.h", "libheif": "libheif/heif.h"}
 
 
 def succeeds(*command):
@@ -103,7 +103,7 @@ CAPABILITIES = {
     r"needs a build with AddressSanitizer": lambda build: build.sanitizes("address"),
     r"needs a build with UndefinedBehaviorSanitizer": lambda build: build.sanitizes("undefined"),
     r"needs a build without sanitizers": lambda build: not build.sanitizes(),
-    r"needs a build with (libwebp|libheif|libjpeg-turbo)":
+    r"needs a build with (libwebp|libheif)":
         lambda build, name: bool(glob.glob("/usr/include/**/" + LIBRARY_HEADERS[name], recursive=True)),
     r"this build does not have the programs of(.*)": lambda build, commands: build.has_programs(commands),
     r"needs root and slurmctld": lambda build: os.geteuid() == 0 and all(

@@ -205,6 +205,13 @@ std::vector<Evaluation::Scores> Evaluation::scores_by_class() const {
   return all;
 }
 
+std::vector<std::vector<std::int64_t>> Evaluation::confusion_rows() const {
+  std::vector<std::vector<std::int64_t>> rows;
+  for (auto row = confusion.begin(); row != confusion.end(); row += classes)
+    rows.emplace_back(row, row + classes);
+  return rows;
+}
+
 Evaluation::Scores Evaluation::macro_scores() const {
   const std::vector<Scores> all = scores_by_class();
   Scores mean;

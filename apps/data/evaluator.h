@@ -59,6 +59,8 @@ struct Evaluation {
   /// Returns the unweighted means over the classes that have images or predictions, as scikit-learn's macro
   /// averages.
   Scores macro_scores() const;
+  /// Returns the rows of the confusion matrix; none if it is empty.
+  std::vector<std::vector<std::int64_t>> confusion_rows() const;
 };
 
 /// Options of evaluate().

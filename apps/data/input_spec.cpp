@@ -41,20 +41,6 @@ std::optional<nn::ActivationKind> parse_activation(const std::string& activation
   return std::nullopt;
 }
 
-/// Returns whether this program has a model of this name.
-bool is_model(const std::string& name) {
-  const std::vector<std::string> models = models::names();
-  return std::find(models.begin(), models.end(), name) != models.end();
-}
-
-/// Returns the stem of a checkpoint with `--stem auto`. Those of models that have stems come from a version that
-/// stored the flag as it was given, and selected imagenet from 128 pixels on.
-std::string stem_of_auto(const io::Manifest& manifest) {
-  if (!is_model(manifest.model) || !models::find(manifest.model).has_stems) return "auto";
-  const Shape image = read_input_spec(manifest, manifest.model).image;
-  return std::min(image[0], image[1]) >= 128 ? "imagenet" : "cifar";
-}
-
 }  // namespace
 
 void write_input_spec(const InputSpec& spec, std::map<std::string, std::string>& extra) {
@@ -173,12 +159,7 @@ std::string resolve_activation(const std::string& name, const std::string& activ
 std::map<std::string, std::string> stored_flags(const io::Manifest& manifest) {
   const auto config = manifest.extra.find("config");
   if (config == manifest.extra.end()) return {};
-  std::map<std::string, std::string> flags = parse_values(config->second, "the checkpoint's configuration");
-  if (flags["stem"] == "auto") flags["stem"] = stem_of_auto(manifest);
-  std::string& activation = flags["activation"];
-  if (activation.empty()) activation = "auto";
-  if (is_model(manifest.model)) activation = resolve_activation(manifest.model, activation);
-  return flags;
+  return parse_values(config->second, "the checkpoint's configuration");
 }
 
 }  // namespace convoy

@@ -67,8 +67,7 @@ std::string resolve_stem(const std::string& name, const std::string& stem, const
 /// only one activation. Throws UsageError for an unknown name.
 std::string resolve_activation(const std::string& name, const std::string& activation);
 
-/// Returns the flags of the training run from Manifest::extra; empty if it has none. Those that select the
-/// network are resolved, and are there if an earlier version had no such flag.
+/// Returns the flags of the training run from Manifest::extra; empty if it has none.
 std::map<std::string, std::string> stored_flags(const io::Manifest& manifest);
 
 }  // namespace convoy

@@ -137,12 +137,6 @@ void print_confusion(const Evaluation& evaluation, const std::vector<std::string
 /// Writes the confusion matrix if there is one, and the counts of each class.
 void write_json(const std::string& file, const std::filesystem::path& checkpoint, const LoadedModel& loaded,
                 const data::DataSet& data, const EvaluateOptions& options, const Evaluation& evaluation) {
-  nlohmann::ordered_json confusion = nlohmann::ordered_json::array();
-  const auto classes = static_cast<std::size_t>(evaluation.classes);
-  for (std::size_t row = 0; row * classes < evaluation.confusion.size(); ++row)
-    confusion.push_back(
-        std::vector(evaluation.confusion.begin() + static_cast<std::ptrdiff_t>(row * classes),
-                    evaluation.confusion.begin() + static_cast<std::ptrdiff_t>((row + 1) * classes)));
   nlohmann::ordered_json json;
   set_path(json, "checkpoint", checkpoint.string());
   json.update({{"step", loaded.manifest.step},
@@ -165,7 +159,7 @@ void write_json(const std::string& file, const std::filesystem::path& checkpoint
   }
   const Evaluation::Scores macro = evaluation.macro_scores();
   json["macro"] = {{"precision", macro.precision}, {"recall", macro.recall}, {"f1", macro.f1}};
-  if (!confusion.empty()) json["confusion"] = confusion;
+  if (!evaluation.confusion.empty()) json["confusion"] = evaluation.confusion_rows();
   io::write_file_atomically(file, json_text(json, 2) + "\n");
 }
 

@@ -74,16 +74,6 @@ std::vector<dist::ConsistencyEntry> consistency_entries_of(const Setup& setup) {
   return entries;
 }
 
-/// Returns the flags of the training that wrote `checkpoint`, in the form in which this one stores them.
-std::map<std::string, std::string> stored_flags_for(const Setup& setup, const io::Checkpoint& checkpoint) {
-  std::map<std::string, std::string> flags = stored_flags(checkpoint.manifest);
-  // An earlier version stored 0 for images of different sizes, which it resized.
-  const bool is_resized = setup.data.chosen_size > 0 && flags["image-size"] == "0";
-  if (is_resized && read_input_spec(checkpoint.manifest, checkpoint.path).image == setup.data.image_shape())
-    flags["image-size"] = std::to_string(setup.data.chosen_size);
-  return flags;
-}
-
 /// Returns whether rank 0 has a checkpoint to resume from. If so, replaces --stem auto, --activation auto, --lr find and
 /// --batch-size auto by the values of the checkpoint, and --init-from by what its training began with. `directory` is
 /// null on other ranks.
@@ -319,9 +309,8 @@ class Training {
         warnings_.insert(warnings_.end(), more.begin(), more.end());
       };
       const io::Checkpoint& checkpoint = *directory_->checkpoint();
-      add(compare_flags(stored_flags_for(setup_, checkpoint), parse_values(setup_.config), checkpoint.path));
-      if (auto warning = compare_data(checkpoint, setup_.data, class_weights_text(options_.class_weights)))
-        warnings_.push_back(std::move(*warning));
+      add(compare_flags(stored_flags(checkpoint.manifest), parse_values(setup_.config), checkpoint.path));
+      compare_data(checkpoint, setup_.data, class_weights_text(options_.class_weights));
       if (auto warning = trainer_.resume(checkpoint)) warnings_.push_back(std::move(*warning));
       if (auto warning = cpu_level_warning(setup_, checkpoint)) warnings_.push_back(std::move(*warning));
       mode = trainer_.finished() && read_result(directory_->path("log.jsonl")) ? "complete" : "resumed";

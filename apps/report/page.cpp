@@ -39,27 +39,9 @@ std::vector<const Json*> events_of(const RunRecord& run, const char* kind) {
   return found;
 }
 
-/// Returns for each event the seconds since the training began. Logs of schema 1 have no `elapsed`: there it is the sum
-/// of the times of the steps.
-std::map<const Json*, double> elapsed_of(const RunRecord& run) {
-  std::map<const Json*, double> all;
-  double seconds = 0, step = 0;
-  for (const Json& event : run.events) {
-    if (const auto time = number(event, "elapsed")) {
-      seconds = *time;
-    } else if (const auto ms = number(event, "step_ms"); ms && number(event, "step")) {
-      seconds += *ms / 1e3 * std::max(0.0, *number(event, "step") - step);
-      step = *number(event, "step");
-    }
-    all[&event] = seconds;
-  }
-  return all;
-}
-
 /// Returns the curves of the step events, as lists by field.
 Json curves(const RunRecord& run) {
   const std::vector<const Json*> steps = events_of(run, "step");
-  const std::map<const Json*, double> elapsed = elapsed_of(run);
   const std::size_t group = std::max<std::size_t>(1, (steps.size() + kMaxPoints - 1) / kMaxPoints);
   Json lists{{"group", group}};
   for (const char* name :
@@ -68,23 +50,18 @@ Json curves(const RunRecord& run) {
   for (std::size_t begin = 0; begin < steps.size(); begin += group) {
     const std::size_t end = std::min(begin + group, steps.size());
     lists["step"].push_back((*steps[end - 1])["step"]);
-    lists["elapsed"].push_back(elapsed.at(steps[end - 1]));
+    lists["elapsed"].push_back(number(*steps[end - 1], "elapsed").value_or(0));
     for (const char* name : {"loss", "lr", "images_per_second", "step_ms", "data_ms", "comm_ms"})
       lists[name].push_back(mean_of(steps, begin, end, name));
   }
   return lists;
 }
 
-/// Returns the events of a kind that have an accuracy, with the time of each.
+/// Returns the events of a kind that have an accuracy and a time.
 Json accuracies(const RunRecord& run, const char* kind) {
-  const std::map<const Json*, double> elapsed = elapsed_of(run);
   Json list = Json::array();
-  for (const Json* event : events_of(run, kind)) {
-    if (!number(*event, "accuracy")) continue;
-    Json with_time = *event;
-    with_time["elapsed"] = elapsed.at(event);
-    list.push_back(std::move(with_time));
-  }
+  for (const Json* event : events_of(run, kind))
+    if (number(*event, "accuracy") && number(*event, "elapsed")) list.push_back(*event);
   return list;
 }
 

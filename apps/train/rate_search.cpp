@@ -98,7 +98,6 @@ RateSearch choose_rate(std::vector<double> rates, std::vector<double> losses) {
 RateSearch find_learning_rate(TrainOptions& options, const Setup& setup, Job& job) {
   TrainOptions trial = trial_options(options, kSearchSteps);
   trial.ema = 0;
-  trial.lookahead = 0;
   std::vector<double> rates;
   for (std::int64_t i = 0; i < kSearchSteps; ++i)
     rates.push_back(*options.lr * kLowestFactor *

@@ -109,12 +109,9 @@ void StepReporter::begin_step() {
   if (recorder_.full(static_cast<std::size_t>(loader_.micro_batches_per_step()))) synchronize();
   deliver(Wait::no);
   recorder_.run();
-  if (measures_parts_ && !step_began_) step_began_ = Clock::now();
 }
 
-void StepReporter::end_step(training::StepResult step, const std::vector<MicroBatchResult>& results,
-                            double data_ms) {
-  if (measures_parts_) step.parts = parts_of_step(data_ms);
+void StepReporter::end_step(const training::StepResult& step, const std::vector<MicroBatchResult>& results) {
   recorder_.add(step, results);
   if (context_.is_distributed() && !context_.is_gpu()) comm_ms_ += step_.communication_ms();
   const std::int64_t interval = context_.options.log_every;
@@ -145,18 +142,6 @@ std::int64_t StepReporter::next_after(std::int64_t step) {
     if (step < first) return first;
   const std::int64_t maximum = std::clamp(total_steps_ / kMinPoints, std::int64_t{1}, kMaxUnreadLosses);
   return step + std::clamp(std::llround(wanted), 1LL, static_cast<long long>(maximum));
-}
-
-training::StepParts StepReporter::parts_of_step(double data_ms) {
-  Event now = Event::timed(context_.device.stream());
-  now.record();
-  now.wait();
-  training::StepParts parts = step_.phases();
-  const auto end = Clock::now();
-  parts.step = std::chrono::duration<double, std::milli>(end - std::exchange(*step_began_, end)).count();
-  parts.data = data_ms;
-  parts.idle = parts.step - data_ms - parts.forward - parts.backward - parts.communication - parts.optimizer;
-  return parts;
 }
 
 void StepReporter::measure() {

@@ -95,14 +95,11 @@ class StepReporter {
   StepReporter(const TrainContext& context, const TrainStep& step, data::DataLoader& loader,
                optim::LossScaler* scaler, std::int64_t total_steps,
                std::function<void(CompletedSteps&)> on_completed);
-  /// Measures StepResult::parts of each step from now on.
-  void measure_parts() { measures_parts_ = true; }
-
   /// Delivers complete results and starts the time of a step, before its data are loaded. Collective.
   void begin_step();
-  /// Adds a step, which has waited `data_ms` for its samples, and delivers complete results. Blocks until the
-  /// device has completed the step if its parts are measured. Collective if the step is measured.
-  void end_step(training::StepResult step, const std::vector<MicroBatchResult>& results, double data_ms);
+  /// Adds a step, and delivers complete results. Collective if the step is measured.
+  void end_step(const training::StepResult& step, const std::vector<MicroBatchResult>& results);
+
   /// Stops the time until the next begin_step(), blocks until the device has completed all steps, and
   /// delivers their results. Collective.
   void synchronize();
@@ -122,7 +119,6 @@ class StepReporter {
   };
   enum class Wait : bool { no, yes };
 
-  training::StepParts parts_of_step(double data_ms);
   /// Returns the step that is measured after `step` without --log-every: 1, 2, 5 or 10, then by time, and at least 50
   /// in a training. Collective.
   std::int64_t next_after(std::int64_t step);
@@ -148,9 +144,6 @@ class StepReporter {
   // Of the steps since the last measurement:
   Times delivered_;     // by synchronize()
   double comm_ms_ = 0;  // CPU only: the communication time of a step is known at its end
-  bool measures_parts_ = false;
-  std::optional<std::chrono::steady_clock::time_point>
-      step_began_;  // the end of the previous step, for its parts
 };
 
 }  // namespace convoy

@@ -65,7 +65,7 @@ void trace_step(const TrainContext& context, const TrainStep& step, const dist::
   const Profiler::Clock::time_point origin = Profiler::Clock::now();
   trace_buckets(*context.profiler, reducer.bucket_times(now), origin);
   if (!context.is_gpu()) return;
-  const training::StepParts phases = step.phases();
+  const TrainStep::Phases phases = step.phases();
   auto begin = origin - span(phases.forward + phases.backward + phases.communication + phases.optimizer);
   for (const auto& [name, category, ms] :
        {std::tuple("forward", "compute", phases.forward), std::tuple("backward", "compute", phases.backward),

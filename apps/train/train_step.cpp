@@ -284,8 +284,8 @@ std::string TrainStep::failure_of_any_rank(const std::string& failure) const {
 
 std::optional<std::string> TrainStep::take_warning() { return std::exchange(warning_, std::nullopt); }
 
-training::StepParts TrainStep::phases() const {
-  training::StepParts phases;
+TrainStep::Phases TrainStep::phases() const {
+  Phases phases;
   for (std::size_t k = 0; k < micro_batches_; ++k) {
     phases.forward += elapsed_ms(marks_[k]->begin, marks_[k]->forward);
     phases.backward += elapsed_ms(marks_[k]->forward, marks_[k]->backward);

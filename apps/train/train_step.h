@@ -65,11 +65,16 @@ class TrainStep {
   /// Records the time marks of phases() in every step. Must be called before the first step. Without them, a
   /// captured step has fewer nodes.
   void time_phases() { times_phases_ = true; }
-  /// Returns the forward (with gathering and augmentation on a GPU), backward, communication and optimizer
-  /// time of the latest step, summed over its micro-batches. Blocks until the device has completed it.
-  /// Requires time_phases().
-  training::StepParts phases() const;
-  /// Returns StepParts::communication alone. Blocks like phases(). Requires several ranks.
+  /// The times of the parts of a step, summed over its micro-batches, in milliseconds.
+  struct Phases {
+    double forward = 0;        // with gathering and augmentation on a GPU
+    double backward = 0;       // the backward passes
+    double communication = 0;  // from the end of backward until the gradients of all ranks are summed
+    double optimizer = 0;      // the step of the optimizer
+  };
+  /// Returns the phases of the latest step. Blocks until the device has completed it. Requires time_phases().
+  Phases phases() const;
+  /// Returns Phases::communication alone. Blocks like phases(). Requires several ranks.
   double communication_ms() const;
 
  private:

@@ -80,12 +80,11 @@ Trainer::Trainer(TrainContext context)
                                   .defer_images = resident});
   rates_ = std::make_unique<LearningRates>(options_, total_steps_, steps_per_epoch);
   if (const auto* const plateau = std::get_if<PlateauSchedule>(&*options_.schedule))
-    plateau_.emplace(peak_rate(options_), training::PlateauOptions{.factor = plateau->gamma,
-                                                                   .patience = plateau->patience,
-                                                                   .minimum = plateau->min_lr,
-                                                                   .threshold = plateau->threshold});
-  if (options_.ema > 0 || options_.lookahead > 0)
-    average_ = std::make_unique<optim::WeightAverage>(context_.model.root());
+    plateau_.emplace(*options_.lr, training::PlateauOptions{.factor = plateau->gamma,
+                                                            .patience = plateau->patience,
+                                                            .minimum = plateau->min_lr,
+                                                            .threshold = plateau->threshold});
+  if (options_.ema > 0) average_ = std::make_unique<optim::WeightAverage>(context_.model.root());
   step_ = std::make_unique<TrainStep>(context_, parallel_, scaler_.get(), *loader_, std::ssize(rates_->at(0)),
                                       profile_ ? &*profile_ : nullptr);
   reporter_ = std::make_unique<StepReporter>(context_, *step_, *loader_, scaler_.get(), total_steps_,
@@ -95,7 +94,7 @@ Trainer::Trainer(TrainContext context)
 std::optional<std::string> Trainer::resume(const io::Checkpoint& checkpoint) {
   const dist::PhaseScope phase(context_.observer, dist::Phase::load);
   parallel_.load(checkpoint, other_weights());
-  if (optim::WeightAverage* const average = evaluated_average()) average->swap();  // as save() does
+  if (average_) average_->swap();  // as save() does
   const TrainingState state = read_state(checkpoint.manifest, checkpoint.path);
   set_state(state, state.step);
   const auto algorithms = checkpoint.manifest.extra.find(kAlgorithmsKey);
@@ -134,9 +133,7 @@ void Trainer::set_state(const TrainingState& state, std::int64_t saved_step) {
 // --- The loop ---
 
 int Trainer::run() try {
-  const bool wants_parts = callbacks_.any(&training::Callback::wants_parts);
-  if (wants_parts) reporter_->measure_parts();
-  if (context_.is_traced() || wants_parts) step_->time_phases();
+  if (context_.is_traced()) step_->time_phases();
   if (average_ && state_.step == 0) average_->reset();
   freeze_ended();
   parallel_.connect();
@@ -166,7 +163,7 @@ int Trainer::run() try {
         callbacks_.call(&training::Callback::on_warning, state_.step, *problem);
     if (stopped) return signal;
     if (finished()) {
-      if (optim::WeightAverage* const average = evaluated_average()) average->swap();
+      if (average_) average_->swap();
       average_.reset();
       return 0;
     }
@@ -182,10 +179,8 @@ int Trainer::run() try {
 }
 
 void Trainer::take_step() {
-  using Clock = std::chrono::steady_clock;
   reporter_->begin_step();
   std::vector<data::Batch> batches;
-  const auto data_begin = Clock::now();
   {
     context_.observer->set_step(state_.step + 1);
     context_.observer->enter(dist::Phase::data);
@@ -193,7 +188,6 @@ void Trainer::take_step() {
     batches = loader_->next_step();
     if (batches.empty()) batches = loader_->next_step();  // the previous epoch has ended
   }
-  const std::chrono::duration<double, std::milli> data_time = Clock::now() - data_begin;
   training::StepResult result{.step = state_.step + 1,
                               .epoch = state_.epoch,
                               .samples = batches.front().global_count,
@@ -211,7 +205,7 @@ void Trainer::take_step() {
   report_warnings();
   if (context_.is_traced()) trace_step(context_, *step_, parallel_.reducer());
 
-  reporter_->end_step(result, results, data_time.count());
+  reporter_->end_step(result, results);
   callbacks_.call(&training::Callback::on_progress, result.step, result.lr);
   // The rate of the next step depends on the losses of this epoch.
   if (follows_epochs() && state_.epoch_step == 0) synchronize();
@@ -231,24 +225,15 @@ void Trainer::freeze_ended() {
 }
 
 void Trainer::average_weights() {
-  const bool is_ema = options_.ema > 0;
-  const bool is_due =
-      is_ema || (options_.lookahead > 0 && (state_.step % options_.lookahead == 0 || finished()));
-  if (!is_due) return;
+  if (!average_) return;
   parallel_.gather_parameters();
   // The first average: the initial values of running statistics are no estimates.
-  if (state_.step <= std::max<std::int64_t>(options_.lookahead, 1)) average_->reset_buffers();
-  average_->update(is_ema ? 1 - optim::ema_decay(options_.ema, state_.step) : *options_.lookahead_alpha);
-  if (!is_ema) average_->write_back();
+  if (state_.step == 1) average_->reset_buffers();
+  average_->update(1 - optim::ema_decay(options_.ema, state_.step));
 }
 
 std::vector<optim::NamedState> Trainer::other_weights() const {
-  if (!average_) return {};
-  return average_->state(options_.ema > 0 ? "training" : "slow");
-}
-
-optim::WeightAverage* Trainer::evaluated_average() const {
-  return options_.ema > 0 ? average_.get() : nullptr;
+  return average_ ? average_->state("training") : std::vector<optim::NamedState>();
 }
 
 void Trainer::combine_running_statistics() {
@@ -361,7 +346,7 @@ std::optional<Evaluation> Trainer::evaluate_now(const data::ImageSet& set, bool 
   synchronize();
   const Profiler::Range range(context_.profiler, "evaluation");
   combine_running_statistics();
-  const optim::SwappedWeights swapped(evaluated_average());
+  const optim::SwappedWeights swapped(average_.get());
   if (resident_set_ != &set) {
     resident_images_ = {};
     if (keep_data_on_device(options_.compute, context_.device, set.images.bytes()))
@@ -444,7 +429,7 @@ void Trainer::save(bool is_best) {
   synchronize();
   check_parameters();
   combine_running_statistics();
-  const optim::SwappedWeights swapped(evaluated_average());
+  const optim::SwappedWeights swapped(average_.get());
   io::Snapshot state = parallel_.snapshot();
   state.other_weights = other_weights();
   if (parallel_.is_sharded() && !saver_.can_write_shards()) {

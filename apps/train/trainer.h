@@ -78,7 +78,7 @@ class Trainer {
   const TrainContext& context() const { return context_; }
   DataParallel& parallel() { return parallel_; }
   const DataParallel& parallel() const { return parallel_; }
-  /// Returns the average of the weights, as a checkpoint stores it; nothing without --ema and --lookahead.
+  /// Returns the average of the weights, as a checkpoint stores it; nothing without --ema.
   std::vector<optim::NamedState> other_weights() const;
   /// Blocks until the device has completed all steps, so that state() and all parameters are up to date.
   /// Collective.
@@ -98,10 +98,8 @@ class Trainer {
   }
   /// Lets parameters whose learning rate has ended by the next step require no gradient.
   void freeze_ended();
-  /// Makes the part of --ema or --lookahead that follows a step.
+  /// Makes the part of --ema that follows a step.
   void average_weights();
-  /// Returns the average if it is what evaluations use; else null.
-  optim::WeightAverage* evaluated_average() const;
   /// Sets the running statistics, also those of the average, to those that evaluations and checkpoints use.
   /// Collective.
   void combine_running_statistics();
@@ -141,7 +139,7 @@ class Trainer {
   DataParallel parallel_;
   std::unique_ptr<TrainStep> step_;
   std::unique_ptr<LearningRates> rates_;
-  /// The average of --ema, or the slow weights of --lookahead; null without them, and after a complete run().
+  /// The average of --ema, which evaluations and checkpoints use; null without it, and after a complete run().
   std::unique_ptr<optim::WeightAverage> average_;
   std::int64_t total_steps_ = 0;
   TrainingState state_;  // without the states of the next objects

@@ -46,9 +46,7 @@ Json totals_to_json(const training::EpochTotals& totals) {
           {"correct", totals.correct}};
 }
 
-/// Earlier versions have not stored the totals: `json` is null.
 training::EpochTotals totals_from_json(const Json& json) {
-  if (json.is_null()) return {};
   return {.samples = json.at("samples"),
           .loss = json.at("loss"),
           .counted = json.at("counted"),
@@ -140,12 +138,12 @@ TrainingState read_state(const io::Manifest& manifest, const std::filesystem::pa
             .train_seconds = json.at("train_seconds"),
             .losses = {.last = json.at("last_loss"),
                        .average = {.sum = json.at("loss_sum"), .weight = json.at("loss_weight")},
-                       .totals = totals_from_json(json.value("epoch_totals", Json()))},
-            .scale = scale_from_json(json.value("loss_scale", Json())),
+                       .totals = totals_from_json(json.at("epoch_totals"))},
+            .scale = scale_from_json(json.at("loss_scale")),
             .evaluated = score_from_json(json.at("evaluated")),
             .stopping = {.best = score_from_json(json.at("best")),
-                         .evaluations_since_best = json.value("evaluations_since_best", std::int64_t{0})},
-            .plateau = plateau_from_json(json.value("plateau", Json()))};
+                         .evaluations_since_best = json.at("evaluations_since_best")},
+            .plateau = plateau_from_json(json.at("plateau"))};
   } catch (const nlohmann::json::exception& error) {
     fail<CheckpointError>("{}: entry '{}' of manifest.json is damaged: {}", checkpoint.string(), kKey,
                           error.what());

@@ -16,27 +16,6 @@
 namespace convoy::bench {
 namespace {
 
-/// Accumulates the parts of the measured steps.
-struct PartsSum {
-  training::StepParts sum;
-  double steps = 0;
-
-  void add(const training::StepParts& parts) {
-    ++steps;
-    for (double training::StepParts::*part : kParts) sum.*part += parts.*part;
-  }
-  training::StepParts mean() const {
-    training::StepParts mean = sum;
-    for (double training::StepParts::*part : kParts) mean.*part /= steps;
-    return mean;
-  }
-
-  static constexpr double training::StepParts::*kParts[] = {
-      &training::StepParts::step,     &training::StepParts::data,          &training::StepParts::forward,
-      &training::StepParts::backward, &training::StepParts::communication, &training::StepParts::optimizer,
-      &training::StepParts::idle};
-};
-
 /// Measures the steps of a training after its warm-up.
 class Measurement final : public training::Callback {
  public:
@@ -47,11 +26,7 @@ class Measurement final : public training::Callback {
         warn_(std::move(warn)),
         first_(options.warmup * *options.steps + 1) {}
 
-  StepFigures figures() const {
-    StepFigures figures = figures_;
-    if (options_.breakdown) figures.parts = parts_.mean();
-    return figures;
-  }
+  const StepFigures& figures() const { return figures_; }
 
   void on_warning(std::int64_t, const std::string& text) override { warn_(text); }
   void on_progress(std::int64_t step, double) override {
@@ -64,9 +39,7 @@ class Measurement final : public training::Callback {
       if (options_.count) figures_.launches = stop_counting_launches();
     }
   }
-  bool wants_parts() const override { return options_.breakdown; }
   void on_step(const training::StepResult& result) override {
-    if (result.parts && result.step >= first_) parts_.add(*result.parts);
     if (!result.measured) return;
     const std::uint64_t allocations = device_.memory().stats().source_calls;
     if (result.step < first_) {
@@ -85,7 +58,6 @@ class Measurement final : public training::Callback {
   std::function<void(const std::string&)> warn_;
   std::int64_t first_;  // measured step
   StepFigures figures_;
-  PartsSum parts_;
   std::uint64_t allocations_before_ = 0;
   std::optional<NamedRange> one_step_;  // for ncu --nvtx --nvtx-include "one measured step/"
 };

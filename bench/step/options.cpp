@@ -21,8 +21,7 @@ CommandLine step_command_line(StepOptions& options) {
   TrainOptions& o = options.training;
   CommandLine line(
       "convoy-bench-step",
-      "Measures training steps of convoy-train on generated images: throughput, step time, memory, "
-      "and a breakdown of the step.");
+      "Measures training steps of convoy-train on generated images: throughput, step time and memory.");
   line.group("Step");
   line.show_defaults([] {
     std::map<std::string, std::string> texts = default_texts();
@@ -54,8 +53,6 @@ CommandLine step_command_line(StepOptions& options) {
   line.add("rounds", &options.rounds, "Measured rounds; results are the median, minimum and maximum",
            {.value = "N", .minimum = 1, .maximum = 1e4});
   line.add("warmup", &options.warmup, "Warmup rounds", {.value = "N", .minimum = 0, .maximum = 1e4});
-  line.add("breakdown", &options.breakdown,
-           "Time of each part of a step; synchronizes with the device each step");
   line.add(
       "count", &options.count,
       "What each kernel and library call of one step moves on an emulated GPU, and the time that a model of an "
@@ -91,7 +88,7 @@ void check_consistency(const StepOptions& options, const CommandLine& line) {
   if (options.count) {
     check(options.training.compute.device.starts_with("cuda"), "--count: found --device {}, expected cuda",
           options.training.compute.device);
-    for (const char* name : {"steps", "rounds", "warmup", "breakdown", "devices"})
+    for (const char* name : {"steps", "rounds", "warmup", "devices"})
       check(!line.given(name), "--{}: not supported with --count, which counts one step of one rank", name);
   }
 }

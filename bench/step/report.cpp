@@ -15,25 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The parts of a step in order, with their names in tables and JSON.
-struct NamedPart {
-  const char* name;
-  double training::StepParts::*value;
-};
-constexpr NamedPart kParts[] = {{"data", &training::StepParts::data},
-                                {"forward", &training::StepParts::forward},
-                                {"backward", &training::StepParts::backward},
-                                {"exposed communication", &training::StepParts::communication},
-                                {"optimizer", &training::StepParts::optimizer},
-                                {"idle", &training::StepParts::idle}};
-
-Json to_json(const training::StepParts& parts) {
-  Json each = Json::object();
-  for (const auto& [name, value] : kParts)
-    each[name] = {{"ms", parts.*value}, {"percent", parts.*value / parts.step * 100}};
-  return {{"step_ms", parts.step}, {"parts", each}};
-}
-
 std::string format_spread(const Json& spread, const char* unit) {
   return fmt::format("{:.3f} {} (minimum {:.3f}, maximum {:.3f})", spread["median"].get<double>(), unit,
                      spread["lowest"].get<double>(), spread["highest"].get<double>());
@@ -72,13 +53,11 @@ Json about_step(const StepOptions& options, const std::string& hardware, const s
 }
 
 Json to_json(const StepFigures& figures) {
-  Json json = {{"images_per_second", to_json(spread_of(figures.images_per_second))},
-               {"step_ms", to_json(spread_of(figures.step_ms))},
-               {"step_ms_by_round", figures.step_ms},
-               {"peak_bytes", figures.peak_bytes},
-               {"allocations", figures.allocations}};
-  if (figures.parts) json["breakdown"] = to_json(*figures.parts);
-  return json;
+  return {{"images_per_second", to_json(spread_of(figures.images_per_second))},
+          {"step_ms", to_json(spread_of(figures.step_ms))},
+          {"step_ms_by_round", figures.step_ms},
+          {"peak_bytes", figures.peak_bytes},
+          {"allocations", figures.allocations}};
 }
 
 void print_about(const Json& about) {
@@ -108,12 +87,6 @@ void print_figures(const Json& figures) {
                {"memory", fmt::format("peak {}; {} system allocations after the warm-up",
                                       format_bytes(figures["peak_bytes"].get<std::size_t>()),
                                       figures["allocations"].get<std::uint64_t>())}});
-  if (!figures.contains("breakdown")) return;
-  const Json& breakdown = figures["breakdown"];
-  fmt::print("\n| part | ms | % |\n|---|---|---|\n");
-  for (const auto& [name, part] : breakdown["parts"].items())
-    fmt::print("| {} | {:.3f} | {:.1f} |\n", name, part["ms"].get<double>(), part["percent"].get<double>());
-  fmt::print("| step | {:.3f} | 100.0 |\n", breakdown["step_ms"].get<double>());
 }
 
 namespace {

@@ -22,7 +22,6 @@ struct StepOptions {
   std::optional<std::int64_t> steps;  // per round
   std::int64_t rounds = 5;
   std::int64_t warmup = 3;  // unmeasured rounds
-  bool breakdown = false;
   bool count = false;
   std::string json;  // file
 
@@ -47,8 +46,6 @@ struct StepFigures {
   std::size_t peak_bytes = 0;
   /// Requests of the allocator to the system or driver after the warm-up: 0 in a steady state.
   std::uint64_t allocations = 0;
-  /// With --breakdown: mean over the measured steps.
-  std::optional<training::StepParts> parts;
   /// With --count: of one step.
   std::vector<CountedLaunch> launches;
 };
@@ -66,7 +63,7 @@ StepFigures measure_steps(const StepOptions& options, const DeviceContext& devic
 /// `hardware` is DeviceContext::hardware() of a GPU, and empty on the CPU.
 nlohmann::ordered_json about_step(const StepOptions& options, const std::string& hardware,
                                   const std::string& ranks, int world_size);
-/// Returns rounds, medians, memory and, with --breakdown, the parts in milliseconds and percent.
+/// Returns rounds, medians and memory.
 nlohmann::ordered_json to_json(const StepFigures& figures);
 
 /// Prints the context to stdout.

@@ -22,10 +22,9 @@ ImageSize check_structure(std::string_view bytes, const std::string& name, int& 
 }
 
 /// Returns the size in bytes of the largest block that decoding may allocate: 4 channels of 16 bits, doubled
-/// because stb_image grows the rows of an interlaced PNG by doubling. Sides are rounded up to JPEG's largest
-/// unit, 32 pixels.
+/// because stb_image grows the rows of an interlaced PNG by doubling. A row has one byte more, its filter.
 std::size_t max_decoder_bytes(ImageSize size, std::size_t file_bytes) {
-  const auto padded = static_cast<std::size_t>((size.width + 32) * (size.height + 32));
+  const auto padded = static_cast<std::size_t>((size.width + 1) * size.height);
   return 2 * 8 * padded + 2 * file_bytes + (std::size_t{64} << 10);  // and fixed tables
 }
 
@@ -121,13 +120,8 @@ Pixels decode_rgb(std::string_view bytes, const std::string& name, std::int64_t 
   if (is_webp(bytes)) return upright(to_rgb(decode_with_libwebp(bytes, name)), orientation_of_webp(bytes));
   int orientation = 1;
   const ImageSize size = check_structure(bytes, name, orientation);
-  std::string marked;
-  if (is_jpeg(bytes)) {
-    if (auto pixels = decode_with_libjpeg(bytes, name, size, jpeg_reduction(size, side)))
-      return upright(std::move(*pixels), orientation);
-    marked = with_color_transform(bytes, name);
-    bytes = marked;
-  }
+  if (is_jpeg(bytes))
+    return upright(decode_with_libjpeg(bytes, name, size, jpeg_reduction(size, side)), orientation);
   Samples samples{.size = size, .values = {}};
   samples.values =
       decode_with_stb(bytes, name, size, max_decoder_bytes(size, bytes.size()), samples.channels);

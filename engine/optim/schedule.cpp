@@ -42,10 +42,6 @@ Schedule after_warmup(const ScheduleOptions& options, Shape shape) {
   });
 }
 
-auto straight_line(const ScheduleOptions& options) {
-  return [peak = options.peak, last = options.final](double t) { return peak + (last - peak) * t; };
-}
-
 }  // namespace
 
 Schedule constant(ScheduleOptions options) {
@@ -55,7 +51,8 @@ Schedule constant(ScheduleOptions options) {
 
 Schedule linear(ScheduleOptions options) {
   check_options("linear", options, true);
-  return after_warmup(options, straight_line(options));
+  return after_warmup(
+      options, [peak = options.peak, last = options.final](double t) { return peak + (last - peak) * t; });
 }
 
 Schedule cosine(ScheduleOptions options, int cycles, double growth) {
@@ -74,20 +71,6 @@ Schedule cosine(ScheduleOptions options, int cycles, double growth) {
     return options.final +
            (options.peak - options.final) * (1 + std::cos(std::numbers::pi * at / length)) / 2;
   });
-}
-
-Schedule triangle(ScheduleOptions options, double rise) {
-  check_options("triangle", options, true);
-  check(options.warmup == 0,
-        "schedule triangle: {} warmup steps, expected 0, since the schedule has its own rise",
-        options.warmup);
-  check(rise >= 0 && rise < 1,
-        "schedule triangle: rise over a fraction of {} of the steps, expected at least 0 and less than 1",
-        rise);
-  // At least one step is not part of the rise, so a training of one step runs at the peak.
-  options.warmup =
-      std::min<std::int64_t>(std::llround(rise * static_cast<double>(options.steps)), options.steps - 1);
-  return after_warmup(options, straight_line(options));
 }
 
 Schedule step_decay(ScheduleOptions options, std::vector<double> milestones, double factor) {

@@ -25,7 +25,7 @@ struct ScheduleOptions {
   double peak = 0.1;        // the highest rate; at least 0
   std::int64_t steps = 1;   // number of steps of the whole training
   std::int64_t warmup = 0;  // steps of linear rise to the peak; less than `steps`
-  /// The last rate of cosine, linear, triangle and polynomial; must be 0 for the others.
+  /// The last rate of cosine, linear and polynomial; must be 0 for the others.
   double final = 0;
 };
 
@@ -37,9 +37,6 @@ Schedule linear(ScheduleOptions options);
 /// several cycles, it restarts at the peak: t goes from 0 to 1 in each cycle, which is `growth` times as long as the
 /// one before. Throws UsageError unless cycles >= 1 and growth >= 1.
 Schedule cosine(ScheduleOptions options, int cycles = 1, double growth = 1);
-/// Returns a schedule that rises to the peak over the first R = round(rise S) steps, as a warmup does, then
-/// falls linearly to final (Smith, arXiv:1708.07120). options.warmup must be 0, and `rise` in [0, 1).
-Schedule triangle(ScheduleOptions options, double rise = 0.3);
 /// Returns a schedule that multiplies the rate by `factor` at each milestone. Milestones are fractions of the
 /// steps, between 0 and 1: one takes effect from step round(milestone S) on. The factor must be positive.
 Schedule step_decay(ScheduleOptions options, std::vector<double> milestones = {0.5, 0.75},

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -42,9 +41,6 @@ Profiler::Range::~Range() {
 void Profiler::record(std::string name, std::string category, Clock::time_point begin,
                       Clock::time_point end) {
   const std::scoped_lock lock(mutex_);
-  Sum& sum = sums_[name];
-  sum.time += end - begin;
-  ++sum.count;
   const int row = row_of_this_thread();
   keep({std::move(name), std::move(category), row, begin, end - begin});
 }
@@ -116,23 +112,6 @@ std::string chrome_trace_of(std::vector<std::string> processes) {
     trace += std::exchange(events, {});  // freed at once, since the text of a long run is large
   }
   return trace + "\n]}\n";
-}
-
-std::vector<Profiler::Total> Profiler::totals() const {
-  std::vector<Total> totals;
-  {
-    const std::scoped_lock lock(mutex_);
-    for (const auto& [name, sum] : sums_) totals.push_back({name, microseconds(sum.time) / 1000, sum.count});
-  }
-  std::stable_sort(totals.begin(), totals.end(), [](const Total& a, const Total& b) { return a.ms > b.ms; });
-  return totals;
-}
-
-void Profiler::clear() {
-  const std::scoped_lock lock(mutex_);
-  events_.clear();
-  sums_.clear();
-  dropped_ = 0;
 }
 
 }  // namespace convoy

@@ -23,7 +23,7 @@ class Profiler {
   using Clock = std::chrono::steady_clock;  // of all ranges
 
   /// Keeps at most `max_events` ranges (about 150 bytes each) for the trace, which bounds the memory of a
-  /// long run. Later ranges still count in totals(), and the trace states how many are missing.
+  /// long run. The trace states how many later ones are missing.
   explicit Profiler(std::size_t max_events = std::size_t{1} << 20) : max_events_(max_events) {}
 
   /// Enables or disables recording. Disabled at first.
@@ -50,8 +50,7 @@ class Profiler {
     Clock::time_point begin_;
   };
 
-  /// Adds a range that was timed elsewhere, as on a GPU, to the trace row named `row`. It appears in the
-  /// trace but not in totals(), which would count the same work twice.
+  /// Adds a range that was timed elsewhere, as on a GPU, to the trace row named `row`.
   void add(std::string_view row, std::string name, std::string category, Clock::time_point begin,
            Clock::duration duration);
 
@@ -66,16 +65,6 @@ class Profiler {
   /// `process` is its number and sort index, `label` its name. The text is a comma-separated list of JSON
   /// objects.
   std::string trace_events(int process, std::string_view label) const;
-  /// The total time (ms) and number of the ranges of one name.
-  struct Total {
-    std::string name;        // of the ranges
-    double ms = 0;           // the sum of their times
-    std::int64_t count = 0;  // the number of ranges
-  };
-  /// Returns the totals by name, largest time first. The time of a range includes nested ranges.
-  std::vector<Total> totals() const;
-  /// Removes all ranges. Rows keep their numbers and names.
-  void clear();
 
  private:
   struct Event {
@@ -83,10 +72,6 @@ class Profiler {
     int row;
     Clock::time_point begin;
     Clock::duration duration;
-  };
-  struct Sum {
-    Clock::duration time{};
-    std::int64_t count = 0;
   };
   void record(std::string name, std::string category, Clock::time_point begin, Clock::time_point end);
   // The caller of the following holds the mutex.
@@ -100,7 +85,6 @@ class Profiler {
   Clock::time_point origin_ = Clock::now();
   std::vector<Event> events_;
   std::int64_t dropped_ = 0;
-  std::map<std::string, Sum> sums_;
   std::map<std::thread::id, int> rows_;  // numbered in order of first use
   std::map<std::string, int, std::less<>> named_rows_;
   std::map<int, std::string> row_names_;

@@ -13,6 +13,7 @@
 // One thread at a time uses an object. Exceptions of callbacks leave the functions that call them.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -43,17 +44,6 @@ struct StepMeasurements {
   std::optional<optim::LossScaler::State> scale = {};  // nullopt without loss scaling
 };
 
-/// The breakdown of one step on this rank, in milliseconds. The other members add up to `step`.
-struct StepParts {
-  double step = 0;           // from the end of the previous step on the device to the end of this one
-  double data = 0;           // waiting for the data loader
-  double forward = 0;        // the forward passes of all micro-batches
-  double backward = 0;       // their backward passes
-  double communication = 0;  // from the end of backward until the gradients of all ranks are summed
-  double optimizer = 0;      // the step of the optimizer
-  double idle = 0;           // the rest: host time between calls, and time in which the device waits for work
-};
-
 /// The result of a step that the device has completed.
 struct StepResult {
   std::int64_t step = 0;     // number of completed steps, including this one
@@ -66,7 +56,6 @@ struct StepResult {
   std::int64_t total_samples = 0;                 // of all steps so far
   double lr = 0;                                  // learning rate of the step
   std::optional<StepMeasurements> measured = {};  // nullopt between measurements
-  std::optional<StepParts> parts = {};            // nullopt unless a callback wants them
 };
 
 /// The result of an epoch on its training samples: augmented, each before the step that it was in.
@@ -125,8 +114,6 @@ class Callback {
   /// Learns that the training has failed after `step` steps, before the exception leaves the loop. Exceptions
   /// of this function are ignored.
   virtual void on_exception(std::int64_t /*step*/, const std::exception& /*error*/) {}
-  /// Returns whether StepResult::parts is wanted. If so, each step blocks until the device has completed it.
-  virtual bool wants_parts() const { return false; }
 };
 
 /// Callbacks that are called one after the other, in their order.
@@ -142,13 +129,6 @@ class CallbackList {
   void call(Function Callback::*function, const Arguments&... arguments) const {
     for (Callback* each : callbacks_) (each->*function)(arguments...);
   }
-  /// Returns whether a function of any callback returns true.
-  bool any(bool (Callback::*function)() const) const {
-    for (const Callback* each : callbacks_)
-      if ((each->*function)()) return true;
-    return false;
-  }
-
   /// Calls on_step() of all callbacks.
   void on_step(const StepResult& result) const { call(&Callback::on_step, result); }
   /// Calls on_epoch() of all callbacks.
@@ -156,7 +136,10 @@ class CallbackList {
   /// Calls on_evaluation() of all callbacks.
   void on_evaluation(const EvaluationResult& result) const { call(&Callback::on_evaluation, result); }
   /// Returns whether any callback wants the training to end.
-  bool should_stop() const { return any(&Callback::should_stop); }
+  bool should_stop() const {
+    return std::any_of(callbacks_.begin(), callbacks_.end(),
+                       [](const Callback* each) { return each->should_stop(); });
+  }
 
  private:
   std::vector<Callback*> callbacks_;

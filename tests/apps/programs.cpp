@@ -136,8 +136,7 @@ Arguments Workshop::train_arguments(const std::string& out, const Arguments& mor
   const auto has = [&](const char* flag) { return std::find(more.begin(), more.end(), flag) != more.end(); };
   if (!has("--batch-size")) arguments.insert(arguments.end(), {"--batch-size", "32"});
   // The default of batches of 128, so that two epochs learn something.
-  if (!has("--batch-size") && !has("--lr") && !has("--optimizer") && !has("--model") && !has("--config") &&
-      !has("--lr-rule"))
+  if (!has("--batch-size") && !has("--lr") && !has("--optimizer") && !has("--model") && !has("--config"))
     arguments.insert(arguments.end(), {"--lr", "0.05"});
   if (!has("--epochs") && !has("--max-steps")) arguments.insert(arguments.end(), {"--epochs", "2"});
   if (!has("--log-every")) arguments.insert(arguments.end(), {"--log-every", "1"});

@@ -101,7 +101,6 @@ TEST_F(Step, WritesResultsAndContext) {
       figures["images_per_second"]["median"].get<double>() * figures["step_ms"]["median"].get<double>(), 4e3,
       1e-6 * 4e3);
   EXPECT_GT(figures["peak_bytes"].get<std::int64_t>(), 62006 * 8 * 4);  // parameters, gradients, two moments
-  EXPECT_FALSE(figures.contains("breakdown"));
 }
 
 // Without loader threads, because the number of batches that they keep in memory depends on timing.
@@ -114,33 +113,10 @@ TEST_F(Step, SteadyStateMakesNoSystemAllocations) {
   EXPECT_GT(allocations("off"), 0) << "the counter does not count";
 }
 
-void expect_parts(const Json& breakdown, const std::vector<std::string>& positive) {
-  const double step = breakdown["step_ms"];
-  double sum = 0, percent = 0;
-  std::vector<std::string> names;
-  for (const auto& [name, part] : breakdown["parts"].items()) {
-    names.push_back(name);
-    EXPECT_GE(part["ms"].get<double>(), 0) << name;
-    sum += part["ms"].get<double>();
-    percent += part["percent"].get<double>();
-  }
-  EXPECT_EQ(names, (std::vector<std::string>{"data", "forward", "backward", "exposed communication",
-                                             "optimizer", "idle"}));
-  EXPECT_NEAR(sum, step, 1e-9 * step);
-  EXPECT_NEAR(percent, 100, 1e-7);
-  for (const std::string& name : positive) EXPECT_GT(breakdown["parts"][name]["ms"].get<double>(), 0) << name;
-}
-
-TEST_F(Step, PartsOfTheBreakdownAddUpToTheStep) {
-  const Json figures = measure({"--breakdown", "--micro-batch-size", "3"});
-  expect_parts(figures["breakdown"], {"forward", "backward", "optimizer"});
-}
-
 TEST_F(Step, MeasuresSeveralRanks) {
-  const Json figures = measure({"--breakdown", "--devices", "2"});
+  const Json figures = measure({"--devices", "2"});
   EXPECT_EQ(figures["world_size"], 2);
   EXPECT_THAT(figures["ranks"].get<std::string>(), StartsWith("2 on 1 host, "));
-  expect_parts(figures["breakdown"], {"forward", "backward", "exposed communication", "optimizer"});
 }
 
 TEST_F(Step, RejectsInvalidFlags) {

@@ -165,11 +165,11 @@ TEST(DecodeImage, JpegsThatMisleadTheDecoderAreRefused) {
 
   std::string bytes = whole;
   for (std::size_t bits = 0; bits < 16; ++bits) bytes[tables + 5 + bits] = '\xFF';
-  EXPECT_THAT(image_refusal(bytes), HasSubstr("4080 codes"));
+  EXPECT_THAT(image_refusal(bytes), HasSubstr("Bogus Huffman table"));
 
   bytes = whole;
   bytes.insert(frame, frame_segment);
-  EXPECT_THAT(image_refusal(bytes), HasSubstr("two JPEG frames"));
+  EXPECT_THAT(image_refusal(bytes), HasSubstr("two SOF markers"));
 
   bytes = whole;
   bytes[frame + 1] = '\xC9';
@@ -177,11 +177,16 @@ TEST(DecodeImage, JpegsThatMisleadTheDecoderAreRefused) {
 
   bytes = whole;
   bytes.erase(frame, frame_segment.size());
-  EXPECT_THAT(image_refusal(bytes), HasSubstr("before the frame header"));
+  EXPECT_THAT(image_refusal(bytes), HasSubstr("without image data"));
+
+  bytes = whole;
+  bytes.erase(frame, frame_segment.size());
+  bytes.insert(bytes.size() - 2, frame_segment);
+  EXPECT_THAT(image_refusal(bytes), HasSubstr("SOS before SOF"));
 
   bytes = whole;
   bytes[scan + 6] = '\x33';  // undefined tables
-  EXPECT_THAT(image_refusal(bytes), HasSubstr("DC Huffman table 3"));
+  EXPECT_THAT(image_refusal(bytes), HasSubstr("Huffman table 0x03 was not defined"));
 
   bytes = whole.substr(0, scan);
   for (int i = 0; i < 101; ++i) bytes += whole.substr(scan, 14);
@@ -190,49 +195,7 @@ TEST(DecodeImage, JpegsThatMisleadTheDecoderAreRefused) {
   EXPECT_THAT(image_refusal(whole.substr(0, scan) + "\xFF\xD9"), HasSubstr("without image data"));
 }
 
-/// Tests of libjpeg-turbo, for builds that have it.
-class JpegDecoders : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (data::jpeg_decoder_text() == "stb_image") GTEST_SKIP() << "needs a build with libjpeg-turbo";
-  }
-};
-
-std::vector<std::uint8_t> decode_with_stb(const std::string& bytes, data::ImageSize size, int& channels) {
-  return data::decode_with_stb(bytes, "in memory", size, std::size_t{1} << 24, channels);
-}
-
-TEST_F(JpegDecoders, AgreeWithinRounding) {
-  std::mt19937 random(1);
-  for (const auto& [width, height] :
-       {std::array{1, 1}, std::array{7, 5}, std::array{16, 16}, std::array{61, 35}})
-    for (const int quality : {50, 95})  // the encoder halves the sides of chrominance up to a quality of 90
-      for (const int channels : {1, 3})
-        for (const bool noise : {false, true}) {
-          Picture picture = Picture::ramp(width, height, channels);
-          if (noise)
-            for (std::uint8_t& value : picture.pixels) value = static_cast<std::uint8_t>(random());
-          const std::string bytes = testing::jpeg(picture, quality);
-          int stb_channels = 0;
-          const auto stb = decode_with_stb(bytes, {width, height}, stb_channels);
-          const auto turbo = data::decode_with_libjpeg(bytes, "in memory", {width, height});
-          ASSERT_TRUE(turbo.has_value());
-          ASSERT_EQ(turbo->rgb.size(), static_cast<std::size_t>(width * height * 3));
-          EXPECT_EQ(decode(bytes), turbo->rgb);
-          // The inverse DCT of each is within 1 of the exact value: 2 between them. Upsampling of chrominance
-          // rounds at different places: 1 more. Blue is Y + 1.772 Cb, rounded: 2 + 1.772 * 3 + 1 = 8.3.
-          int largest = 0;
-          for (std::size_t i = 0; i < turbo->rgb.size(); ++i) {
-            const std::size_t from = i / 3 * static_cast<std::size_t>(stb_channels);
-            const int other = stb[stb_channels == 1 ? from : from + i % 3];
-            largest = std::max(largest, std::abs(turbo->rgb[i] - other));
-          }
-          EXPECT_LE(largest, 8) << width << " x " << height << ", quality " << quality << ", channels "
-                                << channels;
-        }
-}
-
-TEST_F(JpegDecoders, LibjpegRefusesImageDataThatEndEarly) {
+TEST(DecodeImage, LibjpegRefusesImageDataThatEndEarly) {
   const std::string whole = testing::jpeg(Picture::ramp(40, 40, 3));
   const std::size_t data = whole.find("\xFF\xDA") + 14;
   for (const std::size_t kept : {std::size_t{1}, (whole.size() - 2 - data) / 2})
@@ -240,14 +203,14 @@ TEST_F(JpegDecoders, LibjpegRefusesImageDataThatEndEarly) {
                 HasSubstr("premature end of data segment"));
 }
 
-TEST_F(JpegDecoders, LibjpegAcceptsBytesBetweenSegments) {
+TEST(DecodeImage, LibjpegAcceptsBytesBetweenSegments) {
   const std::string whole = testing::jpeg(Picture::ramp(16, 16, 3));
   std::string bytes = whole;
   bytes.insert(bytes.find("\xFF\xDA"), "spare");
   EXPECT_EQ(decode(bytes), decode(whole));
 }
 
-TEST_F(JpegDecoders, LibjpegRefusesAnotherSizeThanTheCheckedOne) {
+TEST(DecodeImage, LibjpegRefusesAnotherSizeThanTheCheckedOne) {
   const std::string bytes = testing::jpeg(Picture::ramp(16, 9, 3));
   EXPECT_THAT(message_of<DataError>([&] {
                 data::decode_with_libjpeg(bytes, "bad.file", {16, 8});
@@ -289,7 +252,6 @@ TEST(DecodeImage, JpegsOfOneAndThreeComponentsAreDecoded) {
 }
 
 TEST(DecodeImage, CmykIsConverted) {
-  EXPECT_FALSE(data::decode_with_libjpeg(flat_jpeg(4), "in memory", {8, 8}).has_value());
   // Inverted CMYK stores what the ink leaves of the light: 128/255 of the color, and 128/255 of that by black. Without
   // Adobe's segment the components are CMYK too, and with another transform than 0 they are YCCK, as in libjpeg.
   for (const int transform : {-1, 0, 1, 2})

@@ -258,15 +258,7 @@ TEST(JpegReduction, IsTheLargestThatLeavesEnoughOfTheShortSide) {
         << row.size.width << " x " << row.size.height << " to " << row.side;
 }
 
-/// Tests of builds that reduce images.
-class ReducedJpeg : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (data::jpeg_decoder_text() == "stb_image") GTEST_SKIP() << "needs a build with libjpeg-turbo";
-  }
-};
-
-TEST_F(ReducedJpeg, RoundsItsSidesUp) {
+TEST(ReducedJpeg, RoundsItsSidesUp) {
   const std::string bytes = testing::jpeg(Picture::plain(61, 45, 3, 90));
   for (const auto& [side, width, height] :
        {std::array{23, 61, 45}, std::array{22, 31, 23}, std::array{11, 16, 12}, std::array{5, 8, 6},
@@ -292,7 +284,7 @@ Picture slopes(int width, int height) {
   return picture;
 }
 
-TEST_F(ReducedJpeg, HasThePixelsOfTheWholeImageAfterResizing) {
+TEST(ReducedJpeg, HasThePixelsOfTheWholeImageAfterResizing) {
   constexpr int kSize = 32;  // pixels of the result
   for (const int width : {64, 65, 127, 128, 129, 190, 255, 256, 257, 300}) {
     const int height = width + width / 3;
@@ -316,7 +308,7 @@ TEST_F(ReducedJpeg, HasThePixelsOfTheWholeImageAfterResizing) {
   }
 }
 
-TEST_F(ReducedJpeg, IsRefusedIfImageDataEndEarly) {
+TEST(ReducedJpeg, IsRefusedIfImageDataEndEarly) {
   const std::string whole = testing::jpeg(Picture::ramp(40, 40, 3));
   const std::size_t data = whole.find("\xFF\xDA") + 14;
   for (const int side : {5, 10, 20})

@@ -4,7 +4,7 @@ import torch
 from torch.optim import lr_scheduler as schedulers
 
 PEAK, STEPS, STEPS_PER_EPOCH, WARMUP = 0.4, 60, 10, 6
-RISE = 18  # steps of `triangle`
+RISE = 18  # steps of the warmup of `linear/warmup`
 
 
 def rates(make, every: int = 1) -> torch.Tensor:
@@ -26,7 +26,7 @@ def warmup_and_cosine(optimizer):
     return schedulers.SequentialLR(optimizer, [rise, fall], [WARMUP])
 
 
-def triangle(optimizer):
+def warmup_and_line(optimizer):
     rise = schedulers.LinearLR(optimizer, 1 / (RISE + 1), 1, RISE)
     fall = schedulers.LinearLR(optimizer, 1, 0.1, STEPS - RISE)
     return schedulers.SequentialLR(optimizer, [rise, fall], [RISE])
@@ -55,7 +55,7 @@ def compute() -> dict:
         "cosine/cycles": rates(lambda o: schedulers.CosineAnnealingWarmRestarts(o, 15, eta_min=0.01)),
         "cosine/growth": rates(lambda o: schedulers.CosineAnnealingWarmRestarts(o, 20, T_mult=2, eta_min=0.01)),
         "linear": rates(lambda o: schedulers.LinearLR(o, 1, 0.1, STEPS)),
-        "triangle": rates(triangle),
+        "linear/warmup": rates(warmup_and_line),
         "step": rates(lambda o: schedulers.MultiStepLR(o, [15, 45], gamma=0.3)),
         "exponential": rates(lambda o: schedulers.ExponentialLR(o, gamma=0.8), every=STEPS_PER_EPOCH),
         "polynomial": rates(lambda o: schedulers.PolynomialLR(o, STEPS, power=0.9)),

@@ -41,7 +41,7 @@ std::vector<double> milestone_fractions(const std::string& text, const TrainingS
 /// Returns the schedule of a training whose rate ends after `steps`.
 optim::Schedule schedule_of(const TrainOptions& options, std::int64_t steps, const TrainingSteps& training) {
   const std::int64_t warmup = warmup_of(*options.schedule).steps(steps, training.per_epoch);
-  optim::ScheduleOptions common{.peak = peak_rate(options),
+  optim::ScheduleOptions common{.peak = *options.lr,
                                 .steps = steps,
                                 .warmup = std::min<std::int64_t>(warmup, steps - 1),
                                 .final = min_lr_of(*options.schedule)};
@@ -51,7 +51,6 @@ optim::Schedule schedule_of(const TrainOptions& options, std::int64_t steps, con
         if constexpr (std::is_same_v<T, LinearSchedule>) return optim::linear(common);
         if constexpr (std::is_same_v<T, CosineSchedule>)
           return optim::cosine(common, static_cast<int>(chosen.cycles), chosen.growth);
-        if constexpr (std::is_same_v<T, TriangleSchedule>) return optim::triangle(common, chosen.rise);
         if constexpr (std::is_same_v<T, OneCycleSchedule>) return optim::one_cycle(common);
         if constexpr (std::is_same_v<T, PolynomialSchedule>) return optim::polynomial(common, chosen.power);
         if constexpr (std::is_same_v<T, StepSchedule>)

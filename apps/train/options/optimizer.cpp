@@ -20,8 +20,8 @@ std::unique_ptr<optim::Optimizer> make_muon(const MuonOptions& muon, const Train
                                             const std::vector<RateRule>& rate_rules) {
   optim::MuonGroups divided = optim::muon_groups(
       groups, {.sgd_lr_scale = *muon.sgd_lr / *options.lr, .bias_lr_scale = *options.bias_lr / *muon.sgd_lr});
-  divided.matrices = apply_rate_rules(divided.matrices, rate_rules, peak_rate(options));
-  divided.others = apply_rate_rules(divided.others, rate_rules, peak_rate(options));
+  divided.matrices = apply_rate_rules(divided.matrices, rate_rules, *options.lr);
+  divided.others = apply_rate_rules(divided.others, rate_rules, *options.lr);
   if (muon.normalize_filters)
     for (optim::ParameterGroup& group : divided.matrices) group.weight_decay = 0;
   return std::make_unique<optim::Muon>(std::move(divided),
@@ -44,7 +44,7 @@ std::vector<optim::ParameterGroup> make_parameter_groups(const TrainOptions& opt
   if (std::holds_alternative<MuonOptions>(*options.optimizer))
     return groups;  // which divides the groups before the rules apply
   if (options.bias_lr) groups = apply_bias_rate(groups, *options.bias_lr / *options.lr);
-  return apply_rate_rules(groups, rate_rules, peak_rate(options));
+  return apply_rate_rules(groups, rate_rules, *options.lr);
 }
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const TrainOptions& options, const models::Model& model,

@@ -13,11 +13,9 @@ namespace {
 
 constexpr double kMaxLossScale = 1 << 24;
 
-void check_schedule(const TrainOptions& o, const CommandLine& line) {
+void check_schedule(const TrainOptions& o) {
   const double min_lr = min_lr_of(*o.schedule);
-  check(o.lr_rule != "none" || !line.given("lr-base-batch"),
-        "--lr-base-batch: not supported with --lr-rule none, expected --lr-rule linear or sqrt");
-  check(min_lr <= peak_rate(o), "--min-lr {}: expected at most the peak rate, {}", min_lr, peak_rate(o));
+  check(min_lr <= *o.lr, "--min-lr {}: expected at most the peak rate, {}", min_lr, *o.lr);
   if (const auto* const step = std::get_if<StepSchedule>(&*o.schedule)) parse_milestones(step->milestones);
   const auto* const plateau = std::get_if<PlateauSchedule>(&*o.schedule);
   if (plateau == nullptr) return;
@@ -70,7 +68,6 @@ void check_rate_search(const TrainOptions& o, const CommandLine& line) {
           rule.value);
   check(!line.given("resume"),
         "--lr find: found --resume, whose training has its rate, expected one of the two");
-  check(o.lr_rule == "none", "--lr find: found --lr-rule {}, expected none", o.lr_rule);
   check(o.repeat == 1, "--lr find: found --repeat {}, whose trainings have the same rate, expected 1",
         o.repeat);
 }
@@ -295,17 +292,16 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
                 &PolynomialSchedule::warmup, &PlateauSchedule::warmup),
       "Warmup length: a fraction of all steps, or 500steps or 5epochs",
       {.value = "LENGTH", .minimum = 0, .maximum = 0.99, .unused = "0", .fixed = true, .advanced = true});
-  line.add(
-      "min-lr",
-      member_of("schedule", o.schedule, &LinearSchedule::min_lr, &CosineSchedule::min_lr,
-                &TriangleSchedule::min_lr, &PolynomialSchedule::min_lr, &PlateauSchedule::min_lr),
-      "Rate at the end of the schedules cosine, linear, triangle and polynomial, and lowest one of plateau",
-      {.value = "RATE",
-       .minimum = 0,
-       .unused = "0",
-       .start = {"lr", "at least {}"},
-       .reschedules = true,
-       .advanced = true});
+  line.add("min-lr",
+           member_of("schedule", o.schedule, &LinearSchedule::min_lr, &CosineSchedule::min_lr,
+                     &PolynomialSchedule::min_lr, &PlateauSchedule::min_lr),
+           "Rate at the end of the schedules cosine, linear and polynomial, and lowest one of plateau",
+           {.value = "RATE",
+            .minimum = 0,
+            .unused = "0",
+            .start = {"lr", "at least {}"},
+            .reschedules = true,
+            .advanced = true});
   line.add("cycles", member_of("schedule", o.schedule, &CosineSchedule::cycles),
            "Cycles of the schedule cosine, which restarts at the peak (SGDR)",
            {.value = "N", .minimum = 1, .maximum = 99, .fixed = true, .advanced = true});
@@ -330,27 +326,9 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add("plateau-threshold", member_of("schedule", o.schedule, &PlateauSchedule::threshold),
            "Fraction by which a loss must be lower than the best one for the schedule plateau",
            {.value = "FRACTION", .minimum = 0, .maximum = 0.999, .fixed = true, .advanced = true});
-  line.add("rise", member_of("schedule", o.schedule, &TriangleSchedule::rise),
-           "Fraction of all steps in which the rate of the schedule triangle rises",
-           {.value = "FRACTION",
-            .minimum = 0,
-            .below = 1,
-            .start = {"lr", "rise {}"},
-            .fixed = true,
-            .advanced = true});
   line.add("power", member_of("schedule", o.schedule, &PolynomialSchedule::power),
            "Exponent of the schedule polynomial",
            {.value = "P", .above = 0, .start = {"lr", "power {}"}, .fixed = true, .advanced = true});
-  line.add("lr-rule", &o.lr_rule,
-           "Scaling of all learning rates by --batch-size over --lr-base-batch, or by its square root",
-           {.value = "NAME", .choices = {"none", "linear", "sqrt"}, .fixed = true, .advanced = true});
-  line.add("lr-base-batch", &o.lr_base_batch, "Batch size for which --lr is given, with --lr-rule (samples)",
-           {.value = "N",
-            .default_text = "the default of --batch-size",
-            .minimum = 1,
-            .maximum = 1 << 20,
-            .fixed = true,
-            .advanced = true});
   line.add(
       "freeze", &o.freeze,
       "Parameters that are not trained (PREFIX), or only in the first epochs (PREFIX=EPOCHS), by prefixes of their "
@@ -367,23 +345,6 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
             .minimum = 0,
             .below = 1,
             .start = {"optimizer", "average of weights with decay {}"},
-            .fixed = true,
-            .advanced = true});
-  line.add("lookahead", &o.lookahead,
-           "Interval between updates of Lookahead's slow weights (steps); 0: no Lookahead",
-           {.value = "STEPS",
-            .minimum = 0,
-            .maximum = 1e9,
-            .start = {"optimizer", "Lookahead every {} steps"},
-            .fixed = true,
-            .advanced = true});
-  line.add("lookahead-alpha", &o.lookahead_alpha,
-           "How far the slow weights of Lookahead move to the trained ones (fraction of the difference)",
-           {.value = "ALPHA",
-            .default_text = "0.5",
-            .minimum = 0,
-            .maximum = 1,
-            .start = {"optimizer", "alpha {}"},
             .fixed = true,
             .advanced = true});
 
@@ -521,11 +482,7 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
     check(rule.is_factor || *o.lr > 0,
           "--lr-for {}={}: found --lr 0, expected more than 0, or a factor such as 10x", rule.prefix,
           rule.value);
-  check(o.ema == 0 || o.lookahead == 0, "--ema {}: found --lookahead {}, expected one of the two", o.ema,
-        o.lookahead);
-  check(o.lookahead > 0 || !line.given("lookahead-alpha"),
-        "--lookahead-alpha: found --lookahead 0, expected a number of steps");
-  check_schedule(o, line);
+  check_schedule(o);
   check_rate_search(o, line);
   check_batch_search(o, line);
   check(o.resume.empty() || o.resume == "auto" || o.init_from.empty(),

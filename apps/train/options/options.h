@@ -78,11 +78,6 @@ struct StepSchedule {
   std::string milestones = "0.5,0.75";
   double gamma = 0.1;
 };
-struct TriangleSchedule {
-  static constexpr const char* kName = "triangle";
-  double rise = 0.3;  // fraction of all steps
-  double min_lr = 0;
-};
 struct ExponentialSchedule {
   static constexpr const char* kName = "exponential";
   TrainingLength warmup = 0.2;
@@ -106,8 +101,8 @@ struct PlateauSchedule {
   double threshold = 1e-4;
 };
 using ScheduleOptions =
-    std::variant<ConstantSchedule, LinearSchedule, CosineSchedule, StepSchedule, TriangleSchedule,
-                 ExponentialSchedule, PolynomialSchedule, OneCycleSchedule, PlateauSchedule>;
+    std::variant<ConstantSchedule, LinearSchedule, CosineSchedule, StepSchedule, ExponentialSchedule,
+                 PolynomialSchedule, OneCycleSchedule, PlateauSchedule>;
 
 /// Returns the warmup and the minimum rate of a schedule; 0 if it has none.
 TrainingLength warmup_of(const ScheduleOptions& schedule);
@@ -153,13 +148,9 @@ struct TrainOptions {
   std::optional<std::string> loss_reduction;
   double clip_norm = 0;  // 0: no clipping
   std::optional<ScheduleOptions> schedule;
-  std::string lr_rule = "none";               // or linear, sqrt
-  std::optional<std::int64_t> lr_base_batch;  // samples; only with a rule
   std::optional<std::string> freeze;
   std::string lr_for = "none";
-  double ema = 0;                         // decay; 0: no average
-  std::int64_t lookahead = 0;             // steps; 0: none
-  std::optional<double> lookahead_alpha;  // only with lookahead
+  double ema = 0;  // decay; 0: no average
   std::int64_t seed = 1;
   std::int64_t repeat = 1;           // trainings, with seeds from `seed` on
   std::optional<std::string> sweep;  // NAME=VALUE,... of several flags, with spaces between them
@@ -230,9 +221,6 @@ std::map<std::string, std::string> default_texts();
 /// Returns the settings of --loss-scale. Throws UsageError if the value is neither "dynamic" nor a number
 /// from 1 to 2^24.
 optim::LossScaleSettings loss_scale_settings(const TrainOptions& options);
-
-/// Returns --lr as --lr-rule scales it by the batch size.
-double peak_rate(const TrainOptions& options);
 
 /// Throws UsageError for flags that contradict each other. Accesses no files.
 void check_consistency(const TrainOptions& options, const CommandLine& line);

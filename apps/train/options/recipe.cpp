@@ -52,10 +52,10 @@ Recipe sgd_recipe(std::string_view model, std::string_view dataset) {
 }
 
 /// Returns the factor of the default rate of SGD at the batch size of `options`: proportional to it, because a step
-/// averages the gradients of a batch. Large factors diverge, without batch norm all above 1 (docs/large-batches.md). 1
-/// with --lr-rule, which scales the rate itself, and for the single batch of --overfit-batch.
+/// averages the gradients of a batch. Large factors diverge, without batch norm all above 1. 1 for the single batch of
+/// --overfit-batch.
 double rate_factor(const TrainOptions& options, std::int64_t default_batch_size) {
-  if (options.lr_rule != "none" || options.overfit_batch) return 1;
+  if (options.overfit_batch) return 1;
   const double maximum = models::find(options.model).has_batch_norm ? 4 : 1;
   return std::min(static_cast<double>(*options.batch_size) / static_cast<double>(default_batch_size),
                   maximum);
@@ -207,7 +207,6 @@ void resolve_recipe(TrainOptions& options) {
   if (data::make_transform(*options.augment, {}).original.enabled())
     fill(options.compute.data_on_device, false);
   fill(options.epochs, options.max_steps > 0 ? 0 : recipe.epochs);
-  if (options.lr_rule != "none") fill(options.lr_base_batch, default_batch_size);
   fill(options.lr, recipe.lr);
   fill(options.weight_decay, recipe.weight_decay);
   fill(options.label_smoothing, recipe.label_smoothing);
@@ -217,7 +216,6 @@ void resolve_recipe(TrainOptions& options) {
   fill(options.freeze, "none");
   fill(options.eval_every, 1);
   fill(options.tta, false);
-  if (options.lookahead > 0) fill(options.lookahead_alpha, 0.5);
   fill(options.save_every, 0);
   const std::string& dataset = options.data.dataset;
   fill(options.out,
@@ -244,13 +242,6 @@ double min_lr_of(const ScheduleOptions& schedule) {
           return 0;
       },
       schedule);
-}
-
-double peak_rate(const TrainOptions& options) {
-  if (options.lr_rule == "none") return *options.lr;
-  const double factor =
-      static_cast<double>(*options.batch_size) / static_cast<double>(*options.lr_base_batch);
-  return *options.lr * (options.lr_rule == "linear" ? factor : std::sqrt(factor));
 }
 
 }  // namespace convoy

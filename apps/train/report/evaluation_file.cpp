@@ -13,15 +13,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Returns the confusion matrix as a list of rows; empty if there is none.
-Json confusion_to_json(const Evaluation& evaluation) {
-  Json rows = Json::array();
-  const auto classes = static_cast<std::ptrdiff_t>(evaluation.classes);
-  for (auto row = evaluation.confusion.begin(); row != evaluation.confusion.end(); row += classes)
-    rows.push_back(std::vector(row, row + classes));
-  return rows;
-}
-
 Json mistakes_to_json(const std::vector<Mistake>& mistakes, const std::vector<std::string>& files) {
   Json list = Json::array();
   for (const Mistake& mistake : mistakes) {
@@ -60,7 +51,7 @@ void write_evaluation(const std::filesystem::path& directory, std::int64_t step,
                   {"classes", classes},
                   {"images", evaluation.images},
                   {"correct", evaluation.correct},
-                  {"confusion", confusion_to_json(evaluation)},
+                  {"confusion", evaluation.confusion_rows()},
                   {"mistakes", mistakes_to_json(evaluation.mistakes, files)},
                   {"mistakes_per_row", kMistakesPerRow}};
   io::write_file_atomically(directory / "evaluation.json", json_text(json) + "\n");

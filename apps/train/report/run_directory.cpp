@@ -16,26 +16,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The values of these flags in a training by a version that did not have them.
-const std::map<std::string, std::string> kEarlierValues = {{"decay-biases", "false"},
-                                                           {"loss-reduction", "mean"},
-                                                           {"ema", "0"},
-                                                           {"lookahead", "0"},
-                                                           {"min-lr", "0"},
-                                                           {"warmup", "0"},
-                                                           {"rise", "0.3"},
-                                                           {"milestones", "0.5,0.75"},
-                                                           {"gamma", "0.1"},
-                                                           {"adam-betas", "0.9,0.999"},
-                                                           {"adam-eps", "1e-08"},
-                                                           {"random-erasing", "0"},
-                                                           {"mixup", "0"},
-                                                           {"cutmix", "0"}};
-
+/// Returns the value of a flag; "none" for one that its training does not have.
 std::string value_of(const std::map<std::string, std::string>& flags, const std::string& name) {
-  if (const auto found = flags.find(name); found != flags.end()) return found->second;
-  const auto earlier = kEarlierValues.find(name);
-  return earlier == kEarlierValues.end() ? "none" : earlier->second;
+  const auto found = flags.find(name);
+  return found == flags.end() ? "none" : found->second;
 }
 
 /// Throws OutputError if `out` or a path above it exists and is not a directory.
@@ -122,32 +106,29 @@ std::string image_counts(const data::DataSet& data) {
                      data.validation.size(), data.test.size());
 }
 
-std::optional<std::string> compare_data(const io::Checkpoint& checkpoint, const data::DataSet& data,
-                                        const std::string& weights) {
+void compare_data(const io::Checkpoint& checkpoint, const data::DataSet& data, const std::string& weights) {
   using Json = nlohmann::json;
   const std::string path = checkpoint.path.string();
+  const auto stored = [&](const char* entry) {
+    const auto found = checkpoint.manifest.extra.find(entry);
+    return found == checkpoint.manifest.extra.end() ? "" : found->second;
+  };
   const std::vector<std::string> trained = read_input_spec(checkpoint.manifest, checkpoint.path).classes;
   // In the form in which a manifest stores names that are not UTF-8.
   const std::vector<std::string> found = Json::parse(json_text(Json(data.classes)));
-  const auto stored = checkpoint.manifest.extra.find(kImageCounts);
-  const bool is_known = stored != checkpoint.manifest.extra.end();
   std::string difference;
   if (trained != found)
     difference =
         fmt::format("trained with {} classes, found {}, missing: {}, new: {}", trained.size(), found.size(),
                     data::names_missing(found, trained), data::names_missing(trained, found));
-  else if (is_known && stored->second != image_counts(data))
-    difference = fmt::format("trained with {}, found {}", stored->second, image_counts(data));
-  else if (const auto before = checkpoint.manifest.extra.find(kClassWeights);
-           before != checkpoint.manifest.extra.end() && before->second != weights)
-    difference = fmt::format("trained with the class weights {}, found {}", before->second, weights);
+  else if (stored(kImageCounts) != image_counts(data))
+    difference = fmt::format("trained with {}, found {}", stored(kImageCounts), image_counts(data));
+  else if (const std::string before = stored(kClassWeights); !before.empty() && before != weights)
+    difference = fmt::format("trained with the class weights {}, found {}", before, weights);
   if (!difference.empty())
     fail<CheckpointError>(
         "{}: {}; resume with the data of that training, or begin a new one from its parameters with --init-from {}",
         path, difference, path);
-  if (is_known) return std::nullopt;
-  return path +
-         ": by an earlier version, without the numbers of images, which are not compared with those found";
 }
 
 }  // namespace convoy

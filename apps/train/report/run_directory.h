@@ -53,8 +53,7 @@ std::string image_counts(const data::DataSet& data);
 inline constexpr const char* kClassWeights = "class_weights";
 
 /// Compares the classes and the numbers of images of a checkpoint with those of a data set, and its class weights with
-/// `weights`. Throws CheckpointError, which names the difference. Returns a warning if the checkpoint has no numbers, as those of earlier versions.
-std::optional<std::string> compare_data(const io::Checkpoint& checkpoint, const data::DataSet& data,
-                                        const std::string& weights);
+/// `weights`. Throws CheckpointError, which names the difference.
+void compare_data(const io::Checkpoint& checkpoint, const data::DataSet& data, const std::string& weights);
 
 }  // namespace convoy

@@ -72,10 +72,8 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
   std::string batch = fmt::format("{}{}", *o.batch_size, setup.start_rows.at("batch"));
   if (!setup.batch_search.empty()) batch += "; auto: " + setup.batch_search;
   const std::string schedule = to_string(*o.schedule);
-  std::string rate = fmt::format("{} {} {}, {}", schedule, schedule == "constant" ? "at" : "with peak",
-                                 peak_rate(o), counted(total_steps, "step"));
-  if (o.lr_rule != "none")
-    rate += fmt::format(", --lr {} scaled from a batch of {} ({})", *o.lr, *o.lr_base_batch, o.lr_rule);
+  std::string rate = fmt::format("{} {} {}, {}", schedule, schedule == "constant" ? "at" : "with peak", *o.lr,
+                                 counted(total_steps, "step"));
   if (const TrainingLength warmup = warmup_of(*o.schedule); warmup.unit != TrainingLength::Unit::fraction)
     rate += fmt::format(", warmup of {} {}", warmup.value,
                         warmup.unit == TrainingLength::Unit::steps ? "steps" : "epochs");

@@ -4,8 +4,9 @@
 #include <csetjmp>
 #include <cstdio>  // jpeglib.h needs FILE
 
-#include <jerror.h>
 #include <jpeglib.h>
+
+#include <jerror.h>  // its numbers depend on the version in jpeglib.h
 
 #include "convoy/datasets/formats/image/pixels.h"
 #include "convoy/kernels/base/check.h"
@@ -40,37 +41,43 @@ void warn_or_stop(j_common_ptr state, int level) {
   }
 }
 
-enum class Outcome { decoded, unsupported, failed };
+/// Converts `count` pixels of inverted inks, which store what each ink leaves of the light.
+void rgb_from_inverted_inks(const std::uint8_t* cmyk, std::size_t count, std::uint8_t* rgb) {
+  for (std::size_t i = 0; i < count; ++i, cmyk += 4, rgb += 3)
+    for (std::size_t c = 0; c < 3; ++c) rgb[c] = static_cast<std::uint8_t>((cmyk[c] * cmyk[3] + 127) / 255);
+}
 
-/// Decodes an image of `size` into rgb, [height, width, 3], with sides divided by `reduction` and rounded up. If it
-/// fails, `message` of the decoder is the reason. If the number of components is neither 1 nor 3, writes nothing and
-/// returns `unsupported`.
-Outcome decode(Decoder& decoder, std::string_view bytes, ImageSize size, int reduction, std::uint8_t* rgb) {
+/// Decodes an image of `size` into rgb, [height, width, 3], with sides divided by `reduction` and rounded up. `cmyk` has
+/// room for the four components of a row. Returns whether it succeeds; if not, `message` of the decoder is the reason.
+bool decode(Decoder& decoder, std::string_view bytes, ImageSize size, int reduction, std::uint8_t* rgb,
+            std::uint8_t* cmyk) {
   jpeg_decompress_struct& state = decoder.state;
   state.err = jpeg_std_error(&decoder.errors);
   state.err->error_exit = stop;
   state.err->emit_message = warn_or_stop;
   state.client_data = &decoder;
-  if (setjmp(decoder.on_error) != 0) return Outcome::failed;
+  if (setjmp(decoder.on_error) != 0) return false;
   jpeg_create_decompress(&state);
   jpeg_mem_src(&state, reinterpret_cast<unsigned char*>(const_cast<char*>(bytes.data())), bytes.size());
   jpeg_read_header(&state, TRUE);
-  if (state.num_components != 1 && state.num_components != 3) return Outcome::unsupported;
   if (state.image_width != size.width || state.image_height != size.height) {
     std::snprintf(decoder.message, sizeof decoder.message, "found %u x %u pixels", state.image_width,
                   state.image_height);
-    return Outcome::failed;
+    return false;
   }
   state.scale_denom = static_cast<unsigned>(reduction);  // scale_num is 1
-  state.out_color_space = JCS_RGB;
+  const bool has_inks = state.num_components == 4;
+  state.out_color_space = has_inks ? JCS_CMYK : JCS_RGB;
   state.dct_method = JDCT_ISLOW;  // the same bits with and without SIMD
   jpeg_start_decompress(&state);
   while (state.output_scanline < state.output_height) {
-    JSAMPROW row = rgb + std::size_t{state.output_scanline} * state.output_width * 3;
+    JSAMPROW pixels = rgb + std::size_t{state.output_scanline} * state.output_width * 3;
+    JSAMPROW row = has_inks ? cmyk : pixels;
     jpeg_read_scanlines(&state, &row, 1);
+    if (has_inks) rgb_from_inverted_inks(cmyk, state.output_width, pixels);
   }
   jpeg_finish_decompress(&state);
-  return Outcome::decoded;
+  return true;
 }
 
 }  // namespace
@@ -80,18 +87,17 @@ std::string jpeg_decoder_text() {
   return fmt::format("libjpeg-turbo {}.{}.{}", kVersion / 1'000'000, kVersion / 1000 % 1000, kVersion % 1000);
 }
 
-std::optional<Pixels> decode_with_libjpeg(std::string_view bytes, const std::string& name, ImageSize size,
-                                          int reduction) {
+Pixels decode_with_libjpeg(std::string_view bytes, const std::string& name, ImageSize size, int reduction) {
   const auto reduced = [reduction](std::int64_t side) { return (side + reduction - 1) / reduction; };
   Pixels pixels{.size = {reduced(size.width), reduced(size.height)}, .rgb = {}, .is_reduced = reduction > 1};
   pixels.rgb.resize(static_cast<std::size_t>(pixels.size.width * pixels.size.height * 3));
+  std::vector<std::uint8_t> cmyk(static_cast<std::size_t>(pixels.size.width * 4));
   Decoder decoder;
-  const Outcome outcome = decode(decoder, bytes, size, reduction, pixels.rgb.data());
+  const bool succeeds = decode(decoder, bytes, size, reduction, pixels.rgb.data(), cmyk.data());
   jpeg_destroy_decompress(&decoder.state);
-  if (outcome == Outcome::failed)
+  if (!succeeds)
     fail<DataError>("{}: damaged: libjpeg-turbo reports '{}', expected a JPEG image of {} x {} pixels", name,
                     static_cast<const char*>(decoder.message), size.width, size.height);
-  if (outcome == Outcome::unsupported) return std::nullopt;
   return pixels;
 }
 

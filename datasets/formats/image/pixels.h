@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,9 +10,8 @@ namespace convoy::data {
 
 // ---- Structural checks before decoding ----
 //
-// stb_image does not check some of its input (Huffman
-// tables of more than 256 codes, checksums, missing rows), and would return invented pixels for a damaged
-// file.
+// stb_image does not check some of its input (checksums, missing rows), and would return invented pixels for a
+// damaged file. The checks of JPEG files limit what libjpeg-turbo, which checks its input itself, has to do.
 
 inline constexpr std::int64_t kMaxPixels = std::int64_t{64} << 20;  // per image; 192 MiB as RGB
 
@@ -29,9 +27,8 @@ bool is_bmp(std::string_view bytes);
 bool is_webp(std::string_view bytes);
 bool is_heif(std::string_view bytes);  // HEIC, not AVIF
 
-/// Checks all segments up to the end marker and returns the image size. Sets `orientation` to that of the
-/// first EXIF data, 1 to 8. Throws DataError unless there are one frame, at most 100 scans, and
-/// valid tables before the scans that use them.
+/// Finds all segments up to the end marker and returns the image size. Sets `orientation` to that of the first EXIF
+/// data, 1 to 8. Throws DataError if the file ends too early, has no image or more than 100 scans.
 ImageSize check_jpeg(std::string_view bytes, const std::string& name, int& orientation);
 /// Checks all chunks up to IEND, with their checksums, and returns the image size. Sets `orientation` to that
 /// of the EXIF data if there are any. Throws DataError on failure.
@@ -73,8 +70,7 @@ Pixels decode_rgb(std::string_view bytes, const std::string& name, std::int64_t 
 /// largest that leaves at least `side` pixels of the short side. 1 if `side` is 0.
 int jpeg_reduction(ImageSize size, std::int64_t side);
 
-/// Returns what decodes JPEG images of 1 or 3 components: "libjpeg-turbo 2.1.5" or "stb_image". Pixels of the
-/// two differ by rounding, and those of images that are resized also because stb_image does not reduce them.
+/// Returns what decodes JPEG images: "libjpeg-turbo 2.1.5". Pixels of two versions may differ by rounding.
 std::string jpeg_decoder_text();
 
 /// Returns whether the build reads WebP images, with libwebp.
@@ -90,17 +86,12 @@ Samples decode_with_libwebp(std::string_view bytes, const std::string& name);
 Samples decode_with_libheif(std::string_view bytes, const std::string& name);
 
 /// Decodes a JPEG image of the given size with libjpeg-turbo, with its sides divided by `reduction` (1, 2, 4
-/// or 8) and rounded up. Does not apply the orientation. Returns an empty optional if the build has no
-/// libjpeg-turbo, or if the image has neither 1 nor 3 components. Throws DataError if the image is damaged.
+/// or 8) and rounded up. Does not apply the orientation. Throws DataError if the image is damaged or has another size.
 /// Thread-safe.
-std::optional<Pixels> decode_with_libjpeg(std::string_view bytes, const std::string& name, ImageSize size,
-                                          int reduction = 1);
+Pixels decode_with_libjpeg(std::string_view bytes, const std::string& name, ImageSize size,
+                           int reduction = 1);
 
-/// Returns a valid JPEG file, with a segment that says whether its four components are CMYK or YCCK, if it has
-/// four. Without such a segment they are CMYK.
-std::string with_color_transform(std::string_view bytes, const std::string& name);
-
-/// Decodes an image of the given size with stb_image, and returns `channels` (1 to 4) bytes per pixel.
+/// Decodes a PNG or BMP image of the given size with stb_image, and returns `channels` (1 to 4) bytes per pixel.
 /// Allocations of more than `max_bytes` fail, so that a stream that is larger than its header claims cannot
 /// exhaust the memory. Throws DataError if decoding fails. Thread-safe.
 std::vector<std::uint8_t> decode_with_stb(std::string_view bytes, const std::string& name, ImageSize size,

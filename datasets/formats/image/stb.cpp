@@ -22,7 +22,6 @@ void* bounded_realloc(void* block, std::size_t bytes) {
 #define STBI_MALLOC(bytes) bounded_malloc(bytes)
 #define STBI_REALLOC(block, bytes) bounded_realloc(block, bytes)
 #define STBI_FREE(block) std::free(block)
-#define STBI_ONLY_JPEG
 #define STBI_ONLY_PNG
 #define STBI_ONLY_BMP
 #define STBI_NO_STDIO

@@ -84,19 +84,6 @@ TEST_F(ActivationFlag, IsStoredAndEvaluatedAndResumed) {
   EXPECT_GT(std::abs(evaluated(last) - loss), 1e-3 * loss);
 }
 
-TEST_F(ActivationFlag, IsGeluInCheckpointsOfEarlierVersions) {
-  trained("run", {"--save-every", "3", "--keep-last", "0"});
-  const std::string hash = hash_of("run");
-  const fs::path middle = workshop_.path("run") / "checkpoints" / "step_000003";
-  const double loss = evaluated(middle);
-  replace_flag(middle, "activation = 'gelu'\n", "");
-  EXPECT_EQ(evaluated(middle), loss);
-  trained("rest", {"--resume", middle.string()});
-  EXPECT_EQ(hash_of("rest"), hash);
-  const ProcessResult other = train("other", {"--resume", middle.string(), "--activation", "silu"});
-  EXPECT_THAT(other.err, HasSubstr("trained with --activation gelu, found --activation silu"));
-}
-
 TEST_F(ActivationFlag, IsThatOfInitialParameters) {
   trained("base", {"--activation", "silu"});
   const std::string run = workshop_.path("base").string();

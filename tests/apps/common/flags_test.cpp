@@ -75,8 +75,6 @@ TEST_F(Flags, TrainingFlagsChangeTheParameters) {
                                {"--schedule", "linear"},
                                {"--schedule", "constant"},
                                {"--schedule", "step"},
-                               {"--schedule", "triangle"},
-                               {"--schedule", "triangle", "--rise", "0.6"},
                                {"--warmup", "0.5"},
                                {"--augment", "crop=2"},
                                {"--augment", "flip"},

@@ -370,7 +370,6 @@ TEST(RunningStatistics, AreThoseOfTheBatchesSoFarWhateverTheInitialValues) {
   for (const auto& [name, more] :
        std::map<std::string, Arguments>{{"plain", {}},
                                         {"ema", {"--ema", "0.99"}},
-                                        {"lookahead", {"--lookahead", "3"}},
                                         {"sync", {"--devices", "2", "--sync-bn"}},
                                         {"mean", {"--devices", "2", "--bn-buffers", "mean"}}}) {
     const Values one = statistics(name + "1", with(more, {"--max-steps", "1"})),

@@ -94,22 +94,12 @@ TEST(LearningRates, AreThoseOfPyTorchsSchedulers) {
   expect({.lr = 0.4, .schedule = CosineSchedule{.warmup = 0, .min_lr = 0.01, .cycles = 2, .growth = 2}},
          "/growth");
   expect({.lr = 0.4, .schedule = LinearSchedule{.warmup = 0, .min_lr = 0.04}});
-  expect({.lr = 0.4, .schedule = TriangleSchedule{.min_lr = 0.04}});
+  expect({.lr = 0.4, .schedule = LinearSchedule{.warmup = 0.3, .min_lr = 0.04}}, "/warmup");
   expect({.lr = 0.4, .schedule = StepSchedule{.warmup = 0, .milestones = "0.25,4.5,99", .gamma = 0.3}});
   expect({.lr = 0.4, .schedule = ExponentialSchedule{.warmup = 0, .gamma = 0.8}});
   const PolynomialSchedule polynomial{.warmup = 0, .power = 0.9};
   expect({.lr = 0.4, .schedule = polynomial});
   expect({.lr = 0.4, .schedule = OneCycleSchedule()});
-  expect({.batch_size = 512, .lr = 0.1, .schedule = polynomial, .lr_rule = "linear"});
-  expect(
-      {.batch_size = 64, .lr = 0.2, .schedule = OneCycleSchedule(), .lr_rule = "sqrt", .lr_base_batch = 16});
-}
-
-TEST(LearningRates, TriangleRisesOverItsFraction) {
-  const LearningRates rates(resolved({.lr = 0.5, .schedule = TriangleSchedule{.rise = 0.75}}), 40, 10);
-  EXPECT_LT(rates.at(29)[0], 0.5);
-  EXPECT_EQ(rates.at(30)[0], 0.5);
-  EXPECT_LT(rates.at(31)[0], 0.5);
 }
 
 TEST(LearningRates, AreAtMostTheLimitOfAPlateau) {
@@ -193,7 +183,6 @@ TEST(Recipe, Speedrun96HasTheFlagsOfItsRecord) {
       *std::get<MuonOptions>(*resolved({.model = "speedrun"}).optimizer).sgd_lr / (256.0 * 256);
   EXPECT_NEAR(*std::get<MuonOptions>(*options.optimizer).sgd_lr / (9.0 * 9), effect, 0.5 * effect);
   EXPECT_DOUBLE_EQ(*options.weight_decay * *options.lr, 2e-6 * 512);
-  EXPECT_EQ(resolved({.model = "speedrun-96", .lr_rule = "sqrt"}).lr_base_batch, 512);
   EXPECT_EQ(resolved({.model = "speedrun-96", .max_steps = 9}).epochs, 0);
 }
 
@@ -214,7 +203,6 @@ TEST(Recipe, DefaultRatesFollowTheBatchSizeAndGivenOnesDoNot) {
   EXPECT_EQ(resolved({.batch_size = 32, .optimizer = MuonOptions{.sgd_lr = 0.3}}).bias_lr, 0.3);
   EXPECT_EQ(lr({.model = "speedrun", .batch_size = 500}), 0.24);
   EXPECT_EQ(lr({.overfit_batch = true, .batch_size = 32}), 0.2);
-  EXPECT_EQ(peak_rate(resolved({.batch_size = 32, .lr_rule = "linear"})), 0.05) << "scaled once";
 }
 
 TEST(Recipe, PhotographsHaveALargerNetworkAndSmallerBatches) {

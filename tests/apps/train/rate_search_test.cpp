@@ -141,7 +141,6 @@ TEST(RateSearch, RefusesFlagsThatContradictIt) {
       {{"--optimizer", "muon"}, "--lr find: found --optimizer muon"},
       {{"--bias-lr", "0.1"}, "--lr find: found --bias-lr"},
       {{"--lr-for", "head=0.1"}, "--lr find: found --lr-for head=0.1, expected a factor"},
-      {{"--lr-rule", "linear"}, "--lr find: found --lr-rule linear"},
       {{"--repeat", "2"}, "--lr find: found --repeat 2"},
   };
   for (const auto& [flags, message] : cases)

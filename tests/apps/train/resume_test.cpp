@@ -153,13 +153,6 @@ TEST(Resume, RefusesOtherClassesAndNumbersOfImages) {
   fs::rename(data / "test/red/image100.bmp", data / "kept");
   EXPECT_THAT(train(resume), FailsWith(5, "found 12 training, 0 validation and 11 test images; "));
   EXPECT_TRUE(workshop.events("run", "error").empty()) << "the run is as it was";
-
-  io::Manifest manifest = io::read_manifest(checkpoint);
-  ASSERT_EQ(manifest.extra.erase("images"), 1u);
-  io::write_manifest(checkpoint, manifest);  // as an earlier version
-  const ProcessResult older = train(resume);
-  ASSERT_EQ(older.exit_code, 0) << older.err;
-  EXPECT_THAT(older.out, HasSubstr("without the numbers of images, which are not compared"));
 }
 
 TEST(Resume, LongerTrainingContinuesWithAWarning) {

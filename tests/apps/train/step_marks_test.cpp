@@ -14,8 +14,7 @@ namespace {
 class StepMarks : public ::testing::Test {
  protected:
   /// Trains LeNet for four steps, of which the third is captured, and returns the marks in its graph.
-  std::uint64_t captured_marks(const Arguments& more,
-                               const std::vector<training::Callback*>& callbacks = {}) {
+  std::uint64_t captured_marks(const Arguments& more) {
     Arguments arguments =
         with(workshop.train_arguments("run" + std::to_string(++runs_),
                                       {"--device", "cuda", "--max-steps", "4", "--batch-size", "8"}),
@@ -23,7 +22,7 @@ class StepMarks : public ::testing::Test {
     std::vector<char*> pointers;
     for (std::string& argument : arguments) pointers.push_back(argument.data());
     const std::uint64_t before = emulator::event_nodes();
-    EXPECT_EQ(convoy::run_program(static_cast<int>(pointers.size()), pointers.data(), callbacks), 0);
+    EXPECT_EQ(convoy::run_program(static_cast<int>(pointers.size()), pointers.data()), 0);
     return emulator::event_nodes() - before;
   }
   const Workshop workshop;
@@ -32,26 +31,12 @@ class StepMarks : public ::testing::Test {
   int runs_ = 0;
 };
 
-/// Reads the parts of steps.
-struct PartsReader final : training::Callback {
-  int steps = 0;
-
-  bool wants_parts() const override { return true; }
-  void on_step(const training::StepResult& result) override {
-    ++steps;
-    EXPECT_EQ(result.parts->communication, 0);
-    EXPECT_GT(result.parts->forward, 0);
-  }
-};
-
 TEST_F(StepMarks, AreCapturedOnlyForReaders) {
   EXPECT_EQ(captured_marks({}), 0U);
   // The begin, and the ends of forward, backward and the optimizer.
-  EXPECT_EQ(captured_marks({"--trace", workshop.path("trace.json")}), 4U);
-  PartsReader reader;
-  EXPECT_EQ(captured_marks({}, {&reader}), 4U);
-  EXPECT_EQ(captured_marks({"--micro-batch-size", "4"}, {&reader}), 7U);
-  EXPECT_EQ(reader.steps, 8);
+  const Arguments trace = {"--trace", workshop.path("trace.json")};
+  EXPECT_EQ(captured_marks(trace), 4U);
+  EXPECT_EQ(captured_marks(with(trace, {"--micro-batch-size", "4"})), 7U);
 }
 
 }  // namespace

@@ -68,17 +68,6 @@ TEST(Schedule, CosineRestartsAtThePeak) {
   EXPECT_THROW(optim::cosine({.steps = 10}, 2, std::numeric_limits<double>::infinity()), UsageError);
 }
 
-TEST(Schedule, TriangleRisesThenFalls) {
-  const optim::Schedule rate = optim::triangle({.peak = 1, .steps = 10, .final = 0.3}, 0.3);
-  EXPECT_NEAR(rate(0), 0.25, kRounding);
-  EXPECT_NEAR(rate(2), 0.75, kRounding);
-  EXPECT_EQ(rate(3), 1);
-  EXPECT_NEAR(rate(4), 0.9, kRounding);
-  EXPECT_NEAR(rate(9), 0.4, kRounding);
-  EXPECT_NEAR(rate(10), 0.3, kRounding);
-  EXPECT_EQ(optim::triangle({.peak = 1, .steps = 1}, 0.9)(0), 1);
-}
-
 TEST(Schedule, StepDropsAtItsMilestones) {
   const optim::Schedule rate = optim::step_decay({.peak = 1, .steps = 100, .warmup = 3});
   EXPECT_EQ(rate(3), 1);
@@ -102,8 +91,6 @@ TEST(Schedule, RejectsInvalidOptions) {
   EXPECT_THROW(optim::step_decay({.steps = 10, .final = 0.1}), UsageError);
   EXPECT_THROW(optim::step_decay({.steps = 10}, {1.5}), UsageError);
   EXPECT_THROW(optim::step_decay({.steps = 10}, {0.5}, 0), UsageError);
-  EXPECT_THROW(optim::triangle({.steps = 10, .warmup = 2}), UsageError);
-  EXPECT_THROW(optim::triangle({.steps = 10}, 1), UsageError);
 }
 
 TEST(LossAverage, IsTheWeightedMeanOfTheLosses) {
