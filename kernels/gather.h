@@ -16,8 +16,7 @@ void index_select_forward(CpuStream&, ConstView x, ConstView indices, View y);
 void index_select_forward(CudaStream&, ConstView x, ConstView indices, View y);
 
 // dx[o, v, d] = sum of dy[o, k, d] over all k with indices[k] = v, 0 if there is none. The order of the terms
-// depends only on the indices. The CPU adds them in the order of k. A GPU adds up to 32 terms in the order of
-// k, and then these sums in order.
+// is that of k; a GPU also adds what each addition loses.
 void index_select_backward(CpuStream&, ConstView dy, ConstView indices, GradView dx);
 void index_select_backward(CudaStream&, ConstView dy, ConstView indices, GradView dx);
 

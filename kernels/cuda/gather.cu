@@ -1,24 +1,17 @@
-// kernels/gather.h on the GPU. Reading moves packs of up to 16 bytes. A sum sorts the terms by their
-// destinations (primitives/radix_sort.h) and adds them in two launches, without atomics:
-//
-// sum_runs_kernel: splits the sorted terms into chunks of 32. A team of threads adds the terms of one chunk,
-// destination by destination. It writes the sum of a destination whose terms are all in the chunk. Otherwise it
-// writes a partial sum: at 0 if the terms begin in an earlier chunk, at 1 if they begin in this one.
-//
-// sum_partials_kernel: adds the partial sums of a destination in order.
-//
-// An index that occurs often, such as that of padding, therefore costs a thread one addition per 32 terms.
+// kernels/gather.h on the GPU. Reading moves packs of up to 16 bytes. In a sum, each thread has a destination and reads all
+// indices that may choose it. So the order is fixed without atomics, and a sum with K indices costs K comparisons for each
+// element (of select: for each pack), which networks for images have few of.
 #include "convoy/kernels/gather.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <utility>
+#include <vector>
 
+#include "convoy/kernels/cuda/primitives/block_reduce.h"
 #include "convoy/kernels/cuda/primitives/element.h"
 #include "convoy/kernels/cuda/primitives/index_map.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
-#include "convoy/kernels/cuda/primitives/radix_sort.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/shared/words.h"
 
@@ -78,197 +71,53 @@ __global__ void __launch_bounds__(kGatherBlock)
   y[k] = place >= 0 ? x[place] : invalid;
 }
 
-/// Computes the same places as keys, and `invalid` for an index out of range.
-__global__ void __launch_bounds__(kGatherBlock)
-    destinations_kernel(std::int64_t n, Places places, std::uint32_t invalid, const std::int32_t* indices,
-                        std::uint32_t* keys) {
-  const std::int64_t k = std::int64_t{blockIdx.x} * kGatherBlock + threadIdx.x;
-  if (k >= n) return;
-  const std::int64_t place = places.place(k, indices[k]);
-  keys[k] = place >= 0 ? static_cast<std::uint32_t>(place) : invalid;
-}
-
-constexpr int kSumBlock = 256;
-constexpr int kChunk = 32;  // terms
-
-/// The sizes of a sum, columns in packs. A team of threads has one item: a chunk, a slab of dy and dx, and as
-/// many columns as the team has threads.
-struct SumSizes {
-  std::int64_t terms, destinations, columns;
-  std::int64_t chunks, items;
-  int team;  // threads, a power of two
-  cuda::Divisor column_teams, chunk_count;
-
-  SumSizes(std::int64_t slabs, std::int64_t term_count, std::int64_t destination_count, std::int64_t packs)
-      : terms(term_count),
-        destinations(destination_count),
-        columns(packs),
-        chunks((term_count + kChunk - 1) / kChunk),
-        items(0),
-        team(static_cast<int>(std::min<std::int64_t>(
-            kSumBlock, static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(packs)))))),
-        column_teams((packs + team - 1) / team),
-        chunk_count(chunks) {
-    items = slabs * chunks * column_teams.value();
-  }
-  unsigned blocks() const { return blocks_for(items, kSumBlock / team); }
-};
-
-/// The item of a thread.
-struct SumItem {
-  std::int64_t slab, chunk, column;
-  bool exists;
-
-  __device__ explicit SumItem(const SumSizes& sizes) {
-    const int in_block = static_cast<int>(threadIdx.x) / sizes.team;
-    const std::int64_t item = std::int64_t{blockIdx.x} * (kSumBlock / sizes.team) + in_block;
-    const std::int64_t chunks = sizes.column_teams.quotient(item);
-    slab = sizes.chunk_count.quotient(chunks);
-    chunk = chunks - slab * sizes.chunks;
-    column = (item - chunks * sizes.column_teams.value()) * sizes.team +
-             static_cast<int>(threadIdx.x) % sizes.team;
-    exists = item < sizes.items && column < sizes.columns;
-  }
-  /// Returns the first element of a row of packs in an array [slabs, rows, columns].
-  template <int kWidth>
-  __device__ std::int64_t element(const SumSizes& sizes, std::int64_t rows, std::int64_t row) const {
-    return ((slab * rows + row) * sizes.columns + column) * kWidth;
-  }
-};
-
-/// Adds a pack to f32 or f64 sums.
-template <class C, class T, int kWidth>
-__device__ void add_pack(Pack<C, kWidth>& sums, const Pack<T, kWidth>& terms) {
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) sums.values[i] += cuda::widen(terms.values[i]);
-}
-
 /// Writes sums to a destination, or adds them to it.
 template <class T, class C, int kWidth>
-__device__ void store_sums(const Pack<C, kWidth>& sums, GradMode mode, T* to) {
-  Pack<C, kWidth> total = sums;
-  if (mode == GradMode::accumulate) add_pack(total, cuda::load_pack<kWidth>(to));
-  Pack<T, kWidth> rounded;
+__device__ void store_sums(const cuda::CompensatedSum<C> (&sums)[kWidth], GradMode mode, T* to) {
+  Pack<T, kWidth> total = mode == GradMode::accumulate ? cuda::load_pack<kWidth>(to) : Pack<T, kWidth>{};
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) rounded.values[i] = cuda::narrow<T>(total.values[i]);
-  cuda::store_pack(to, rounded);
-}
-
-/// `partials` is [slabs, chunks, 2, columns].
-template <class T, int kWidth>
-__global__ void __launch_bounds__(kSumBlock)
-    sum_runs_kernel(SumSizes sizes, GradMode mode, const std::uint32_t* keys, const std::int32_t* positions,
-                    const T* dy, T* dx, cuda::compute_t<T>* partials) {
-  using Sums = Pack<cuda::compute_t<T>, kWidth>;
-  constexpr int kLoads = 4;
-  const SumItem item(sizes);
-  if (!item.exists) return;
-  const std::int64_t begin = item.chunk * kChunk, remaining = sizes.terms - begin;
-  const int count = remaining < kChunk ? static_cast<int>(remaining) : kChunk;
-  const T* const in = dy + item.element<kWidth>(sizes, sizes.terms, 0);
-  bool continues_before = begin > 0 && keys[begin - 1] == keys[begin];
-  Sums sums{};
-  keys += begin;
-  positions += begin;
-  for (int first = 0; first < count; first += kLoads) {
-    Pack<T, kWidth> terms[kLoads];
-#pragma unroll
-    for (int k = 0; k < kLoads; ++k)
-      if (first + k < count)
-        terms[k] = cuda::load_pack<kWidth>(in + positions[first + k] * sizes.columns * kWidth);
-#pragma unroll
-    for (int k = 0; k < kLoads; ++k) {
-      const int i = first + k;
-      if (i >= count) break;
-      const std::uint32_t key = keys[i];
-      if (key >= sizes.destinations) return;  // out of range, as all keys behind
-      add_pack(sums, terms[k]);
-      const bool continues = i + 1 < remaining && keys[i + 1] == key;
-      if (continues && i + 1 < count) continue;
-      if (continues_before || continues) {
-        const std::int64_t row = 2 * item.chunk + (continues_before ? 0 : 1);
-        cuda::store_pack(partials + item.element<kWidth>(sizes, 2 * sizes.chunks, row), sums);
-      } else {
-        store_sums(sums, mode, dx + item.element<kWidth>(sizes, sizes.destinations, key));
-      }
-      sums = {};
-      continues_before = false;
-    }
+  for (int i = 0; i < kWidth; ++i) {
+    const C before = mode == GradMode::accumulate ? cuda::widen(total.values[i]) : C{0};
+    total.values[i] = cuda::narrow<T>(static_cast<C>(before + sums[i].value()));
   }
+  cuda::store_pack(to, total);
 }
 
-/// Returns the number of keys that are at most `key`, which is at least `first`.
-__device__ inline std::int64_t end_of_run(std::int64_t first, std::int64_t n, const std::uint32_t* keys,
-                                          std::uint32_t key) {
-  std::int64_t end = n;
-  while (first < end) {
-    const std::int64_t middle = first + (end - first) / 2;
-    if (keys[middle] <= key) {
-      first = middle + 1;
-    } else {
-      end = middle;
-    }
+/// Sums the rows of dy [O, terms, D] at the indices of each row of dx [O, V, D]. A thread has a pack of dx.
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kGatherBlock)
+    select_sums_kernel(std::int64_t n, int terms, cuda::Divisor rows, cuda::Divisor columns, GradMode mode,
+                       const std::int32_t* indices, const T* dy, T* dx) {
+  const std::int64_t index = std::int64_t{blockIdx.x} * kGatherBlock + threadIdx.x;
+  if (index >= n) return;
+  const std::int64_t row = columns.quotient(index), slab = rows.quotient(row);
+  const auto destination = static_cast<std::int32_t>(row - slab * rows.value());
+  const T* from = dy + (slab * terms * columns.value() + index - row * columns.value()) * kWidth;
+  cuda::CompensatedSum<cuda::compute_t<T>> sums[kWidth];
+  for (int k = 0; k < terms; ++k, from += columns.value() * kWidth) {
+    if (indices[k] != destination) continue;
+    const auto term = cuda::load_pack<kWidth>(from);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) sums[i].add(cuda::widen(term.values[i]));
   }
-  return first;
+  store_sums(sums, mode, dx + index * kWidth);
 }
 
-/// The item of the chunk in which the terms of a destination begin adds all of its partial sums.
-template <class T, int kWidth>
-__global__ void __launch_bounds__(kSumBlock)
-    sum_partials_kernel(SumSizes sizes, GradMode mode, const std::uint32_t* keys,
-                        const cuda::compute_t<T>* partials, T* dx) {
-  const SumItem item(sizes);
-  const std::int64_t begin = item.chunk * kChunk, end = begin + kChunk;
-  if (!item.exists || end >= sizes.terms) return;
-  const std::uint32_t key = keys[end - 1];
-  const bool begins_before = begin > 0 && keys[begin - 1] == key;
-  if (begins_before || keys[end] != key || key >= sizes.destinations) return;
-  auto sums =
-      cuda::load_pack<kWidth>(partials + item.element<kWidth>(sizes, 2 * sizes.chunks, 2 * item.chunk + 1));
-  const std::int64_t last = (end_of_run(end, sizes.terms, keys, key) - 1) / kChunk;
-#pragma unroll 4
-  for (std::int64_t chunk = item.chunk + 1; chunk <= last; ++chunk)
-    add_pack(sums,
-             cuda::load_pack<kWidth>(partials + item.element<kWidth>(sizes, 2 * sizes.chunks, 2 * chunk)));
-  store_sums(sums, mode, dx + item.element<kWidth>(sizes, sizes.destinations, key));
-}
-
-/// The sums of one call, in packs of kWidth elements.
-template <class T, int kWidth>
-void launch_sums(CudaStream& stream, const SumSizes& sizes, std::int64_t slabs, cuda::SortedKeys sorted,
-                 const ConstView& dy, const GradView& dx) {
-  using C = cuda::compute_t<T>;
-  const cuda::Scratch partials(
-      stream, static_cast<std::size_t>(slabs * sizes.chunks * 2 * sizes.columns * kWidth) * sizeof(C));
-  launch(stream, sizes.blocks(), kSumBlock, 0, sum_runs_kernel<T, kWidth>, sizes, dx.mode, sorted.keys,
-         sorted.positions, dy.as<T>(), dx.as<T>(), partials.as<C>());
-  if (sizes.chunks > 1)
-    launch(stream, sizes.blocks(), kSumBlock, 0, sum_partials_kernel<T, kWidth>, sizes, dx.mode, sorted.keys,
-           partials.as<C>(), dx.as<T>());
-}
-
-/// Adds dy [slabs, terms, columns] to dx, of which `sizes` is [slabs, destinations, columns]. The destination
-/// of a term is the place of its index along `axis` of an array of shape x.
-void sum_into(CudaStream& stream, const Shape& sizes, const Shape& x, int axis, const ConstView& indices,
-              const ConstView& dy, const GradView& dx) {
-  if (dx.numel() == 0) return;
-  if (dx.mode == GradMode::overwrite) fill(stream, 0, dx);
-  if (dy.numel() == 0) return;
-  const std::int64_t slabs = sizes[0], destinations = sizes[1], columns = sizes[2], terms = indices.numel();
-  const auto invalid = static_cast<std::uint32_t>(destinations);
-  const cuda::KeySort sort(stream, terms);
-  launch(stream, blocks_for(terms, kGatherBlock), kGatherBlock, 0, destinations_kernel, terms,
-         Places(x, indices.shape, axis), invalid, indices.as<std::int32_t>(), sort.keys());
-  const cuda::SortedKeys sorted = sort.sort(stream, invalid);
-  dispatch(cuda::kGpuTypes, dx.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    constexpr int kWidth = cuda::kVectorWidth<T>;
-    if (columns % kWidth == 0 && cuda::is_aligned(dy.data) && cuda::is_aligned(dx.data)) {
-      launch_sums<T, kWidth>(stream, {slabs, terms, destinations, columns / kWidth}, slabs, sorted, dy, dx);
-    } else {
-      launch_sums<T, 1>(stream, {slabs, terms, destinations, columns}, slabs, sorted, dy, dx);
-    }
-  });
+/// Sums the elements of dy at the indices of each element of dx. `map` gives an element's place in dx, that of the first
+/// index that may choose it, and its position along the axis, which has `terms` indices.
+template <class T>
+__global__ void __launch_bounds__(kGatherBlock)
+    gather_sums_kernel(std::int64_t n, IndexMap<3> map, int terms, std::int64_t stride, GradMode mode,
+                       const std::int32_t* indices, const T* dy, T* dx) {
+  const std::int64_t index = std::int64_t{blockIdx.x} * kGatherBlock + threadIdx.x;
+  if (index >= n) return;
+  std::int64_t offsets[3];
+  map.offsets_of(index, offsets);
+  cuda::CompensatedSum<cuda::compute_t<T>> sums[1];
+  std::int64_t term = offsets[1];
+  for (int k = 0; k < terms; ++k, term += stride)
+    if (indices[term] == offsets[2]) sums[0].add(cuda::widen(dy[term]));
+  store_sums(sums, mode, dx + offsets[0]);
 }
 
 /// Calls f with a value of the opaque pack that has `bytes` bytes: 1, 2, 4, 8 or 16.
@@ -309,7 +158,21 @@ void index_select_forward(CudaStream& stream, ConstView x, ConstView indices, Vi
 }
 
 void index_select_backward(CudaStream& stream, ConstView dy, ConstView indices, GradView dx) {
-  if (dx.wanted()) sum_into(stream, dx.shape, {dx.shape[1]}, 0, indices, dy, dx);
+  if (!dx.wanted() || dx.numel() == 0) return;
+  dispatch(cuda::kGpuTypes, dx.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto sum = [&](auto width) {
+      const std::int64_t n = dx.numel() / width;
+      launch(stream, blocks_for(n, kGatherBlock), kGatherBlock, 0, select_sums_kernel<T, width()>, n,
+             static_cast<int>(indices.numel()), cuda::Divisor(dx.shape[1]),
+             cuda::Divisor(dx.shape[2] / width), dx.mode, indices.as<std::int32_t>(), dy.as<T>(), dx.as<T>());
+    };
+    constexpr int kWidth = cuda::kVectorWidth<T>;
+    if (dx.shape[2] % kWidth == 0 && cuda::is_aligned(dy.data) && cuda::is_aligned(dx.data))
+      sum(std::integral_constant<int, kWidth>{});
+    else
+      sum(std::integral_constant<int, 1>{});
+  });
 }
 
 void gather_forward(CudaStream& stream, ConstView x, ConstView indices, int axis, View y) {
@@ -324,7 +187,24 @@ void gather_forward(CudaStream& stream, ConstView x, ConstView indices, int axis
 }
 
 void gather_backward(CudaStream& stream, ConstView dy, ConstView indices, int axis, GradView dx) {
-  if (dx.wanted()) sum_into(stream, {1, dx.numel(), 1}, dx.shape, axis, indices, dy, dx);
+  if (!dx.wanted() || dx.numel() == 0) return;
+  // Indices may be fewer than dx on other axes: no index chooses an element outside of this box.
+  std::vector<std::int64_t> sizes(indices.shape.sizes().begin(), indices.shape.sizes().end());
+  sizes[static_cast<std::size_t>(axis)] = dx.shape[axis];
+  const Shape box(sizes);
+  if (dx.mode == GradMode::overwrite && !(box == dx.shape)) fill(stream, 0, dx);
+  if (box.numel() == 0) return;
+  const auto along = static_cast<std::size_t>(axis);
+  Strides first = Strides::row_major(indices.shape), position{};
+  const std::int64_t stride = std::exchange(first.of_axis[along], 0);
+  position.of_axis[along] = 1;
+  const IndexMap<3> map(LoopNest<3>(box, {Strides::row_major(dx.shape), first, position}));
+  dispatch(cuda::kGpuTypes, dx.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    launch(stream, blocks_for(box.numel(), kGatherBlock), kGatherBlock, 0, gather_sums_kernel<T>, box.numel(),
+           map, static_cast<int>(indices.shape[axis]), stride, dx.mode, indices.as<std::int32_t>(),
+           dy.as<T>(), dx.as<T>());
+  });
 }
 
 }  // namespace convoy::kernels

@@ -108,10 +108,9 @@ class CudaGatherSums : public testing::GpuTest {
     on(gpu.stream(),
        [&](auto& s) { kernels::index_select_backward(s, gpu_dy.view(), gpu_indices.view(), dx.grad()); });
     const Array<float> found = dx.values();
-    // A term is added at most 32 times within its chunk, and its chunk's sum once per chunk behind it.
-    const double additions = 32 + static_cast<double>(terms) / 32 + 1;
+    // What an addition loses is added as well, so that the result is rounded about once.
     for (std::size_t i = 0; i < found.size(); ++i)
-      ASSERT_NEAR(found[i], expected[i], additions * 0x1p-24 * magnitude[i]) << i;
+      ASSERT_NEAR(found[i], expected[i], 0x1p-23 * std::abs(expected[i]) + 0x1p-40 * magnitude[i]) << i;
   }
 };
 
@@ -123,7 +122,7 @@ TEST_F(CudaGatherSums, OfIndicesOutOfRangeAreEmpty) {
   check(indices, 7, 5);
 }
 
-TEST_F(CudaGatherSums, OfOneIndexSpanManyChunks) {
+TEST_F(CudaGatherSums, OfOneIndexAreExact) {
   for (const std::int64_t terms : {31, 32, 33, 64, 65, 1000}) {
     SCOPED_TRACE(terms);
     check(Array<std::int32_t>({terms}, 3), 5, 4);
@@ -133,11 +132,7 @@ TEST_F(CudaGatherSums, OfOneIndexSpanManyChunks) {
   check(indices, 50, 3);
 }
 
-// The sort has several tiles per block, and several digits.
-TEST_F(CudaGatherSums, SortManyTerms) {
-  check(drawn_indices({9000}, 5000), 5000, 2);
-  check(drawn_indices({(256 + 44) * 2048 + 5}, 11), 11, 1);
-}
+TEST_F(CudaGatherSums, OfManyDestinations) { check(drawn_indices({900}, 5000), 5000, 2); }
 
 TEST_F(CudaGatherSums, RepeatInEveryOrder) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
