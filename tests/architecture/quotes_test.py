@@ -242,7 +242,7 @@ class Checks(unittest.TestCase):
 
     def test_finds_a_false_count(self):
         self.assertEqual(1, len(count_problems("a.md", "The program has 85 lines (`wc -l apps/examples/first_network.cpp`).")))
-        table = "| example | lines | lines of the PyTorch script |\n|---|---|---|\n| `autoencoder` | 3 | 4 |\n"
+        table = "| example | lines | lines of the PyTorch script |\n|---|---|---|\n| `vision_transformer` | 3 | 4 |\n"
         self.assertEqual(2, len(count_problems("a.md", table)))
         self.assertEqual(2, len(count_problems("a.md", "about 7 lines in about 8 C++ and CUDA files")))
         self.assertEqual(1, len(count_problems("a.md", "through 25 files with about 9 lines")))

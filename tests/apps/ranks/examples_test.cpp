@@ -71,7 +71,7 @@ TEST_F(Examples, PrintTheirUsage) {
     EXPECT_THAT(help.out, HasSubstr("usage: " + name + " [directory, default data/cifar10]"));
     EXPECT_EQ(run_program({program(name), "--epochs"}).exit_code, 2);
   }
-  for (const std::string name : {"autoencoder", "callbacks", "custom_op"}) {
+  for (const std::string name : {"callbacks", "custom_op"}) {
     const ProcessResult help = run_program({program(name), "--help"});
     EXPECT_EQ(help.exit_code, 0) << help.err;
     EXPECT_THAT(help.out, StartsWith("usage: " + name + " "));
@@ -140,14 +140,6 @@ TEST_F(Examples, CustomProgramListsItsNetworkAndItsData) {
   const ProcessResult predict = run_program({program("custom_program"), "predict", "--top", "x"});
   EXPECT_EQ(predict.exit_code, 2);
   EXPECT_THAT(predict.err, HasSubstr("custom_program predict: error: "));
-}
-
-TEST_F(Examples, AutoencoderWritesReconstructions) {
-  const ProcessResult result = run_example("autoencoder", path("absent") + " 100");
-  EXPECT_THAT(result.out, HasSubstr("ConvTranspose2d 32 -> 3, 4x4 stride 2 padding 1"));
-  EXPECT_LT(number_in(result.out, "test: mean squared error ([0-9.]+)"), 0.04)
-      << "that of an untrained network is 0.1";
-  EXPECT_THAT(read_text(path("autoencoder.png")), StartsWith("\x89PNG"));
 }
 
 TEST_F(Examples, VisionTransformerTrains) {

@@ -89,7 +89,6 @@ const std::pair<const char*, const char*> kStandIns[] = {{"convoy-train", kTrain
                                                          {"convoy-bench-loader", kBenchmark},
                                                          {"convoy-bench-step", kBenchmark},
                                                          {"custom_op_benchmark", kBenchmark},
-                                                         {"autoencoder", kExample},
                                                          {"callbacks", kExample},
                                                          {"minimal_cifar10", kExample},
                                                          {"minimal_cifar10_ranks", kExample}};
