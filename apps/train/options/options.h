@@ -214,10 +214,6 @@ ScheduleOptions default_schedule(const TrainOptions& options, std::string_view n
 /// Sets the flags without a value to their defaults for the model, data set and optimizer.
 void resolve_recipe(TrainOptions& options);
 
-/// Returns the defaults that depend on other flags, by the names of the flags, as --help shows them: "0.1;
-/// lenet 0".
-std::map<std::string, std::string> default_texts();
-
 /// Returns the settings of --loss-scale. Throws UsageError if the value is neither "dynamic" nor a number
 /// from 1 to 2^24.
 optim::LossScaleSettings loss_scale_settings(const TrainOptions& options);

@@ -310,14 +310,13 @@ TEST(ShortFlags, ErrorsNameTheLongName) {
 
 TEST(Help, ShowsDefaultsOfTraining) {
   const std::vector<std::pair<std::string, std::string>> settings = {
-      {"--model NAME", "[default: resnet20; resnet18 on folder]"},
+      {"--model NAME", "[default: resnet20]"},
       {"--init-from FILE", "[default: none]"},
       {"--[no-]download", "[default: true]"},
       {"--augment LIST", "[default: auto: for photographs mostly crop=4,flip]"},
-      {"--epochs N",
-       "[default: 10; speedrun 8, speedrun-small 6, speedrun-96 37, lenet on mnist 6; 30 on folder; 0 with --max-steps; 200 with --overfit-batch]"},
-      {"--lr RATE",
-       "[default: sgd 0.2 (lenet 0.05); adam, adamw, rmsprop 0.001; muon 0.02 (speedrun 0.24, speedrun-small, speedrun-96 0.12); 0.0125 on folder; follows --batch-size]"},
+      {"--epochs N", "[default: 10]"},
+      {"--lr RATE", "[default: 0.2; follows --batch-size]"},
+      {"--adam-eps EPSILON", "[default: 1e-08]"},
       {"--devices N", "[default: 1]"},
       {"--comm-timeout SECONDS", "[default: 300]"},
       {"--grad-dtype NAME", "[default: the type they are computed in]"},
