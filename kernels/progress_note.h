@@ -19,9 +19,10 @@ struct ProgressNote {
   Content content = {};     // the latest note
 };
 
-/// Enqueues a write: when the stream reaches it, the GPU increments note->count and stores `content`. If
+/// Enqueues a write: when the stream reaches it, the GPU increments the stream's progress count `counter`, 0 or
+/// 1, and stores it and `content` in `note`, which it does not read, since that takes as long as the kernel. If
 /// captured in a CUDA graph, every replay does so again. There is no CPU overload, because CPU work can
 /// report its progress itself.
-void note_progress(CudaStream& stream, ProgressNote* note, const ProgressNote::Content& content);
+void note_progress(CudaStream& stream, int counter, ProgressNote* note, const ProgressNote::Content& content);
 
 }  // namespace convoy::kernels

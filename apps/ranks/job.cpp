@@ -106,6 +106,9 @@ void add_job_flags(CommandLine& line, JobOptions& options) {
   line.add("io-timeout", &options.io_timeout,
            "Timeout of a rank that reads or writes files, without bytes moved; 0: none (seconds)",
            {.value = "SECONDS", .minimum = 0, .maximum = 1e6, .advanced = true});
+  line.add("nccl-ctas", &options.nccl_ctas,
+           "Maximum number of thread blocks of a collective of NCCL; 0: NCCL's choice",
+           {.value = "N", .minimum = 0, .maximum = 64, .advanced = true});
   line.group("Debugging");
   line.add("debug-comm", &options.debug_comm,
            "Collective consistency check and comparison of sums at every step on GPUs; always on for CPUs",
@@ -308,6 +311,7 @@ void Job::connect(const DeviceContext& device) {
   if (std::count(gpus.begin(), gpus.end(), device.uuid()) > 1) dist::let_nccl_share_gpus(info().rank);
   dist::CommOptions options = comm_options("gradients");
   options.check_always = options_.debug_comm;
+  options.nccl_ctas = static_cast<int>(options_.nccl_ctas);
   adopt(gradients_, dist::make_nccl_communicator(control_->split(0), device, options));
 }
 

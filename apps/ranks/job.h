@@ -29,9 +29,10 @@ struct JobOptions {
   double comm_warning = 10;                                       // seconds
   bool debug_comm = false;
   bool allow_shared_gpu = false;
+  std::int64_t nccl_ctas = 0;  // 0: NCCL's choice
 };
 
-/// Adds --rendezvous, --comm, --comm-timeout, --comm-warning, --io-timeout, --debug-comm and
+/// Adds --rendezvous, --comm, --comm-timeout, --comm-warning, --io-timeout, --nccl-ctas, --debug-comm and
 /// --allow-shared-gpu.
 void add_job_flags(CommandLine& line, JobOptions& options);
 

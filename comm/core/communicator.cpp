@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "convoy/kernels/base/check.h"
-#include "convoy/kernels/runtime/event.h"
 
 namespace convoy::dist {
 namespace {
@@ -39,25 +38,31 @@ CollectiveSignature Communicator::next(CollectiveOp op, DType dtype, std::int64_
   return collective;
 }
 
-void Communicator::all_reduce(View data) {
+void Communicator::start(const CollectiveSignature& collective, ConstView in, View out, Event* done) {
+  launch(collective, in, out);
+  if (done != nullptr) done->record(stream());
+  after_launch(collective);
+}
+
+void Communicator::all_reduce(View data, Event* done) {
   check_summable("all-reduce", data.dtype);
-  launch(next(CollectiveOp::all_reduce, data.dtype, data.numel()), data, data);
+  start(next(CollectiveOp::all_reduce, data.dtype, data.numel()), data, data, done);
 }
 
 void Communicator::reduce_scatter(ConstView in, View out) {
   check_summable("reduce-scatter", in.dtype);
   check_parts("reduce-scatter", in, out, size_);
-  launch(next(CollectiveOp::reduce_scatter, in.dtype, in.numel()), in, out);
+  start(next(CollectiveOp::reduce_scatter, in.dtype, in.numel()), in, out);
 }
 
 void Communicator::broadcast(View data, int root) {
   check(root >= 0 && root < size_, "broadcast: found root {}, expected a rank below {}", root, size_);
-  launch(next(CollectiveOp::broadcast, data.dtype, data.numel(), root), data, data);
+  start(next(CollectiveOp::broadcast, data.dtype, data.numel(), root), data, data);
 }
 
 void Communicator::all_gather(ConstView in, View out) {
   check_parts("all-gather", out, in, size_);
-  launch(next(CollectiveOp::all_gather, in.dtype, in.numel()), in, out);
+  start(next(CollectiveOp::all_gather, in.dtype, in.numel()), in, out);
 }
 
 void Communicator::barrier() { run_barrier(next(CollectiveOp::barrier)); }

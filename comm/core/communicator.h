@@ -10,6 +10,7 @@
 #include "convoy/comm/core/deadline.h"
 #include "convoy/kernels/base/view.h"
 #include "convoy/kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/event.h"
 #include "convoy/kernels/runtime/stream.h"
 
 namespace convoy::dist {
@@ -23,6 +24,7 @@ struct CommOptions {
   /// always compare. On GPUs the host must wait for the comparison, so by default NCCL communicators compare
   /// only the first collectives of each kind.
   bool check_always = false;
+  int nccl_ctas = 0;  // maximum number of thread blocks of a collective of NCCL; 0: NCCL's choice
   /// A time before which no collective times out, for this communicator and those that it is split into. May
   /// be null.
   std::shared_ptr<const DeadlineFloor> deadline_floor;
@@ -76,8 +78,9 @@ class Communicator {
   // empty. `in` and `out` must not overlap, except that the smaller view may be this rank's chunk of the
   // larger one. All four throw UsageError for invalid arguments, before anything is launched.
 
-  /// Sums `data` over all ranks, in place. Throws UsageError for u8.
-  void all_reduce(View data);
+  /// Sums `data` over all ranks, in place. Records `done`, unless it is null, on stream() as soon as the sum is
+  /// there; a capture has to join what the stream does after that as well. Throws UsageError for u8.
+  void all_reduce(View data, Event* done = nullptr);
   /// Sets `out` [n] to the sum over all ranks of this rank's chunk of `in` [n * size()]. Throws UsageError
   /// for u8, and for other sizes or types.
   void reduce_scatter(ConstView in, View out);
@@ -131,6 +134,8 @@ class Communicator {
   // valid and launch a collective like any other.
   /// Enqueues the function on views that `collective` names. In all_reduce and broadcast, `in` is `out`.
   virtual void launch(const CollectiveSignature& collective, ConstView in, View out) = 0;
+  /// Enqueues what follows a collective and no result needs.
+  virtual void after_launch(const CollectiveSignature& /*collective*/) {}
   /// Implements barrier().
   virtual void run_barrier(const CollectiveSignature& collective) = 0;
   /// Implements gather_object().
@@ -147,6 +152,7 @@ class Communicator {
   const std::shared_ptr<CollectiveMonitor>& monitor() const { return monitor_; }
 
  private:
+  void start(const CollectiveSignature& collective, ConstView in, View out, Event* done = nullptr);
   CollectiveSignature next(CollectiveOp op, DType dtype = DType::u8, std::int64_t count = 0, int root = 0);
 
   int rank_;

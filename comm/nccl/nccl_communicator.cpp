@@ -91,7 +91,7 @@ class NcclCommunicator final : public Communicator {
         control_->split(0),
         NcclWatchdog::Watched{.handle = handle_, .progress = progress_, .options = options_},
         [this](std::exception_ptr found) { give_up(std::move(found), Finder::watchdog); });
-    handle_.init(id, rank(), size(), deadline());
+    handle_.init(id, rank(), size(), deadline(), options_.nccl_ctas);
   }
 
   bool is_capturing() const override { return stream_.is_capturing(); }
@@ -105,8 +105,12 @@ class NcclCommunicator final : public Communicator {
         return;  // NCCL launches nothing for a collective without elements, so neither does this
       progress_.note_start(stream_, collective);
       handle_.call([&](ncclComm_t comm) { return enqueue(comm, collective, in, out); }, deadline());
-      progress_.note_completion(stream_, collective);
     });
+  }
+
+  void after_launch(const CollectiveSignature& collective) override {
+    if (failed_ || collective.count == 0) return;
+    guarded(collective, [&] { progress_.note_completion(stream_, collective); });
   }
 
   ncclResult_t enqueue(ncclComm_t comm, const CollectiveSignature& collective, ConstView in, View out) {
@@ -272,6 +276,15 @@ std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicato
                                                      const CommOptions& options) {
   check(device.kind() == DeviceKind::cuda, "NCCL communicator: found device {}, expected a GPU",
         device.name());
+  if (std::get<std::reference_wrapper<CudaStream>>(device.stream()).get().cuda_options().deterministic) {
+    // The order of a sum around a ring depends on the ranks alone. Other algorithms leave it to switches.
+    static std::once_flag is_set;  // before any rank of the process lets NCCL read the environment
+    std::call_once(is_set, [] { setenv("NCCL_ALGO", "Ring", 0); });
+    const std::string_view algorithm = std::getenv("NCCL_ALGO");
+    check(algorithm == "Ring" || algorithm == "ring",
+          "NCCL communicator: found NCCL_ALGO={} with a deterministic device, expected Ring, or none",
+          algorithm);
+  }
   return std::make_unique<NcclCommunicator>(std::move(control), device, options);
 }
 

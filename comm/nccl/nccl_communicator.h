@@ -17,7 +17,8 @@ bool nccl_supported();
 ///
 /// Collectives run on a stream of the communicator's own. They may be captured in a CudaGraph, which must be
 /// destroyed before finish() and before the communicator; abort() does not wait for that. Sums are computed
-/// by NCCL: those of f16 and bf16 may be rounded after each addition.
+/// by NCCL: those of f16 and bf16 may be rounded after each addition. With CudaOptions::deterministic they go around
+/// a ring (NCCL_ALGO), and another value of the variable is a UsageError.
 ///
 /// The signatures of the first 32 collectives of each kind, or of all with CommOptions::check_always, are
 /// compared between ranks before the launch; the host waits for this. Captured collectives are not compared:

@@ -33,9 +33,10 @@ void NcclHandle::locked(const std::function<void()>& f) {
   f();
 }
 
-void NcclHandle::init(const ncclUniqueId& id, int rank, int size, const Deadline& deadline) {
+void NcclHandle::init(const ncclUniqueId& id, int rank, int size, const Deadline& deadline, int max_ctas) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  if (max_ctas > 0) config.maxCTAs = max_ctas;
   CUDA_CHECK(cudaSetDevice(gpu_));
   locked([&] { NCCL_CHECK(ncclCommInitRankConfig(&comm_, size, id, rank, &config)); });
   poll(deadline);

@@ -56,8 +56,8 @@ class NcclHandle {
   NcclHandle& operator=(const NcclHandle&) = delete;
 
   /// Makes the GPU current and creates the communicator on it. Collective: every rank of `size` calls it with
-  /// the same `id`.
-  void init(const ncclUniqueId& id, int rank, int size, const Deadline& deadline);
+  /// the same `id`. `max_ctas` is CommOptions::nccl_ctas.
+  void init(const ncclUniqueId& id, int rank, int size, const Deadline& deadline, int max_ctas = 0);
   /// Calls `f` with the communicator and polls until the call is complete.
   void call(const std::function<ncclResult_t(ncclComm_t)>& f, const Deadline& deadline);
   /// Finalizes and frees the communicator. Collective: every rank calls it after its last launch.

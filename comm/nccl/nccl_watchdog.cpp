@@ -16,10 +16,6 @@ namespace {
 
 constexpr std::size_t kBytes = 2 * sizeof(kernels::ProgressNote);
 
-void note(CudaStream& stream, kernels::ProgressNote* to, const CollectiveSignature& collective) {
-  kernels::note_progress(stream, to, std::bit_cast<kernels::ProgressNote::Content>(collective));
-}
-
 std::uint64_t count_of(kernels::ProgressNote& note) {
   return std::atomic_ref(note.count).load(std::memory_order_relaxed);
 }
@@ -37,12 +33,9 @@ GpuProgress::GpuProgress(const DeviceContext& device)
 
 GpuProgress::~GpuProgress() { device_.staging().release(notes_, kBytes); }
 
-void GpuProgress::note_start(CudaStream& stream, const CollectiveSignature& collective) {
-  note(stream, &notes_[0], collective);
-}
-
-void GpuProgress::note_completion(CudaStream& stream, const CollectiveSignature& collective) {
-  note(stream, &notes_[1], collective);
+void GpuProgress::note(CudaStream& stream, int which, const CollectiveSignature& collective) {
+  kernels::note_progress(stream, which, &notes_[which],
+                         std::bit_cast<kernels::ProgressNote::Content>(collective));
 }
 
 std::uint64_t GpuProgress::started() const { return count_of(notes_[0]); }

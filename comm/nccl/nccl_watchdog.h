@@ -18,7 +18,7 @@
 
 namespace convoy::dist {
 
-/// Two counters in pinned host memory that kernels on the communication stream increment before and after
+/// Two counters in pinned host memory that kernels on the communication stream set before and after
 /// each collective. They also work in a replayed CUDA graph, of which the host sees nothing else.
 class GpuProgress {
  public:
@@ -29,9 +29,9 @@ class GpuProgress {
   GpuProgress& operator=(const GpuProgress&) = delete;
 
   /// Enqueues the kernel that counts `collective` as started. Call it just before the collective's launch.
-  void note_start(CudaStream& stream, const CollectiveSignature& collective);
-  /// Enqueues the kernel that counts `collective` as completed. Call it just after the collective's launch.
-  void note_completion(CudaStream& stream, const CollectiveSignature& collective);
+  void note_start(CudaStream& stream, const CollectiveSignature& collective) { note(stream, 0, collective); }
+  /// Enqueues the kernel that counts `ended` as completed. Call it just after the collective's launch.
+  void note_completion(CudaStream& stream, const CollectiveSignature& ended) { note(stream, 1, ended); }
 
   /// Returns the number of collectives started so far, replays included. Thread-safe; does not wait.
   std::uint64_t started() const;
@@ -42,6 +42,8 @@ class GpuProgress {
   CollectiveSignature current() const;
 
  private:
+  void note(CudaStream& stream, int which, const CollectiveSignature& collective);
+
   DeviceContext device_;
   kernels::ProgressNote* notes_;  // [0]: started, [1]: completed
 };

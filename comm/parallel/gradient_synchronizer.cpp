@@ -64,7 +64,8 @@ GradientSynchronizer::GradientSynchronizer(std::vector<nn::NamedParameter> param
       limits_(BucketLimits::of(options.bucket_mb, parameters_.front().variable.dtype())),
       plan_(options.plan ? BucketPlan::parse(*options.plan, numels_, limits_)
                          : BucketPlan::by_order(numels_, limits_)),
-      bucket_plan_final_(options.deterministic || options.plan || comm.size() == 1) {
+      bucket_plan_final_(options.deterministic || options.plan || comm.size() == 1),
+      tail_(comm.stream()) {
   const DType dtype = parameters_.front().variable.dtype();
   check(!send_dtype_ || is_half(*send_dtype_) || *send_dtype_ == dtype,
         "gradient synchronizer: gradients of type {} cannot be sent as {}, expected {}, f16 or bf16",
@@ -151,9 +152,9 @@ void GradientSynchronizer::launch_next() {
             bucket.gradients, bucket.send_buffer);
   if (timer_) timer_->begin(next_bucket_, sent.bytes(), comm_.stream());
   comm_.set_bucket(static_cast<int>(next_bucket_));
-  comm_.all_reduce(sent.view_without_waiting());
+  comm_.all_reduce(sent.view_without_waiting(), &bucket.done);
   if (timer_) timer_->end(next_bucket_, comm_.stream());
-  bucket.done.record(comm_.stream());
+  if (timer_) bucket.done.record(comm_.stream());  // again, so that the times of a step end in it
   ++next_bucket_;
 }
 
@@ -177,6 +178,8 @@ void GradientSynchronizer::finish() {
     bucket.done.wait(compute_stream());
     if (bucket.send_buffer.defined()) cast_on(compute_stream(), bucket.send_buffer, bucket.gradients);
   }
+  tail_.record(comm_.stream());  // what the stream does after its sums is awaited with the side stream
+  comm_.context().enqueue_on_side_stream([this](const Stream& side) { tail_.wait(side); });
   comm_.check_errors();
   find_missing();
   abandon_step();  // the step is complete: resets the counters

@@ -156,6 +156,7 @@ class GradientSynchronizer final : public GradientReducer {
   Missing missing_;
   std::optional<BucketTimer> timer_;
   std::vector<std::size_t> ready_order_;  // parameters, in the measured step
+  Event tail_;                            // on the communicator's stream: all its work of the step
   std::vector<Event> ready_marks_;        // in the order of ready_order_
 };
 

@@ -12,15 +12,17 @@ namespace {
 
 // Writes the note before the count, but readers do not rely on this order: a reader waits until neither
 // changes.
-__global__ void progress_note_kernel(ProgressNote* note, ProgressNote::Content content) {
+__global__ void progress_note_kernel(std::uint64_t* count, ProgressNote* note,
+                                     ProgressNote::Content content) {
   note->content = content;
-  ++note->count;
+  note->count = ++*count;
 }
 
 }  // namespace
 
-void note_progress(CudaStream& stream, ProgressNote* note, const ProgressNote::Content& content) {
-  launch(stream, 1, 1, 0, progress_note_kernel, note, content);
+void note_progress(CudaStream& stream, int counter, ProgressNote* note,
+                   const ProgressNote::Content& content) {
+  launch(stream, 1, 1, 0, progress_note_kernel, stream.progress_counts() + counter, note, content);
 }
 
 }  // namespace convoy::kernels

@@ -12,9 +12,9 @@ namespace convoy {
 
 /// A captured sequence of work on a GPU. The constructor captures, without running it, the work that a
 /// function enqueues on the compute stream. It also captures the work of other streams that fork from the
-/// compute stream and join it again by events. Each replay runs the captured work with the same addresses and
-/// arguments. Values that change between replays must be stored in device memory. The host code of the
-/// function runs only once.
+/// compute stream and join it again by events; the side stream joins it at the end in any case. Each replay
+/// runs the captured work with the same addresses and arguments. Values that change between replays must be
+/// stored in device memory. The host code of the function runs only once.
 ///
 /// Memory: during the capture, allocations of the calling thread from the device's memory and from its
 /// staging memory come from pools that belong to the graph. A released block returns to its pool and serves

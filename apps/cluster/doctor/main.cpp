@@ -139,12 +139,14 @@ class Examiner {
     attempt("nccl", [&] {
       if (examination_.allow_shared_gpu) dist::let_nccl_share_gpus(local_.rank);
       const auto gpus = dist::make_nccl_communicator(std::move(control), *gpu_, comm_options());
-      return try_collectives(*gpus, *gpu_);
+      return try_collectives(*gpus, *gpu_, 1 << 22);  // enough for a bandwidth over NVLink
     });
   }
 
   dist::CommOptions comm_options() const {
-    return {.timeout_seconds = options_.job.comm_timeout, .check_always = options_.job.debug_comm};
+    return {.timeout_seconds = options_.job.comm_timeout,
+            .check_always = options_.job.debug_comm,
+            .nccl_ctas = static_cast<int>(options_.job.nccl_ctas)};
   }
 
   std::unique_ptr<dist::Communicator> make_control(const std::string& kind) {

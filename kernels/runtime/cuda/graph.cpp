@@ -79,8 +79,12 @@ class CudaCapture final : public CudaGraph::Capture {
       : stream_(stream), memory_(device.memory()), staging_(device.staging()), replayed_(stream.device()) {
     check(!stream.is_capturing(), "{}: cannot begin a capture while the compute stream is capturing",
           device.name());
+    device.join_side_stream();  // captured work cannot wait for work before the capture
     const MemoryPool::Scope memory(memory_), staging(staging_);
-    const Graph graph = capture(stream, work);
+    const Graph graph = capture(stream, [&] {
+      work();
+      device.join_side_stream();
+    });
     executable_ = instantiate(graph.get(), stream);
   }
   ~CudaCapture() override {

@@ -13,6 +13,7 @@
 
 #include "convoy/comm/nccl/nccl_communicator.h"
 #include "convoy/comm/nccl/nccl_handle.h"
+#include "convoy/comm/transport/cpu_communicator.h"
 #include "convoy/comm/transport/shm/shm_communicator.h"
 #include "convoy/comm/transport/thread/thread_communicator.h"
 #include "convoy/engine/tensor/tensor.h"
@@ -160,6 +161,68 @@ TEST_F(NcclCommunicator, ExchangesNoMessageWhileTraining) {
     comm->finish();
   });
   EXPECT_LT(launches, 2 * 60);  // 33 of them compare the all-reduces and the first barriers
+}
+
+/// The compute stream need not wait for the note of a completion. A capture shows what an event comes after: it
+/// fails unless the captured stream waits, directly or not, for all that the other streams do.
+TEST_F(NcclCommunicator, RecordsTheSumBeforeItsCompletionIsNoted) {
+  run_threads(1, {.timeout_seconds = kLongWait}, [](std::unique_ptr<dist::Communicator> comm) {
+    const DeviceContext gpu = comm->context();
+    DeviceValues<float> data(*comm, {3.0F});
+    Event ready(gpu.stream()), done(gpu.stream()), all(gpu.stream());
+    const auto capture = [&](const Event& awaited) {
+      return std::make_unique<CudaGraph>(gpu, [&] {
+        ready.record(gpu.stream());
+        ready.wait(comm->stream());
+        comm->all_reduce(data.view(), &done);
+        all.record(comm->stream());
+        awaited.wait(gpu.stream());
+      });
+    };
+    EXPECT_THAT(message_of<CaptureError>([&] { capture(done); }),
+                HasSubstr("does not wait for the captured work of another stream"));
+    auto graph = capture(all);
+    graph->replay();
+    EXPECT_EQ(data.read(*comm)[0], 3.0F);
+    graph.reset();
+    comm->finish();
+  });
+}
+
+TEST_F(NcclCommunicator, LimitsThreadBlocksOfCollectives) {
+  for (const int ctas : {4, 0}) {
+    run_threads(2, {.timeout_seconds = kLongWait, .nccl_ctas = ctas},
+                [&](std::unique_ptr<dist::Communicator> comm) {
+                  EXPECT_EQ(emulator::nccl_max_ctas(), ctas > 0 ? ctas : NCCL_CONFIG_UNDEF_INT);
+                  comm->split(0)->finish();
+                  EXPECT_EQ(emulator::nccl_max_ctas(), ctas > 0 ? ctas : NCCL_CONFIG_UNDEF_INT)
+                      << "a part of the ranks";
+                  comm->finish();
+                });
+  }
+  EXPECT_THAT(message_of<PeerError>([] {
+                dist::make_nccl_communicator(dist::make_self_communicator(), DeviceContext::create_cuda(0),
+                                             {.nccl_ctas = 65});
+              }),
+              HasSubstr("maxCTAs is not from 1 to 64"));
+}
+
+TEST_F(NcclCommunicator, DeterministicDevicesSumAroundARing) {
+  const auto make = [](bool deterministic) {
+    return dist::make_nccl_communicator(dist::make_self_communicator(),
+                                        DeviceContext::create_cuda(0, {.deterministic = deterministic}));
+  };
+  unsetenv("NCCL_ALGO");
+  make(false)->finish();
+  EXPECT_EQ(getenv("NCCL_ALGO"), nullptr);
+  make(true)->finish();
+  EXPECT_STREQ(getenv("NCCL_ALGO"), "Ring");
+  setenv("NCCL_ALGO", "NVLS,Tree", 1);
+  EXPECT_EQ(
+      message_of<UsageError>([&] { make(true); }),
+      "NCCL communicator: found NCCL_ALGO=NVLS,Tree with a deterministic device, expected Ring, or none");
+  make(false)->finish();
+  unsetenv("NCCL_ALGO");
 }
 
 /// A communicator of one rank on GPU 1.

@@ -33,9 +33,13 @@ struct ncclConfig_t {
   unsigned magic;
   unsigned version;
   int blocking;
+  int cgaClusterSize, minCTAs, maxCTAs;
 };
-#define NCCL_CONFIG_INITIALIZER \
-  { sizeof(ncclConfig_t), 0xcafebeef, NCCL_VERSION_CODE, NCCL_CONFIG_UNDEF_INT }
+#define NCCL_CONFIG_INITIALIZER                                                                        \
+  {                                                                                                    \
+    sizeof(ncclConfig_t), 0xcafebeef, NCCL_VERSION_CODE, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT                                                   \
+  }
 
 extern "C" {
 ncclResult_t ncclGetVersion(int* version);

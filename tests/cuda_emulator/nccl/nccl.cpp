@@ -55,6 +55,7 @@ struct NcclLibrary {
   std::vector<ncclComm*> alive;
   int polls = 3;
   std::uint64_t collectives = 0;
+  int max_ctas = NCCL_CONFIG_UNDEF_INT;
   std::string last_error;
   std::function<void()> abort_hook;
   ProgressThread progress_thread;
@@ -187,6 +188,11 @@ std::uint64_t nccl_collectives() {
   return library().collectives;
 }
 
+int nccl_max_ctas() {
+  const std::lock_guard lock(Driver::get().lock());
+  return library().max_ctas;
+}
+
 int nccl_communicators() {
   const std::lock_guard lock(Driver::get().lock());
   return static_cast<int>(library().alive.size());
@@ -243,6 +249,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
     require(config != nullptr && config->magic == 0xcafebeef && config->size == sizeof *config,
             "the configuration was not initialized with NCCL_CONFIG_INITIALIZER");
     require(config->blocking == 0, "the emulator supports only non-blocking communicators");
+    require(config->maxCTAs == NCCL_CONFIG_UNDEF_INT || (config->maxCTAs >= 1 && config->maxCTAs <= 64),
+            "maxCTAs is not from 1 to 64");
+    library().max_ctas = config->maxCTAs;
     require(ranks > 0 && rank >= 0 && rank < ranks, "the rank is not below the number of ranks");
     *comm = library().communicators.add(
         {.state = std::make_shared<NcclState>(id, rank, ranks, gpu), .polls = library().polls});

@@ -23,6 +23,9 @@ std::uint64_t nccl_collectives();
 /// Returns the number of communicators of this process that were neither destroyed nor aborted.
 int nccl_communicators();
 
+/// Returns the field maxCTAs of the latest communicator's configuration; NCCL_CONFIG_UNDEF_INT if it was not set.
+int nccl_max_ctas();
+
 /// Sets a function that ncclCommAbort calls before anything else. May be null.
 void set_nccl_abort_hook(std::function<void()> hook);
 

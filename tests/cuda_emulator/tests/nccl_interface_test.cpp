@@ -2,6 +2,7 @@
 // selects which header is compiled.
 #include <nccl.h>
 
+#include <cstddef>
 #include <type_traits>
 
 #include "tests/cuda_emulator/include/nccl_values.h"
@@ -41,6 +42,8 @@ static_assert(kIs<decltype(ncclConfig_t::size), Size> && kIs<decltype(ncclConfig
               kIs<decltype(ncclConfig_t::version), unsigned> && kIs<decltype(ncclConfig_t::blocking), int>);
 constexpr ncclConfig_t kConfig = NCCL_CONFIG_INITIALIZER;
 static_assert(kConfig.size == sizeof kConfig && kConfig.magic == 0xcafebeef &&
-              kConfig.version == NCCL_VERSION_CODE && kConfig.blocking == NCCL_CONFIG_UNDEF_INT);
+              kConfig.version == NCCL_VERSION_CODE && kConfig.blocking == NCCL_CONFIG_UNDEF_INT &&
+              kConfig.maxCTAs == NCCL_CONFIG_UNDEF_INT);
+static_assert(offsetof(ncclConfig_t, maxCTAs) == offsetof(ncclConfig_t, blocking) + 3 * sizeof(int));
 
 }  // namespace

@@ -97,12 +97,28 @@ TEST_F(CudaSideStream, IsCapturedWithTheComputeStream) {
   });
 }
 
-TEST_F(CudaSideStream, IsUsableAfterACaptureThatDidNotWait) {
+TEST_F(CudaSideStream, IsJoinedBeforeACaptureAndAtItsEnd) {
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  const DeviceArray<float> x(gpu, Array<float>({kGraphCount}, 1)), y(gpu, Array<float>({kGraphCount}, 0));
+  add_on_side_stream(gpu, x, y);  // creates the stream, and is pending
+  CudaGraph graph(gpu, [&] {
+    gpu.join_side_stream();
+    add_on_side_stream(gpu, x, y);
+  });
+  for (int i = 0; i < 2; ++i) graph.replay();
+  testing::expect_same_bits(y.values(), Array<float>({kGraphCount}, 1 + 2));
+}
+
+TEST_F(CudaSideStream, IsUsableAfterACaptureThatFailed) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<float> x(gpu, Array<float>({kGraphCount}, 1)), y(gpu, Array<float>({kGraphCount}, 0));
   add_on_side_stream(gpu, x, y);
   gpu.join_side_stream();
-  EXPECT_THROW(CudaGraph(gpu, [&] { add_on_side_stream(gpu, x, y); }), CaptureError);
+  const auto fail = [&] {
+    add_on_side_stream(gpu, x, y);
+    throw CaptureError("after work on the side stream");
+  };
+  EXPECT_THROW(CudaGraph(gpu, fail), CaptureError);
   EXPECT_THROW(gpu.join_side_stream(), DeviceError);
   gpu.join_side_stream();  // nothing is pending any more
   gpu.wait_for_side_stream(add_on_side_stream(gpu, x, y));
