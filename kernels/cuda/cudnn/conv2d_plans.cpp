@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,7 @@ namespace {
 
 constexpr std::int64_t kTensorCoreDepth = 16;  // channels that a tensor core multiplies at a time
 constexpr std::int64_t kChannelUnit = 32;      // multiples of it have kernels for Hopper GPUs
+constexpr double kMinimumGain = 1.03;          // over cuDNN's first proposal; times vary by as much
 constexpr std::size_t kAnyWorkspace = std::numeric_limits<std::size_t>::max();
 
 EngineRules rules_for(const CudaStream& stream, const Conv2dProblem& problem) {
@@ -164,11 +167,15 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::fastest(CudaStream& stream, const
     }
     return &compilers_[thread - 1];
   };
-  for (const cudnnBackendHeurMode_t mode : kCudnnHeuristics) {
+  const char* const setting = std::getenv("CONVOY_CUDNN_HEURISTICS");  // mode B takes ten times as long as A
+  const std::string_view wanted = setting == nullptr ? "a" : setting;
+  check(wanted == "a" || wanted == "ab", "CONVOY_CUDNN_HEURISTICS: found '{}', expected a or ab", wanted);
+  std::set<std::string> texts;
+  for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK}) {
+    if (mode == CUDNN_HEUR_MODE_B ? wanted == "a" : !entries.empty()) continue;
     for (CudnnPlan& plan : make_all_plans(handle_of_thread, graph, rules_for(stream, problem), mode))
-      if (!has_failed(problem, plan))
+      if (!has_failed(problem, plan) && texts.insert(plan.to_text()).second)
         entries.push_back({.plan = std::make_shared<const CudnnPlan>(std::move(plan)), .is_final = true});
-    if (!entries.empty()) break;
   }
   const bool is_large = flops_of(problem) >= stream.local<MinimumPaddedFlops>().value;
   for (const Entry& entry : alternatives(problem))
@@ -185,7 +192,8 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::fastest(CudaStream& stream, const
       }
     });
   const std::vector<double> ms = cuda::measure_ms(stream, candidates);
-  const auto best = std::min_element(ms.begin(), ms.end());
+  auto best = std::min_element(ms.begin(), ms.end());
+  if (best != ms.end() && ms.front() <= kMinimumGain * *best) best = ms.begin();
   if (best == ms.end() || std::isinf(*best)) return std::nullopt;
   const Entry& fastest = entries[static_cast<std::size_t>(best - ms.begin())];
   stream.algorithm_cache().insert(key_of(stream, problem), fastest.to_text(),

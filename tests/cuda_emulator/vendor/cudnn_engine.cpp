@@ -316,9 +316,16 @@ std::vector<EngineChoice> proposals(Direction direction) {
 std::vector<EngineChoice> heuristics(const FusedConvolution& fused, cudnnBackendHeurMode_t mode) {
   std::vector<EngineChoice> listed;
   std::string why = "no engine accepts the graph";
-  for (const EngineChoice& choice : mode == CUDNN_HEUR_MODE_FALLBACK
-                                        ? std::vector<EngineChoice>{{kPlain}}
-                                        : proposals(fused.convolution.direction)) {
+  std::vector<EngineChoice> choices = mode == CUDNN_HEUR_MODE_FALLBACK
+                                          ? std::vector<EngineChoice>{{kPlain}}
+                                          : proposals(fused.convolution.direction);
+  if (mode == CUDNN_HEUR_MODE_B) {  // in the real library too, most are other ones than those of mode A
+    std::reverse(choices.begin(), choices.end());
+    for (const std::int64_t tile : {18, 17})
+      choices.push_back(
+          {.engine = kKnobs, .knobs = {{CUDNN_KNOB_TYPE_TILE_SIZE, tile}, {CUDNN_KNOB_TYPE_SPLIT_K, 4}}});
+  }
+  for (const EngineChoice& choice : choices) {
     const std::string refusal = objection(choice.engine, fused);
     if (refusal.empty())
       listed.push_back(choice);

@@ -118,6 +118,39 @@ TEST_F(CudnnConv2d, ResultIsThatOfFastestEngineAfterAutotuning) {
             0);
 }
 
+// Timings vary by a few percent, so a small gain must not make plans differ between runs.
+TEST_F(CudnnConv2d, KeepsFirstProposalUnlessAnotherOneIsClearlyFaster) {
+  for (const auto& [first_ms, chosen] : {std::pair{205.0, "engine 3 workspace 0"}, {215.0, kKnobs.data()}}) {
+    const auto times = with([&, ms = first_ms](auto& cudnn) {
+      cudnn.execution_ms = {{engine::kNondeterministic, ms}, {engine::kKnobs, 200}};
+    });
+    Convolution<float> a;
+    a.forward();
+    EXPECT_THAT(a.gpu.algorithm_cache().find(kForward), Optional(std::string(chosen))) << first_ms;
+  }
+}
+
+TEST_F(CudnnConv2d, TimesProposalsOfSlowerHeuristicsOnRequest) {
+  const auto runs_with = [](const char* modes) {
+    setenv("CONVOY_CUDNN_HEURISTICS", modes, 1);
+    Convolution<float> a;
+    a.forward();
+    unsetenv("CONVOY_CUDNN_HEURISTICS");
+    return runs_by_engine();
+  };
+  const std::map<std::int64_t, int> some = runs_with("a"), more = runs_with("ab");
+  EXPECT_EQ(more.at(engine::kNondeterministic), some.at(engine::kNondeterministic))
+      << "a proposal of both modes is timed once";
+  EXPECT_EQ(more.at(engine::kKnobs), some.at(engine::kKnobs) + 2 * 2) << "two proposals of mode B alone";
+  try {
+    runs_with("b");
+    ADD_FAILURE() << "no error";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(), "CONVOY_CUDNN_HEURISTICS: found 'b', expected a or ab");
+  }
+  unsetenv("CONVOY_CUDNN_HEURISTICS");
+}
+
 /// Adds both gradients to arrays, and returns these. Needs the arrays of a forward pass.
 template <class T>
 std::pair<Array<T>, Array<T>> accumulated_gradients(Convolution<T>& a) {
