@@ -130,9 +130,13 @@ std::unique_ptr<MemorySource> cuda_pinned_memory(int device) {
 
 std::string cuda_version_text(int coded) { return fmt::format("{}.{}", coded / 1000, coded % 1000 / 10); }
 
-std::string cuda_uuid_text(std::span<const char, 16> bytes) {
+std::string cuda_uuid_text(const cudaDeviceProp& properties) {
+  if (std::strstr(properties.name, " MIG ") != nullptr)  // as in "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
+    return fmt::format("MIG-{:04x}:{:02x}:{:02x}", properties.pciDomainID, properties.pciBusID,
+                       properties.pciDeviceID);
   std::string text = "GPU-";
-  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  for (const char byte : properties.uuid.bytes)
+    text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   return text;
 }
 
@@ -205,7 +209,7 @@ std::shared_ptr<DeviceContext::State> DeviceContext::make_cuda(int index, const 
       return fmt::format("{}, sm_{}{}", properties.name, compute_capability(),
                          cudnn.empty() ? "" : ", " + cudnn);
     }
-    std::string uuid() const override { return cuda_uuid_text(properties.uuid.bytes); }
+    std::string uuid() const override { return cuda_uuid_text(properties); }
     int compute_capability() const override { return 10 * properties.major + properties.minor; }
 
     const cudaDeviceProp properties;
@@ -262,7 +266,7 @@ CudaFacts cuda_facts() {
     cudaDeviceProp properties{};
     CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
     facts.gpus.push_back({.name = properties.name,
-                          .uuid = cuda_uuid_text(properties.uuid.bytes),
+                          .uuid = cuda_uuid_text(properties),
                           .compute_capability = 10 * properties.major + properties.minor,
                           .bytes = properties.totalGlobalMem});
   }

@@ -4,7 +4,6 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
-#include <span>
 #include <string>
 
 #include "convoy/kernels/runtime/device_context.h"
@@ -26,7 +25,8 @@ std::string explain_no_gpu(int driver_version, cudaError_t status);
 /// Returns the text of an encoded CUDA version: "12.4" for 12040.
 std::string cuda_version_text(int coded);
 
-/// Returns the text of a GPU's 16-byte UUID: "GPU-1f3a…".
-std::string cuda_uuid_text(std::span<const char, 16> bytes);
+/// Returns the text of a GPU's UUID: "GPU-1f3a…". For a slice of a GPU (Multi-Instance GPU) returns the address
+/// of the whole GPU, "MIG-0000:1b:00": NCCL does not connect ranks on slices of one GPU.
+std::string cuda_uuid_text(const cudaDeviceProp& properties);
 
 }  // namespace convoy

@@ -67,6 +67,19 @@ TEST(CudaDevice, ExplainsWhyNoGpuIsAvailable) {
   unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
+TEST(CudaUuid, SlicesOfOneGpuAreOneGpu) {
+  cudaDeviceProp whole{}, slice{};
+  std::copy_n("\x01\x02\xff", 3, whole.uuid.bytes);
+  whole.pciBusID = slice.pciBusID = 0x1b;
+  std::strcpy(whole.name, "NVIDIA H100 80GB HBM3");
+  std::strcpy(slice.name, "NVIDIA H100 80GB HBM3 MIG 1g.10gb");
+  EXPECT_EQ(cuda_uuid_text(whole), "GPU-0102ff00000000000000000000000000");
+  EXPECT_EQ(cuda_uuid_text(slice), "MIG-0000:1b:00");
+  cudaDeviceProp other = slice;
+  other.uuid.bytes[0] = 7;  // each slice has a UUID of its own
+  EXPECT_EQ(cuda_uuid_text(other), cuda_uuid_text(slice));
+}
+
 TEST(CudaCheck, ReportsTheCallAndItsLocation) {
   EXPECT_NO_THROW(CUDA_CHECK(cudaSuccess));
   try {
