@@ -74,6 +74,23 @@ std::string fix_for_wrong_result(const CollectiveFacts& facts) {
   return "do not train with this backend: try another --comm, and test the memory and network of that host";
 }
 
+/// Compares NCCL's bandwidth within one host with what the GPUs' links allow, by the names of their boards.
+void check_bus_bandwidth(const Examination& examination, const CollectiveFacts& nccl, Findings& findings) {
+  constexpr std::pair<const char*, double> kMinimum[] = {{"PCIe", 6e9},   {"SXM", 60e9},   {"HBM3", 100e9},
+                                                         {"H200", 100e9}, {"B200", 100e9}, {"B300", 100e9}};
+  const GpuRankFacts& gpu = examination.ranks.front().gpu;
+  if (gpu.index < 0 || examination.allow_shared_gpu || by_host(examination.ranks).size() > 1) return;
+  const std::string& name = gpu.names[static_cast<std::size_t>(gpu.index)];
+  const double found = bus_bandwidth(nccl, static_cast<int>(examination.ranks.size()));
+  for (const auto& [part, minimum] : kMinimum)
+    if (name.find(part) != std::string::npos && found < minimum)
+      findings.push_back(
+          {.found = fmt::format("NCCL's all-reduce has a bus bandwidth of {:.1f} GB/s", found / 1e9),
+           .expected = fmt::format("at least {:.0f} GB/s between {}", minimum / 1e9, name),
+           .fix = "look for NVLS, P2P and SHM in the output of NCCL_DEBUG=INFO convoy-doctor, and at "
+                  "nvidia-smi topo -m; P2P may be disabled in the firmware (ACS, IOMMU)"});
+}
+
 }  // namespace
 
 CollectiveFacts try_collectives(dist::Communicator& comm, const DeviceContext& device,
@@ -123,6 +140,8 @@ Findings check_collectives(const Examination& examination) {
                                                facts.gathered, facts.name),
                           .expected = expected,
                           .fix = fix_for_wrong_result(facts)});
+    if (facts.rank == 0 && facts.name == "nccl" && facts.seconds > 0)
+      check_bus_bandwidth(examination, facts, findings);
     if (facts.wrong > 0)
       findings.push_back({.grade = Grade::error,
                           .found = fmt::format("rank {} on {} received {} wrong sums with {}", facts.rank,

@@ -100,6 +100,45 @@ TEST(DoctorChecks, FindNoProblemsInAHealthyJob) {
   EXPECT_THAT(doctor::format_findings({}), HasSubstr("no problems"));
 }
 
+/// A job of one host with 4 GPUs of this name, whose all-reduce of 16 MiB takes `seconds`.
+Examination job_with_nccl(const std::string& gpu, double seconds) {
+  Examination all = healthy_job(true);
+  all.links.clear();
+  for (RankFacts& rank : all.ranks) {
+    rank.node = 0;
+    rank.host = all.ranks[0].host;
+    rank.machine = all.ranks[0].machine;
+    rank.local_rank = rank.rank;
+    rank.host_name = all.ranks[0].host_name;
+    rank.interfaces = all.ranks[0].interfaces;
+    rank.gpu.installed = 4;
+    rank.gpu.index = rank.rank;
+    rank.gpu.names.assign(4, gpu);
+    rank.gpu.uuids = {"GPU-0", "GPU-1", "GPU-2", "GPU-3"};
+    all.collectives.push_back({.rank = rank.rank,
+                               .host = rank.host,
+                               .name = "nccl",
+                               .gathered = "[0 1 2 3]",
+                               .bytes = 16 << 20,
+                               .seconds = seconds});
+  }
+  return all;
+}
+
+// 16 MiB on 4 ranks: 1.5 x 16.8 MB / s of bus bandwidth.
+TEST(DoctorChecks, FindLowBusBandwidthForTheTopology) {
+  EXPECT_THAT(check_all(job_with_nccl("NVIDIA H200, sm_90", 0.0002)), IsEmpty());  // 126 GB/s
+  expect_one(job_with_nccl("NVIDIA H200, sm_90", 0.002), Grade::warning,
+             "NCCL's all-reduce has a bus bandwidth of 12.6 GB/s", "nvidia-smi topo -m");
+  EXPECT_THAT(check_all(job_with_nccl("NVIDIA H100 PCIe, sm_90", 0.002)), IsEmpty());
+  expect_one(job_with_nccl("NVIDIA H100 PCIe, sm_90", 0.01), Grade::warning, "2.5 GB/s",
+             "P2P may be disabled");
+  EXPECT_THAT(check_all(job_with_nccl("Emulated GPU, sm_90", 1)), IsEmpty()) << "nothing is known of it";
+  Examination shared = job_with_nccl("NVIDIA H200, sm_90", 1);
+  shared.allow_shared_gpu = true;
+  EXPECT_THAT(check_all(shared), IsEmpty());
+}
+
 TEST(DoctorChecks, FactsRoundTripThroughJson) {
   const RankFacts facts = healthy_job(true).ranks[3];
   const nlohmann::json json = facts;
