@@ -3,8 +3,8 @@
 
 scripts/compiled_kernels.py [--build build/cuda] [--write [--launches build/test/kernel_log]]
 
-Reads the PTX in the objects of a build by `scripts/test.sh cuda`, translates it with ptxas for sm_80, sm_90 and sm_100,
-and compares the result with bench/results/compiled: with the design of each kernel (design.csv) and, if there is a
+Reads the PTX in the objects of a build by `scripts/test.sh cuda`, translates it with ptxas for sm_80, sm_90, sm_100 and
+sm_120, and compares the result with bench/results/compiled: with the design of each kernel (design.csv) and, if there is a
 table of the same release of nvcc, with that table. --write writes the table. bench/results/compiled/README.md explains
 both files. Exit codes: 0 if all is as designed, 1 if not (each difference is printed), 77 if the build has no PTX.
 """
@@ -30,9 +30,11 @@ import coverage  # noqa: E402  reads the emulator's log of launches
 TABLES = ROOT / "bench" / "results" / "compiled"
 SKIPPED = 77
 # The PTX of which GPU is translated for which. For a GPU newer than those of the build, the driver translates the PTX.
-PTX_OF = {80: 80, 90: 90, 100: 90}
-SHARED_BYTES = {80: 164 << 10, 90: 228 << 10, 100: 228 << 10}  # of one SM
-SM_REGISTERS, SM_WARPS, SM_BLOCKS, SM_PARTITIONS = 65536, 64, 32, 4
+PTX_OF = {80: 80, 90: 90, 100: 90, 120: 90}
+TABLED = (80, 90, 100)  # in the table; the design alone is compared with sm_120, whose registers are those of sm_100
+SHARED_BYTES = {80: 164 << 10, 90: 228 << 10, 100: 228 << 10, 120: 100 << 10}  # of one SM
+SM_WARPS = {80: 64, 90: 64, 100: 64, 120: 48}
+SM_REGISTERS, SM_BLOCKS, SM_PARTITIONS = 65536, 32, 4
 REGISTER_TOLERANCE = 4  # per thread
 MIN_OCCUPANCY = 50  # percent, unless the design says otherwise
 
@@ -111,7 +113,8 @@ def occupancy(architecture, threads, registers, shared):
     of_warp = -(-registers * 32 // 256) * 256  # registers are allocated to warps in units of 256
     by_registers = SM_REGISTERS // SM_PARTITIONS // of_warp * SM_PARTITIONS // warps
     by_shared = SHARED_BYTES[architecture] // (-(-shared // 128) * 128 + 1024)  # the system takes 1 KiB per block
-    return 100 * min(by_registers, by_shared, SM_WARPS // warps, SM_BLOCKS) * warps // SM_WARPS
+    of_sm = SM_WARPS[architecture]
+    return 100 * min(by_registers, by_shared, of_sm // warps, SM_BLOCKS) * warps // of_sm
 
 
 def ptxas(architecture, ptx):
@@ -231,7 +234,7 @@ def widths_of(text):
 def table_row(key, kernel, shared):
     row = dict(zip(("source", "kernel"), key), threads=kernel["threads"], shared=shared,
                loads=format_widths(kernel["loads"]), stores=format_widths(kernel["stores"]), f64=kernel["f64"])
-    for architecture in PTX_OF:
+    for architecture in TABLED:
         registers, local, static = kernel["compiled"].get(architecture, (0, 0, 0))
         percent = ""
         if kernel["threads"] > 1 and registers > 0:
@@ -248,7 +251,7 @@ def changes(row, before):
             yield f"global {what} were '{before[what]}' (bytes x instructions), are '{row[what]}'"
     if int(row["f64"]) > int(before["f64"]):
         yield f"f64 instructions were {before['f64']}, are {row['f64']}"
-    for architecture in PTX_OF:
+    for architecture in TABLED:
         was, now = (int(r[f"registers {architecture}"]) for r in (before, row))
         if now == 0:  # not covered
             continue

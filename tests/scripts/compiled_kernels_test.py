@@ -73,7 +73,7 @@ class Reader(unittest.TestCase):
 
     def test_names_local_memory(self):
         self.assertEqual(self.messages(stack=64), [
-            f"test.cu: map<float>: uses 64 B of local memory on sm_{a}, by design at most 0 B" for a in (80, 90, 100)])
+            f"test.cu: map<float>: uses 64 B of local memory on sm_{a}, by design at most 0 B" for a in (80, 90, 100, 120)])
 
     def test_names_low_occupancy(self):
         # 116 registers are allocated as 120, so each of the four partitions has room for four warps.
@@ -132,6 +132,19 @@ class Reader(unittest.TestCase):
         # An SM of sm_80 has 164 KiB, and the system takes 1 KiB per block: room for three blocks of 48 KiB.
         self.assertEqual(reader.occupancy(80, 256, 32, 48 << 10), 37)
         self.assertEqual(reader.occupancy(90, 256, 32, 48 << 10), 50)
+        # One of sm_120 has 100 KiB and 48 warps: two blocks of 8.
+        self.assertEqual(reader.occupancy(120, 256, 32, 48 << 10), 33)
+        self.assertEqual(reader.occupancy(120, 256, 32, 0), 100)
+
+    def test_the_committed_table_meets_the_design_on_sm_120(self):
+        design = reader.rows_of(reader.TABLES / "design.csv")
+        for row in reader.rows_of(reader.TABLES / "nvcc-13.0.csv"):
+            if int(row["threads"]) > 1 and int(row["registers 100"]) > 0:  # ptxas gives sm_120 about as many
+                found = reader.occupancy(120, int(row["threads"]), int(row["registers 100"]), int(row["shared"]))
+                minimum = reader.design_of(design, row["source"], row["kernel"])["occupancy"] or reader.MIN_OCCUPANCY
+                self.assertGreaterEqual(found, int(minimum), row["kernel"])
+
+    def test_counts_static_shared_memory_too(self):
         static = self.read(shared=", 49152 bytes smem")
         self.assertIn("occupancy of 37 % on sm_80", reader.check(static, DESIGN, None)[0])
 
