@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# scripts/validate_gpu.sh [--build DIR] [--out DIR] [--resume FILE] [--stages LIST] [--again] [--budget SECONDS]: runs
-# the checks that need a real GPU and writes validation.json and validation.md to DIR, by default bench/results/<gpu>.
+# scripts/validate_gpu.sh [--build DIR] [--out DIR] [--resume FILE] [--call 1|2 | --stages LIST] [--again]
+# [--budget SECONDS]: runs the checks that need a real GPU and writes validation.json, validation.md and raw output to DIR,
+# by default $OUT or bench/results/<gpu>. --call 1 and then --call 2 are what fits into a quarter of an hour of a GPU.
 # The stages are: short trainings, whole trainings compared with the CPU and with PyTorch, training rates compared with
 # PyTorch, tests on the device, compute-sanitizer, ranks that share the GPU through NCCL, and the bandwidth of each
 # kernel. Installs nothing, and continues after a stage that fails. Stages that have passed, in DIR or in the
@@ -20,7 +21,7 @@ for ((i = 1; i < $#; ++i)); do
   [[ ${!i} == --python ]] && python=${!next}
 done
 if [[ ! -x $build_dir/bin/convoy-train && $build_dir == "$root/build/cuda" && ! " $* " =~ " "(-h|--help)" " ]]; then
-  build cuda -DCONVOY_WERROR=OFF
+  build cuda -DCONVOY_WERROR=OFF -DCMAKE_CUDA_ARCHITECTURES=native
 fi
 
 # CUDA's libraries, if they are installed as Python wheels only. cuDNN's first library opens the others by name, and they

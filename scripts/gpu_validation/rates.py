@@ -63,20 +63,37 @@ def note_missing_sides(work, missing):
         (work.left_out if re.search(r" after \d+ s$", why) else work.problems).append(f"{side}: {why}")
 
 
+def add_stored(figures, stored):
+    """Adds PyTorch's sides as measured earlier on such a GPU, with the ratios to them."""
+    figures["stored"] = {key: stored[key] for key in ("date", "torch")}
+    for side, entry in stored["sides"].items():
+        figures["sides"][side] = {"lowest": None, "highest": None, "rounds": 0, "peak_resident_bytes": 0, **entry}
+        figures["ratios"][side] = figures["sides"]["convoy"]["images_per_second"] / entry["images_per_second"]
+
+
 def run_case(chosen, work):
+    """PyTorch's figures change with PyTorch and not with Convoy, so they are measured only if they are questioned
+    (--questioned), or if there are none of this GPU."""
     need_device(work)
     flags = list(chosen["flags"])
+    stored = work.options.get("pytorch", {}).get(chosen["name"])
+    if f"rate_{chosen['name']}" in work.options.get("questioned", ()):
+        stored = None
     if work.quick:  # PyTorch cannot use emulated GPUs
         flags += [
             "--batch-size", 4, "--steps", 2, "--windows", 1, "--warmup", 1, "--rounds", 1, "--image-size", 32,
             "--sides", "", "--model", "lenet"
         ]
+    elif stored:
+        flags += ["--sides", ""]
     else:
         need_pytorch(work)
         flags += ["--sides", f"{EAGER},{REDUCED},{COMPILED}"]
     figures = work.compare("step", [*flags, "--time-limit", int(work.left() - 3)])
     work.found = figures
     note_missing_sides(work, figures["left_out"])
+    if stored and not work.quick:
+        add_stored(figures, stored)
     figures["goals"] = goal_rows(chosen["goals"], figures)
 
 

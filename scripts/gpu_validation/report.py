@@ -119,10 +119,31 @@ def nccl(found):
     return lines
 
 
+def hypothesis(found):
+    what = "Median over alternating pairs of commands; the ratio is the time of A over that of B."
+    return ["", "## Hypotheses", "", what] + table(
+        ("hypothesis", "A, ms", "B, ms", "ratio", "lowest", "highest", "pairs", "expected", "verdict"),
+        [(name, number(entry["a"]["ms"], 3), number(entry["b"]["ms"], 3), number(entry["ratio"], 3),
+          number(entry["lowest"], 3), number(entry["highest"], 3), entry["pairs"], number(entry["expected"], 3),
+          entry["verdict"]) for name, entry in found.items()])
+
+
+def timeline(found):
+    lines = ["", "## Timelines of one replay"] + table(
+        ("step", "kernels", "streams", "us", "idle", "one kernel", "several"),
+        [(name, entry["kernels"], entry["streams"], number(entry["us"], 0), number(entry["idle_us"], 0),
+          number(entry["one_us"], 0), number(entry["several_us"], 0)) for name, entry in found.items()])
+    return lines + table(("step", "kernel", "launches", "us"),
+                         [(name, kernel, launches, number(us, 1)) for name, entry in found.items()
+                          for kernel, (launches, us) in entry["longest"].items()])
+
+
 def rate(found):
     lines = [
         "", f"## {found['model']}, {found['image_size']} pixels, batch {found['batch_size']}, {found['precision']}"
     ]
+    if "stored" in found:
+        lines += ["", f"PyTorch {found['stored']['torch']} as measured on {found['stored']['date']}."]
     lines += table(
         ("side", "images/s", "lowest", "highest", "rounds", "peak memory, MB", "Convoy's rate over it"),
         [(side, number(entry["images_per_second"], 0), number(entry["lowest"], 0), number(entry["highest"], 0),
@@ -137,7 +158,8 @@ def cold_start(found):
 
 
 SECTIONS = {"environment": machine, "smoke": smoke, "tests": tests, "sanitizer": sanitizer, "training": training,
-            "losses": losses, "bandwidth": bandwidth, "counters": counters, "nccl": nccl, "cold_start": cold_start}
+            "losses": losses, "hypothesis": hypothesis, "timeline": timeline, "racecheck": sanitizer,
+            "bandwidth": bandwidth, "counters": counters, "nccl": nccl, "cold_start": cold_start}
 
 
 def markdown(results):

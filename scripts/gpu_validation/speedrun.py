@@ -34,26 +34,32 @@ def goal_rows(sides):
                                          ("seconds of a process", process, GOALS["process_seconds"]))]
 
 
-def flags_for(work, directory):
+def flags_for(work, directory, stored):
     """Returns the flags of compare.py speedrun. The rehearsal has few generated images and no PyTorch."""
     if work.quick:
         data = pathlib.Path(directory) / "data"
         generated_images.write_dataset(data, 32, 64)
         return ["--data", data, "--model", "speedrun-small", "--seeds", 2,
                 "--flags", "--dataset", "folder", "--max-steps", 2, "--batch-size", 8]
-    need_pytorch(work)
     data = os.environ.get("CONVOY_DATA", "")
     if not (pathlib.Path(data) / "cifar10").is_dir():
         raise NotHere(f"CONVOY_DATA='{data}' has no cifar10/ with class directories")
     # The cache of images makes the trainings of a process follow each other sooner; no time that is reported has it.
-    return ["--data", data, "--model", "speedrun", "--precision", "bf16", "--seeds", SEEDS,
-            "--block", BLOCK, "--python", work.python,
-            "--python-precision", "fp16", "--python-compile", COMPILED,
-            "--flags", "--image-cache", pathlib.Path(directory) / "images"]
+    own = ["--data", data, "--model", "speedrun", "--precision", "bf16",
+           "--seeds", BLOCK if stored else SEEDS, "--block", BLOCK]
+    flags = ["--flags", "--image-cache", pathlib.Path(directory) / "images"]
+    if stored:
+        return own + flags
+    need_pytorch(work)
+    return own + ["--python", work.python, "--python-precision", "fp16", "--python-compile", COMPILED] + flags
 
 
 def run(work):
     need_device(work)
+    stored = None if "speedrun" in work.options.get("questioned", ()) else work.options.get("pytorch", {}).get("speedrun")
     with tempfile.TemporaryDirectory() as directory:
-        figures = work.compare("speedrun", ["--time-limit", int(work.left() - 3), *flags_for(work, directory)])
+        figures = work.compare("speedrun", ["--time-limit", int(work.left() - 3), *flags_for(work, directory, stored)])
+    if stored and not work.quick:
+        figures["stored"] = {key: stored[key] for key in ("date", "torch")}
+        figures["sides"].update(stored["sides"])
     work.found = {**figures, "goals": goal_rows(figures["sides"])}

@@ -5,10 +5,13 @@ import contextlib
 import json
 import os
 import pathlib
+import re
+import shlex
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench" / "python"
@@ -27,17 +30,30 @@ class NotHere(Exception):
 class Work:
     """One run of a stage. `found` is written to the JSON file even if the stage fails or runs out of time."""
 
-    def __init__(self, programs, seconds, python, quick=False):
+    def __init__(self, programs, seconds, python, quick=False, raw=None, **options):
         self.programs = pathlib.Path(programs)  # directory of the built programs
+        self.raw = raw  # directory for what the programs print and for profiles; None: they are not kept
+        self.options = options  # those of validate_gpu.py that only some stages read
         self.python = python  # the interpreter that may have PyTorch
         self.quick = quick
         self.end = time.monotonic() + seconds
+        self.lock = threading.Lock()
         self.found = {}
         self.problems = []
         self.left_out = []
 
     def left(self):
         return self.end - time.monotonic()
+
+    def keep(self, name, content):
+        """Stores bytes in the directory of raw results, under a name that no other file there has."""
+        if self.raw is None:
+            return
+        self.raw.mkdir(parents=True, exist_ok=True)
+        name = re.sub(r"[^\w.=-]+", "-", name).strip("-")
+        with self.lock:
+            number = len(list(self.raw.iterdir()))
+            (self.raw / f"{number:03d}-{name}").write_bytes(content)
 
     def run(self, command, limit=None, **options):
         """Returns the finished process; raises Failed after `limit` seconds, or when the stage's time is over. No
@@ -52,9 +68,12 @@ class Work:
                                        errors="replace", start_new_session=True, **options)
         except OSError as error:
             raise Failed(f"{name}: {error.strerror}") from None
+        out = err = ""
         try:
             out, err = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
+        except subprocess.TimeoutExpired as late:
+            out, err = (text.decode(errors="replace") if isinstance(text, bytes) else text or ""
+                        for text in (late.stdout, late.stderr))
             raise Failed(f"{name}: not done after {seconds:.0f} s") from None
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -62,6 +81,7 @@ class Work:
             process.wait()
             process.stdout.close()
             process.stderr.close()
+            self.keep(f"{name}.txt", f"$ {shlex.join(words)}\n{out}\n{err}\n[code {process.returncode}]\n".encode())
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def compare(self, name, flags):

@@ -19,8 +19,8 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "bench" / "python")]
 import generated_images  # noqa: E402
 import validate_gpu  # noqa: E402
 from comparisons import harness, step  # noqa: E402
-from gpu_validation import bandwidth, build, counters, device_tests, environment, losses, nccl, rates  # noqa: E402
-from gpu_validation import report, smoke, speedrun, training  # noqa: E402
+from gpu_validation import bandwidth, build, clocks, counters, device_tests, environment, hypothesis  # noqa: E402
+from gpu_validation import losses, nccl, rates, report, smoke, speedrun, timeline, training  # noqa: E402
 from gpu_validation.work import Failed, NotHere, Work, outcome_of  # noqa: E402
 
 LISTING = """Running main() from gtest_main.cc
@@ -183,7 +183,172 @@ class Resuming(unittest.TestCase):
         self.assertIn("| second | failed: broken |", table)
 
 
+    def test_all_output_is_kept(self):
+        def talks(work):
+            work.run(["sh", "-c", "echo spoken; echo complained >&2; exit 7"])
+            with contextlib.suppress(Failed):
+                work.run(["sh", "-c", "echo early; sleep 60"], 0.5)
+            work.keep("nodes one.csv", b"1,2")
+
+        command = ["validate_gpu.py", "--build", str(self.directory)]
+        with mock.patch.object(validate_gpu, "STAGES", (("talks", talks, 9),)), mock.patch.object(sys, "argv", command), \
+                mock.patch.dict(os.environ, CONVOY_EMULATED_GPUS="1", OUT=str(self.directory / "kept")), \
+                contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(validate_gpu.main(), 0)
+        raw = sorted((self.directory / "kept" / "raw" / "talks").iterdir())
+        self.assertEqual([path.name for path in raw], ["000-sh.txt", "001-sh.txt", "002-nodes-one.csv"])
+        for word in ("$ sh -c", "spoken\n", "complained\n", "[code 7]"):
+            self.assertIn(word, raw[0].read_text())
+        self.assertIn("early\n", raw[1].read_text())
+
+    def test_a_call_that_is_killed_keeps_the_stages_before(self):
+        self.validate()
+        before = self.stages()
+        with mock.patch.object(pathlib.Path, "replace", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+            self.validate("--again")
+        self.assertEqual(self.stages(), before)
+
+
+class Calls(unittest.TestCase):
+    """Two calls on a machine for a quarter of an hour."""
+
+    def parse(self, *flags):
+        with tempfile.TemporaryDirectory() as directory:
+            program = pathlib.Path(directory) / "bin" / "convoy-train"
+            program.parent.mkdir()
+            program.touch()
+            with mock.patch.object(sys, "argv", ["validate_gpu.py", "--build", directory, *flags]), \
+                    contextlib.redirect_stderr(io.StringIO()) as error:
+                try:
+                    return validate_gpu.parse([name for name, _, _ in validate_gpu.STAGES])
+                except SystemExit:
+                    return error.getvalue()
+
+    def test_each_call_fits_its_time(self):
+        names = {name for name, _, _ in validate_gpu.STAGES}
+        for call, limits in validate_gpu.CALLS.items():
+            options = self.parse("--call", call)
+            self.assertEqual((options.budget, options.stages), (validate_gpu.CALL_SECONDS, list(limits)))
+            self.assertLessEqual(sum(limits.values()), validate_gpu.CALL_SECONDS)
+            self.assertLessEqual(set(limits), names)
+        # Two starts of a machine, and time to read the results of the first call.
+        self.assertLessEqual(2 * (validate_gpu.CALL_SECONDS + 75) + 90, 900)
+
+    def test_flags_that_contradict_each_other(self):
+        self.assertIn("--stages: found it with --call, expected one of both", self.parse("--call", "1", "--stages", "build"))
+        self.assertIn("--questioned: found 'rate', expected environment", self.parse("--questioned", "rate"))
+        self.assertIn("--hypotheses: no file /nowhere", self.parse("--hypotheses", "/nowhere"))
+
+    def test_limits_of_a_call_reach_the_stages(self):
+        seen = {}
+
+        def stage(work):
+            seen.update(left=work.left(), **work.options)
+
+        with tempfile.TemporaryDirectory() as directory:
+            directory = pathlib.Path(directory)
+            (directory / "bin").mkdir()
+            (directory / "bin" / "convoy-train").write_text("#!/bin/sh\necho 1\n")
+            (directory / "bin" / "convoy-train").chmod(0o755)
+            (directory / "h200").mkdir()
+            (directory / "h200" / "pytorch.json").write_text('{"one": 1}')
+            with mock.patch.object(validate_gpu, "STAGES", (("one", stage, 300), ("other", stage, 300))), \
+                    mock.patch.dict(validate_gpu.CALLS, {"1": {"one": 20}}), \
+                    mock.patch.object(validate_gpu, "RESULTS", directory), \
+                    mock.patch.object(environment, "gpu_name", lambda _: "NVIDIA H200"), \
+                    mock.patch.object(clocks, "start", lambda _: None), contextlib.redirect_stdout(io.StringIO()), \
+                    mock.patch.object(sys, "argv", ["", "--build", str(directory), "--call", "1", "--questioned", "one",
+                                                    "--out", str(directory / "out")]):
+                self.assertEqual(validate_gpu.main(), 0)
+        self.assertLess(seen.pop("left"), 20)
+        self.assertEqual(seen, {"pytorch": {"one": 1}, "questioned": ["one"], "hypotheses": None})
+
+
+class Hypotheses(unittest.TestCase):
+    def test_the_committed_file(self):
+        found = hypothesis.read(hypothesis.FILE.read_text())
+        self.assertGreaterEqual(len(found), 3)
+        for each in found:
+            for command in each.commands:
+                self.assertIn("$BIN/convoy-bench-step --device cuda", command)
+
+    def test_lines_that_are_no_hypotheses(self):
+        for line in ("a | b", "a | fast | x | y", "a | 1 | x | y | z"):
+            with self.subTest(line), self.assertRaisesRegex(Failed, "line 2: found"):
+                hypothesis.read("# text\n" + line)
+
+    def test_verdicts(self):
+        self.assertEqual([hypothesis.verdict(1.1, ratios) for ratios in ([1.2, 1.1], [1.0, 1.05], [1.05, 1.2])],
+                         ["confirmed", "refuted", "unclear"])
+
+    def test_commands_alternate(self):
+        with tempfile.TemporaryDirectory() as directory:
+            log = pathlib.Path(directory) / "log"
+            questions = pathlib.Path(directory) / "questions"
+            says = "echo {0} >> " + str(log) + "; echo 'step  {1} ms (1 to 2)'"
+            questions.write_text(f"twice | 1.5 | {says.format('a', '1,004.0')} | {says.format('b', '502.0')}\n"
+                                 "broken | 1 | exit 3 | true\n")
+            asked = Work("/nowhere", 100, sys.executable, hypotheses=questions)
+            with mock.patch.object(hypothesis, "need_device"), mock.patch.object(hypothesis, "PAIRS", 3):
+                entry = outcome_of(hypothesis.run, asked)
+            self.assertEqual(log.read_text().split(), ["a", "b"] * 3)
+        self.assertEqual(entry["problems"], ["broken: 'exit 3' ended with code 3: no output"])
+        found = entry["found"]["twice"]
+        self.assertEqual((found["verdict"], found["ratio"], found["pairs"], found["b"]["ms"]), ("confirmed", 2.0, 3, 502.0))
+        table = report.hypothesis(entry["found"])
+        self.assertIn("| twice | 1,004 | 502.000 | 2.000 | 2.000 | 2.000 | 3 | 1.500 | confirmed |", table)
+
+    def test_the_figure_is_that_of_the_program(self):
+        text = "| rate   | 68,000 images/s |\n| step   | 1.866 ms (1.866 to 1.867) |\n| step | 1.9 | 100.0 |\n"
+        self.assertEqual(hypothesis.FIGURE.findall(text), ["1.866"])
+
+
+class Timelines(unittest.TestCase):
+    TABLE = ("begin_ns,end_ns,stream,graph,blocks,threads,registers,kernel\n"
+             '0,9000,7,0,1,1,32,"eager"\n'
+             '100000,101000,7,5,1,1,32,"early<float>"\n'
+             '200000,204000,7,5,1,1,32,"sum<float, 4>"\n203000,206000,8,5,1,1,32,"side<int>"\n'
+             '207000,208000,7,5,1,1,32,"sum<double>"\n')
+
+    def test_the_last_replay(self):
+        found = timeline.summary(timeline.last_replay(self.TABLE))
+        self.assertEqual(found.pop("longest"), {"sum": [2, 5.0], "side": [1, 3.0]})
+        self.assertEqual(found, {"kernels": 3, "streams": 2, "us": 8.0, "idle_us": 1.0, "one_us": 6.0, "several_us": 1.0})
+        with self.assertRaisesRegex(Failed, "no kernel of a graph"):
+            timeline.last_replay(self.TABLE.split("100000")[0])
+
+    def test_the_stage(self):
+        """A fake of convoy-bench-step, and the real library where CUPTI is installed."""
+        with tempfile.TemporaryDirectory() as directory:
+            directory = pathlib.Path(directory)
+            program = directory / "convoy-bench-step"
+            program.write_text(f"#!{sys.executable}\nimport os, pathlib\n"
+                               f"pathlib.Path(os.environ['CONVOY_TIMELINE']).write_text({self.TABLE!r})\n")
+            program.chmod(0o755)
+            asked = Work(directory, 100, sys.executable, raw=directory / "raw")
+            with mock.patch.object(timeline, "need_device"), \
+                    mock.patch.object(timeline, "compile_library", lambda *_: ("timeline.so", "/nowhere")):
+                entry = outcome_of(timeline.run, asked)
+            self.assertEqual((entry["outcome"], list(entry["found"])), ("passed", list(timeline.STEPS)))
+            self.assertEqual(len(list((directory / "raw").glob("*-nodes.csv.gz"))), len(timeline.STEPS))
+            self.assertIn("| resnet18, batch 128, bf16 | 3 | 2 | 8 | 1 | 6 | 1 |", report.timeline(entry["found"]))
+            try:
+                library, _ = timeline.compile_library(work(), directory)
+            except NotHere as reason:
+                self.skipTest(f"needs CUPTI: {reason}")
+            self.assertIn(b"InitializeInjection", library.read_bytes())
+
+
 class Tests(unittest.TestCase):
+    def test_races_are_searched_in_both_half_types(self):
+        patterns = ":".join(pattern for _, pattern in device_tests.RACES)
+        self.assertEqual({tool for tool, _ in device_tests.RACES}, {"racecheck"})
+        source = ROOT / "tests" / "kernels" / "cuda" / "normalization" / "cuda_batchnorm_test.cpp"
+        self.assertIn("CudaBatchNormTypes = ::testing::Types<float, double, float16, bfloat16>", source.read_text())
+        for name in ("CudaBatchNorm/2.Forward", "CudaBatchNorm/3.Forward", "CudaLastBlock.LeavesTheTicketsZero"):
+            self.assertTrue(device_tests.matches(patterns, name), name)
+        self.assertFalse(device_tests.matches(patterns, "CudaBatchNorm/1.Forward"))
+
     def test_suites_of_a_listing(self):
         suites = device_tests.suites_in(LISTING)
         self.assertEqual(suites, {"CudaReduce/0": ["SumOfRows", "Norm"], "KernelRows": ["RunOnTheCpu", "RunOnAGpu"],
@@ -453,6 +618,32 @@ class Figures(unittest.TestCase):
         found = rates.goal_rows({"eager": 2.0, "compiled": 1.15, "images_per_second": 100e3, "memory": 0.7}, figures)
         self.assertEqual([row[1:] for row in found],
                          [[2.25, 2.0, True], [None, 1.15, None], [90e3, 100e3, False], [0.6, 0.7, True]])
+
+    def test_stored_figures_of_pytorch(self):
+        stored = json.loads((ROOT / "bench" / "results" / "h200" / "pytorch.json").read_text())
+        cases = {chosen["name"]: chosen for chosen in rates.CASES}
+        asked = []
+
+        def run(name, **options):
+            one = Work("/nowhere", 100, sys.executable, pytorch=stored, **options)
+            one.compare = lambda _, flags: asked.append(flags) or {
+                "sides": {"convoy": {"images_per_second": 68000.0, "peak_bytes": 5e8}}, "ratios": {}, "left_out": {}}
+            with mock.patch.object(rates, "need_device"), mock.patch.object(rates, "need_pytorch"):
+                rates.run_case(cases[name], one)
+            return one.found
+
+        found = run("resnet18_128")
+        self.assertEqual(asked[0][asked[0].index("--sides") + 1], "")  # PyTorch does not run
+        self.assertAlmostEqual(found["ratios"][rates.REDUCED], 68000 / 53467)
+        self.assertEqual(found["stored"], {"date": "2026-11-28", "torch": "2.11.0+cu130"})
+        self.assertEqual([row[3] for row in found["goals"]], [True, True, False])
+        self.assertIn("PyTorch 2.11.0+cu130 as measured on 2026-11-28.", report.rate(
+            {**found, "model": "resnet18", "image_size": 32, "batch_size": 128, "precision": "bf16",
+             "sides": {side: {"rounds": 0, "lowest": None, "highest": None, **entry}
+                       for side, entry in found["sides"].items()}}))
+        for name, options in (("resnet18_128", {"questioned": ["rate_resnet18_128"]}), ("lenet_128", {})):
+            self.assertNotIn("stored", run(name, **options))
+            self.assertIn(rates.COMPILED, asked[-1][asked[-1].index("--sides") + 1])
 
     def test_goals_of_the_speed_recipe(self):
         def side(train, views, processes):
