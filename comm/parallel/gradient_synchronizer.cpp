@@ -154,6 +154,7 @@ void GradientSynchronizer::launch_next() {
   comm_.set_bucket(static_cast<int>(next_bucket_));
   comm_.all_reduce(sent.view_without_waiting(), &bucket.done);
   if (timer_) timer_->end(next_bucket_, comm_.stream());
+  if (timer_) bucket.done.record(comm_.stream());  // again, so that the times of a step end in it
   ++next_bucket_;
 }
 

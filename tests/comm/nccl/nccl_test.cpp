@@ -200,8 +200,10 @@ TEST_F(NcclCommunicator, LimitsThreadBlocksOfCollectives) {
                   comm->finish();
                 });
   }
-  EXPECT_THAT(message_of<PeerError>(
-                  [] { run_threads(1, {.timeout_seconds = kShort, .nccl_ctas = 65}, [](auto) {}); }),
+  EXPECT_THAT(message_of<PeerError>([] {
+                dist::make_nccl_communicator(dist::make_self_communicator(), DeviceContext::create_cuda(0),
+                                             {.nccl_ctas = 65});
+              }),
               HasSubstr("maxCTAs is not from 1 to 64"));
 }
 
