@@ -44,15 +44,15 @@ std::map<std::string, std::string> forwarded_environment(const std::string& more
 /// See run_attempt().
 class JobAttempt {
  public:
-  JobAttempt(const LaunchOptions& options, const std::vector<HostPlace>& hosts, int restarts,
+  JobAttempt(const LaunchOptions& options, const std::vector<HostPlace>& hosts, int restarts, HostPool& pool,
              RestartBudget& budget)
-      : options_(options), restarts_(restarts), budget_(budget) {
+      : options_(options), restarts_(restarts), pool_(pool), budget_(budget) {
     for (const HostPlace& place : hosts) hosts_.push_back(std::make_unique<Host>(Host{.place = place}));
   }
 
   /// Runs all ranks until they have ended. Blocks.
   AttemptResult run() {
-    start_agents();
+    for (const auto& host : hosts_) start_agent(*host);
     if (!await_agents()) return result_;
     start_ranks();
     while (is_running()) {
@@ -60,6 +60,7 @@ class JobAttempt {
       forward_signal();
       regroup();
       kill_stragglers();
+      grow();
     }
     return result_;
   }
@@ -72,6 +73,7 @@ class JobAttempt {
     std::optional<dist::Deadline> answer;  // for the next message of the agent, once it is ready (Wait::host)
     int port = 0;                          // that was free just now, for the next group; 0: none
     bool seeks_port = true;
+    bool is_candidate = false;  // has no rank, and is asked whether it answers
   };
   struct Rank {
     int rank = 0;
@@ -82,20 +84,18 @@ class JobAttempt {
     bool has_ended = false;
   };
 
-  void start_agents() {
+  void start_agent(Host& host) {
     const std::vector<std::string> agent = {std::filesystem::read_symlink("/proc/self/exe").string(),
                                             "--host-agent"};
     const bool in_slurm = std::getenv("SLURM_JOB_ID") != nullptr;
     const std::string remote = !options_.remote_command.empty() ? options_.remote_command
                                : in_slurm ? "srun --nodes=1 --ntasks=1 --overlap --nodelist={host}"
                                           : "ssh -o BatchMode=yes {host}";
-    for (const auto& host : hosts_) {
-      const bool is_local = options_.remote_command.empty() && is_this_host(host->place.name);
-      host->agent = std::make_unique<ChildProcess>(
-          ChildOptions{.command = is_local ? agent : agent_command(remote, host->place.name, agent),
-                       .environment = dist::environment_variables(),
-                       .is_agent = true});
-    }
+    const bool is_local = options_.remote_command.empty() && is_this_host(host.place.name);
+    host.agent = std::make_unique<ChildProcess>(
+        ChildOptions{.command = is_local ? agent : agent_command(remote, host.place.name, agent),
+                     .environment = dist::environment_variables(),
+                     .is_agent = true});
   }
 
   /// Waits until all agents are ready. Returns false if one is not.
@@ -154,7 +154,7 @@ class JobAttempt {
         handle(*host, message);
       });
       const bool is_silent = host->answer && host->answer->passed();
-      if (is_silent)
+      if (is_silent && !host->is_candidate)
         say(fmt::format("{} has not answered for {:g} s and is lost", host->place.name,
                         options_.host_timeout));
       if (has_ended || is_silent) lose(*host);
@@ -164,6 +164,7 @@ class JobAttempt {
   /// Counts the ranks of a host as ended. An agent that runs ends them once it notices.
   void lose(Host& host) {
     host.agent.reset();
+    if (host.is_candidate) return pool_.fail(host.place.name);
     if (!host.answer) result_.missing_hosts.push_back(host.place.name);
     for (auto& [id, rank] : ranks_)
       if (rank.host == &host && !rank.has_ended) end_rank(rank, std::nullopt);
@@ -225,8 +226,8 @@ class JobAttempt {
     if (running > 0) return;
     RestartBudget budget = budget_;
     budget.add(cause_of(result_.ends), result_.saved);
-    const bool may_continue =
-        result_.signal == 0 && !budget.is_used_up() && waiting >= options_.min_ranks.value_or(waiting + 1);
+    const bool may_continue = result_.signal == 0 && !result_.grows && !budget.is_used_up() &&
+                              waiting >= options_.min_ranks.value_or(waiting + 1);
     if (may_continue) return form_group(budget);
     for (auto& [id, rank] : ranks_) rank.waits = false;
     for (const auto& host : hosts_)
@@ -249,6 +250,31 @@ class JobAttempt {
     }
   }
 
+  /// If hosts that answer have places for more ranks, stops all ranks, which save, to start them again with these.
+  void grow() {
+    if (!options_.min_ranks || deadline_ || result_.signal != 0 || result_.grows) return;
+    const std::vector<HostPlace> places = pool_.choose(/*all=*/false);
+    if (ranks_of(places) <= static_cast<int>(ranks_.size())) return;
+    bool all_answer = true;
+    for (const HostPlace& place : places) {
+      auto host = std::find_if(hosts_.begin(), hosts_.end(), [&](const auto& each) {
+        return each->agent && each->place.name == place.name;
+      });
+      if (host == hosts_.end()) {
+        host = hosts_.insert(host, std::make_unique<Host>(Host{.place = place, .is_candidate = true}));
+        start_agent(**host);
+        (*host)->answer.emplace(options_.start_timeout);
+      }
+      all_answer &= !(*host)->seeks_port || !(*host)->is_candidate;
+    }
+    if (!all_answer) return;
+    result_.grows = true;
+    say(fmt::format("hosts answer for {} ranks in place of {}; all ranks save, stop and start again",
+                    ranks_of(places), ranks_.size()));
+    for (const auto& host : hosts_)
+      if (host->agent) host->agent->write_input(to_line(kind::kSignal, SIGTERM));
+  }
+
   /// Numbers the remaining ranks, and tells them. `budget` includes the failure.
   void form_group(const RestartBudget& budget) {
     Rank& first = rank_with_max_steps();  // it has the newest state, which it sends to the others
@@ -257,6 +283,7 @@ class JobAttempt {
         first.host->agent->write_input(to_line(kind::kFindPort));
       return;
     }
+    pool_.fail(result_.ends);
     std::vector<std::string> failed;
     for (const RankEnd& end : std::exchange(result_.ends, {})) failed.push_back(describe(end));
     std::erase_if(ranks_, [](const auto& entry) { return entry.second.has_ended; });
@@ -324,6 +351,7 @@ class JobAttempt {
   OutputQueue output_{STDOUT_FILENO}, error_{STDERR_FILENO};
   const LaunchOptions& options_;
   const int restarts_;
+  HostPool& pool_;
   RestartBudget& budget_;
   const dist::Suspension suspension_;
   std::vector<std::unique_ptr<Host>> hosts_;
@@ -335,8 +363,8 @@ class JobAttempt {
 }  // namespace
 
 AttemptResult run_attempt(const LaunchOptions& options, const std::vector<HostPlace>& hosts, int restarts,
-                          RestartBudget& budget) {
-  return JobAttempt(options, hosts, restarts, budget).run();
+                          HostPool& pool, RestartBudget& budget) {
+  return JobAttempt(options, hosts, restarts, pool, budget).run();
 }
 
 }  // namespace convoy::launcher

@@ -19,17 +19,20 @@ int run(int argc, char** argv) {
   check(!options.command.empty(), "no program to start; expected convoy-launch [FLAG]... PROGRAM [FLAG]...");
   check(!options.min_ranks || options.max_restarts > 0,
         "--min-ranks {}: needs --max-restarts, expected at least 1", options.min_ranks.value_or(0));
+  check(options.spares.empty() || options.max_restarts > 0,
+        "--spares {}: needs --max-restarts, expected at least 1", options.spares);
   if (options.hosts.empty()) {
     options.hosts = slurm_hosts();
     if (!options.ranks && !options.hosts.empty()) options.ranks = slurm_tasks();
   }
   const std::vector<HostPlace> hosts = parse_hosts(options.hosts, options.ranks);
-  std::int64_t ranks = 0;
-  for (const HostPlace& host : hosts) ranks += host.ranks;
+  std::vector<HostPlace> spares;
+  if (!options.spares.empty()) spares = parse_hosts(options.spares, {}, "--spares", hosts);
+  const int ranks = ranks_of(hosts);
   check(options.min_ranks.value_or(1) <= ranks, "--min-ranks {}: more than the {} ranks of the job",
         options.min_ranks.value_or(1), ranks);
   find_program(options.command.front());
-  return supervise(options, hosts);
+  return supervise(options, hosts, spares);
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ std::string this_host_name() {
 }
 
 /// Parses "node1:4" or "node1". An address of IP version 6 is in brackets: "[fe80::1]:4".
-HostPlace parse_host(const std::string& text) {
+HostPlace parse_host(const std::string& text, const char* flag) {
   const std::size_t colon = text.find(':', text.starts_with('[') ? text.find(']') : 0);
   HostPlace place{.name = text.substr(0, colon), .ranks = 0};
   if (place.name.starts_with('[')) place.name = place.name.substr(1, place.name.size() - 2);
@@ -39,7 +39,7 @@ HostPlace parse_host(const std::string& text) {
   const std::string number = text.substr(colon + 1);
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), place.ranks);
   check(error == std::errc() && end == number.data() + number.size() && place.ranks > 0,
-        "--hosts: found '{}', expected HOST or HOST:RANKS with at least one rank", text);
+        "{}: found '{}', expected HOST or HOST:RANKS with at least one rank", flag, text);
   return place;
 }
 
@@ -74,6 +74,12 @@ CommandLine launch_command_line(LaunchOptions& o) {
   line.add("min-ranks", &o.min_ranks,
            "Continues without the ranks that failed, if at least N remain; needs --max-restarts",
            {.value = "N", .default_text = "all ranks", .minimum = 1, .maximum = 65536});
+  line.add("spares", &o.spares, "Hosts that replace lost ones, as in --hosts; needs --max-restarts",
+           {.value = "LIST", .default_text = "none"});
+  line.add(
+      "host-cooldown", &o.host_cooldown,
+      "Seconds until a host that failed may be used again; doubles with each of its failures, up to one hour",
+      {.value = "SECONDS", .minimum = 0.1, .maximum = 3600, .advanced = true});
   line.add("backoff", &o.backoff,
            "Seconds before the first restart; doubles with each restart, up to one minute",
            {.value = "SECONDS", .minimum = 0, .maximum = 3600, .advanced = true});
@@ -91,29 +97,31 @@ CommandLine launch_command_line(LaunchOptions& o) {
   return line;
 }
 
-std::vector<HostPlace> parse_hosts(const std::string& hosts, std::optional<std::int64_t> ranks) {
+std::vector<HostPlace> parse_hosts(const std::string& hosts, std::optional<std::int64_t> ranks,
+                                   const char* flag, const std::vector<HostPlace>& others) {
   if (hosts.empty()) return {{.name = "localhost", .ranks = static_cast<int>(ranks.value_or(1))}};
-  std::vector<HostPlace> places;
+  std::vector<HostPlace> places, all = others;
   for (const std::string& text : split(hosts, ',')) {
-    places.push_back(parse_host(text));
+    places.push_back(parse_host(text, flag));
+    all.push_back(places.back());
     const auto same = [&](const HostPlace& other) { return other.name == places.back().name; };
-    check(std::count_if(places.begin(), places.end(), same) == 1, "--hosts {}: {} appears twice", hosts,
+    check(std::count_if(all.begin(), all.end(), same) == 1, "{} {}: {} appears twice", flag, hosts,
           places.back().name);
   }
   const auto open = std::count_if(places.begin(), places.end(), [](auto& place) { return place.ranks == 0; });
   std::int64_t sum = 0;
   for (const HostPlace& place : places) sum += place.ranks;
-  check(!places.empty(), "--hosts {}: found no host", hosts);
+  check(!places.empty(), "{} {}: found no host", flag, hosts);
   const auto loopbacks =
-      static_cast<std::size_t>(std::count_if(places.begin(), places.end(), [](const HostPlace& place) {
+      static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [](const HostPlace& place) {
         return place.name == "localhost" || place.name.starts_with("127.") || place.name == "::1";
       }));
-  check(loopbacks == 0 || loopbacks == places.size(),
-        "--hosts {}: other hosts cannot reach a loopback address; expected the name of this host", hosts);
+  check(loopbacks == 0 || loopbacks == all.size(),
+        "{} {}: other hosts cannot reach a loopback address; expected the name of this host", flag, hosts);
   check(open == 0 || static_cast<std::size_t>(open) == places.size(),
-        "--hosts {}: found numbers of ranks for some hosts, expected them for all or none", hosts);
+        "{} {}: found numbers of ranks for some hosts, expected them for all or none", flag, hosts);
   if (open == 0) {
-    check(!ranks || *ranks == sum, "--hosts {}: has {} ranks in total, found --ranks {}", hosts, sum,
+    check(!ranks || *ranks == sum, "{} {}: has {} ranks in total, found --ranks {}", flag, hosts, sum,
           ranks.value_or(0));
     return places;
   }

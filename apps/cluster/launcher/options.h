@@ -19,7 +19,9 @@ struct LaunchOptions {
   std::string environment;     // names of variables, separated by commas
   std::int64_t max_restarts = 0;
   std::optional<std::int64_t> min_ranks;
+  std::string spares;
   double backoff = 1;  // seconds before the first restart
+  double host_cooldown = 60;
   double grace = dist::row_of(dist::Wait::grace).seconds;
   double start_timeout = dist::row_of(dist::Wait::start).seconds;
   double host_timeout = dist::row_of(dist::Wait::host).seconds;
@@ -39,8 +41,9 @@ struct HostPlace {
 
 /// Returns the hosts of --hosts and --ranks. `hosts` is a list such as "node1:4,node2:4"; without numbers,
 /// the ranks are divided evenly, and without a list they are on localhost. Throws UsageError if the list is
-/// malformed, names a host twice, or contradicts `ranks`.
-std::vector<HostPlace> parse_hosts(const std::string& hosts, std::optional<std::int64_t> ranks);
+/// malformed, names a host twice or one of `others`, or contradicts `ranks`. `flag` is for messages.
+std::vector<HostPlace> parse_hosts(const std::string& hosts, std::optional<std::int64_t> ranks,
+                                   const char* flag = "--hosts", const std::vector<HostPlace>& others = {});
 
 /// Returns the hosts of the Slurm job that this process is part of, as a list for parse_hosts(); an empty
 /// string outside a Slurm job. Calls `scontrol show hostnames`. Throws UsageError if that fails.

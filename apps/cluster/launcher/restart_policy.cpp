@@ -1,11 +1,14 @@
 #include "convoy/apps/cluster/launcher/restart_policy.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "convoy/apps/common/signals.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::launcher {
+
+constexpr std::chrono::duration<double> kMaxCooldown{3600};
 
 bool RankEnd::has_stopped() const {
   return status && std::any_of(kStopSignals.begin(), kStopSignals.end(), [&](int signal) {
@@ -42,6 +45,56 @@ void RestartBudget::add(const RankEnd* cause, std::int64_t saved) {
 std::string RestartBudget::early_end() const {
   return is_early() ? fmt::format("; the job ends after {} failures in a row in step {}", in_step_, step_ + 1)
                     : "";
+}
+
+HostPool::HostPool(const std::vector<HostPlace>& hosts, const std::vector<HostPlace>& spares,
+                   double cooldown_seconds)
+    : ranks_(ranks_of(hosts)), cooldown_(cooldown_seconds) {
+  for (const auto* places : {&hosts, &spares})
+    for (const HostPlace& place : *places) entries_.push_back({.place = place});
+}
+
+void HostPool::fail(const std::string& host, int ranks, Clock::time_point now) {
+  for (Entry& entry : entries_) {
+    if (entry.place.name != host) continue;
+    if (now >= entry.usable_at) {
+      entry.failed = 0;
+      const auto period = cooldown_ * std::exp2(entry.failures++);
+      entry.usable_at = now + std::chrono::duration_cast<Clock::duration>(std::min(period, kMaxCooldown));
+    }
+    entry.failed = std::min(entry.place.ranks, entry.failed + ranks);
+  }
+}
+
+void HostPool::fail(const std::vector<RankEnd>& ends) {
+  for (const RankEnd& end : ends)
+    if (!end.status)
+      fail(end.host);
+    else if (!end.is_consequence() && !end.has_stopped() && !end.status->is_success())
+      fail(end.host, 1);
+}
+
+std::vector<HostPlace> HostPool::choose(bool all, Clock::time_point now) const {
+  std::vector<HostPlace> places;
+  int missing = ranks_;
+  for (const Entry& entry : entries_) {
+    const int usable = entry.place.ranks - (now < entry.usable_at ? entry.failed : 0);
+    places.push_back({.name = entry.place.name, .ranks = std::min(missing, usable)});
+    missing -= places.back().ranks;
+  }
+  for (std::size_t i = 0; all && i < places.size(); ++i) {
+    const int more = std::min(missing, entries_[i].place.ranks - places[i].ranks);
+    places[i].ranks += more;
+    missing -= more;
+  }
+  std::erase_if(places, [](const HostPlace& place) { return place.ranks == 0; });
+  return places;
+}
+
+int ranks_of(const std::vector<HostPlace>& hosts) {
+  int sum = 0;
+  for (const HostPlace& host : hosts) sum += host.ranks;
+  return sum;
 }
 
 }  // namespace convoy::launcher

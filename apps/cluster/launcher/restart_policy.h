@@ -1,12 +1,14 @@
-// What convoy-launch remembers of the failures of a job: how many may follow.
+// What convoy-launch remembers of the failures of a job: how many may follow, and which hosts have failed.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "convoy/apps/cluster/launcher/child_process.h"
+#include "convoy/apps/cluster/launcher/options.h"
 
 namespace convoy::launcher {
 
@@ -51,5 +53,36 @@ class RestartBudget {
   std::int64_t saved_ = -1, step_ = -1;  // at the latest failure
   int in_step_ = 0;                      // failures in a row in this step
 };
+
+/// The hosts of a job and its spare hosts. One that has failed is left out for a cool-down period.
+class HostPool {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// The job has the ranks of all `hosts`. Those that are left out are replaced by others, the spare ones last.
+  HostPool(const std::vector<HostPlace>& hosts, const std::vector<HostPlace>& spares,
+           double cooldown_seconds);
+  int ranks() const { return ranks_; }
+  /// Leaves out `ranks` of a host, by default all, for the cool-down period. It doubles each time, up to one hour.
+  void fail(const std::string& host, int ranks = 1 << 20, Clock::time_point now = Clock::now());
+  /// Leaves out the ranks that have failed, and the hosts whose connections were lost.
+  void fail(const std::vector<RankEnd>& ends);
+  /// Returns the hosts for at most all ranks of the job. If these are too few and `all`, also those that are left out.
+  std::vector<HostPlace> choose(bool all, Clock::time_point now = Clock::now()) const;
+
+ private:
+  struct Entry {
+    HostPlace place;
+    int failed = 0;  // ranks that are left out before `usable_at`
+    int failures = 0;
+    Clock::time_point usable_at{};
+  };
+  std::vector<Entry> entries_;
+  int ranks_;
+  std::chrono::duration<double> cooldown_;
+};
+
+/// Returns the number of ranks on these hosts.
+int ranks_of(const std::vector<HostPlace>& hosts);
 
 }  // namespace convoy::launcher

@@ -31,23 +31,6 @@ bool is_permanent(const RankEnd& end) {
                      [&](ExitCode code) { return end.status->code == static_cast<int>(code); });
 }
 
-/// Removes the failed ranks and the missing hosts. Returns false if fewer than `min_ranks` remain.
-bool leave_out(const std::vector<RankEnd>& failed, const std::vector<std::string>& missing_hosts,
-               std::int64_t min_ranks, std::vector<HostPlace>& hosts) {
-  std::vector<HostPlace> left;
-  std::int64_t ranks = 0;
-  for (HostPlace place : hosts) {
-    if (std::count(missing_hosts.begin(), missing_hosts.end(), place.name) != 0) continue;
-    for (const RankEnd& end : failed) place.ranks -= end.host == place.name ? 1 : 0;
-    if (place.ranks <= 0) continue;
-    ranks += place.ranks;
-    left.push_back(place);
-  }
-  if (ranks < min_ranks) return false;
-  hosts = std::move(left);
-  return true;
-}
-
 /// Sleeps until a stop signal arrives. Returns false if one does.
 bool sleep_for(double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
@@ -60,9 +43,9 @@ bool sleep_for(double seconds) {
 
 }  // namespace
 
-Decision decide(const AttemptResult& result, const std::vector<HostPlace>& hosts, RestartBudget& budget,
+Decision decide(const AttemptResult& result, HostPool& pool, RestartBudget& budget,
                 std::optional<std::int64_t> min_ranks) {
-  Decision decision{.hosts = hosts};
+  Decision decision;
   std::vector<RankEnd> failed;
   for (const RankEnd& end : result.ends)
     if (!(end.status && end.status->is_success())) failed.push_back(end);
@@ -70,45 +53,57 @@ Decision decide(const AttemptResult& result, const std::vector<HostPlace>& hosts
     decision.exit_code = kSignalBase + result.signal;
     return decision;
   }
+  if (result.missing_hosts.empty() && failed.empty()) return decision;
   const RankEnd* const cause = cause_of(failed);
-  if (!result.missing_hosts.empty()) {
+  if (result.grows &&
+      std::all_of(failed.begin(), failed.end(), [](auto& end) { return end.has_stopped(); })) {
+    decision.restarts = true;
+  } else if (!result.missing_hosts.empty()) {
     decision.reason = fmt::format("{} cannot be reached", fmt::join(result.missing_hosts, ", "));
     decision.exit_code = static_cast<int>(ExitCode::peer);
-  } else if (failed.empty()) {
-    return decision;
   } else {
     decision.reason = describe(*cause);
     decision.exit_code = exit_code_of(*cause);
-    if (is_permanent(*cause) || (!result.drained_hosts.empty() && !min_ranks)) return decision;
+    if (is_permanent(*cause)) return decision;
   }
-  budget.add(cause, result.saved);
-  decision.restarts = !budget.is_used_up();
-  decision.reason += budget.early_end();
-  std::vector<std::string> missing = result.missing_hosts;
-  missing.insert(missing.end(), result.drained_hosts.begin(), result.drained_hosts.end());
-  std::erase_if(failed, [](const RankEnd& end) { return end.is_consequence() || end.has_stopped(); });
-  if (min_ranks && !leave_out(failed, missing, *min_ranks, decision.hosts)) {
+  for (const auto* hosts : {&result.missing_hosts, &result.drained_hosts})
+    for (const std::string& host : *hosts) pool.fail(host);
+  pool.fail(failed);
+  if (!decision.restarts) {
+    budget.add(cause, result.saved);
+    decision.restarts = !budget.is_used_up();
+    decision.reason += budget.early_end();
+  }
+  // A host that only ends is not used again at once, in contrast to one that may have recovered.
+  decision.hosts = pool.choose(/*all=*/!min_ranks && result.drained_hosts.empty());
+  if (const std::int64_t needed = min_ranks.value_or(pool.ranks()); ranks_of(decision.hosts) < needed) {
     decision.restarts = false;
-    decision.reason += fmt::format("; fewer than --min-ranks {} remain", *min_ranks);
+    decision.reason += min_ranks ? fmt::format("; fewer than --min-ranks {} remain", needed)
+                                 : fmt::format("; fewer than {} ranks remain without {}", needed,
+                                               fmt::join(result.drained_hosts, ", "));
   }
   return decision;
 }
 
-int supervise(const LaunchOptions& options, std::vector<HostPlace> hosts) {
+int supervise(const LaunchOptions& options, std::vector<HostPlace> hosts,
+              const std::vector<HostPlace>& spares) {
   const StopSignals signals;
+  HostPool pool(hosts, spares, options.host_cooldown);
   RestartBudget budget(options.max_restarts);
   for (int restarts = 0;; ++restarts) {
-    const AttemptResult result = run_attempt(options, hosts, restarts, budget);
-    Decision decision = decide(result, hosts, budget, options.min_ranks);
+    const AttemptResult result = run_attempt(options, hosts, restarts, pool, budget);
+    Decision decision = decide(result, pool, budget, options.min_ranks);
     if (!decision.restarts) {
       if (!decision.reason.empty()) fmt::print(stderr, "convoy-launch: {}\n", decision.reason);
       return decision.exit_code;
     }
-    const auto doubled = options.backoff * std::exp2(static_cast<double>(budget.count() - 1));
-    const double backoff = std::max(options.backoff, std::min(doubled, kMaxBackoffSeconds));
-    fmt::print(stderr, "convoy-launch: {}; restart {} of {} in {:g} s\n", decision.reason, budget.count(),
-               options.max_restarts, backoff);
-    if (!sleep_for(backoff)) return kSignalBase + StopSignals::received();
+    if (!decision.reason.empty()) {
+      const auto doubled = options.backoff * std::exp2(static_cast<double>(budget.count() - 1));
+      const double backoff = std::max(options.backoff, std::min(doubled, kMaxBackoffSeconds));
+      fmt::print(stderr, "convoy-launch: {}; restart {} of {} in {:g} s\n", decision.reason, budget.count(),
+                 options.max_restarts, backoff);
+      if (!sleep_for(backoff)) return kSignalBase + StopSignals::received();
+    }
     hosts = std::move(decision.hosts);
   }
 }

@@ -61,6 +61,8 @@ TEST_F(ConvoyLaunch, RefusesInvalidFlags) {
   EXPECT_THAT(refusal({"--min-ranks", "3", "--max-restarts", "1", "--ranks", "2"}, {"sh"}),
               HasSubstr("more than the 2 ranks"));
   EXPECT_THAT(refusal({"--rank", "2"}, {"sh"}), HasSubstr("did you mean"));
+  EXPECT_THAT(refusal({"--spares", "127.0.0.2"}, {"sh"}), HasSubstr("needs --max-restarts"));
+  EXPECT_THAT(refusal({"--spares", "node2", "--max-restarts", "1"}, {"sh"}), HasSubstr("loopback address"));
 }
 
 TEST_F(ConvoyLaunch, RestartsWithABackoffAsOftenAsAllowed) {
@@ -248,6 +250,87 @@ TEST_F(ConvoyLaunch, RestartsAfterAStopSignalOfOneRank) {
   const ProcessResult result = job.wait();
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("has exited with code 143; restart 1 of 1"));
+}
+
+/// Jobs on several addresses of this machine, which are hosts that tests let disappear.
+class ConvoyLaunchSpares : public ConvoyLaunch {
+ protected:
+  void SetUp() override {
+    remote = workshop.directory().write("remote", "#!/bin/sh\necho $1 >>" + workshop.path("calls").string() +
+                                                      "\n[ ! -e " + workshop.path("down-").string() +
+                                                      "$1 ] || exit 255\nshift\nexec \"$@\"\n");
+    chmod(remote.c_str(), 0755);
+  }
+  Process start(const Arguments& more) const {
+    Arguments flags = {"--hosts",          "127.0.0.1:1,127.0.0.2:1",
+                       "--remote-command", remote.string() + " {host}",
+                       "--backoff",        "0.1"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    return Process(
+        training("run", flags,
+                 {"--epochs", "100000", "--eval-every", "0", "--save-every", "100", "--log-every", "100"}));
+  }
+  /// Lets the second host disappear: it kills the agent, and the host answers no more.
+  void lose_host(const Process& job) const {
+    std::ofstream(workshop.path("down-127.0.0.2"));
+    kill(agents_of(job).at(1), SIGKILL);
+  }
+  /// Waits for the start of a training in another group, and returns its event.
+  Json wait_for_start(std::size_t count) const {
+    for (int i = 0; i < 3000 && workshop.events("run", "start").size() < count; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const std::vector<Json> starts = workshop.events("run", "start");
+    return starts.size() < count ? Json() : starts[count - 1];
+  }
+  static ProcessResult stop(Process& job) {
+    job.send(SIGTERM);
+    ProcessResult result = job.wait();
+    EXPECT_EQ(result.exit_code, 143) << result.err;
+    return result;
+  }
+
+  fs::path remote;
+};
+
+TEST_F(ConvoyLaunchSpares, ReplaceALostHostAtTheRestart) {
+  Process job = start({"--spares", "127.0.0.3:1", "--max-restarts", "1"});
+  wait_for_step(workshop, "run", 2);
+  EXPECT_THAT(read_text(workshop.path("calls")), Not(HasSubstr("127.0.0.3")));
+  lose_host(job);
+  EXPECT_EQ(wait_for_start(2)["world_size"], 2);
+  EXPECT_THAT(read_text(workshop.path("calls")), HasSubstr("127.0.0.3"));
+  stop(job);
+}
+
+/// The others go on in memory at once, and save before they start again with the spare host.
+TEST_F(ConvoyLaunchSpares, JoinAJobThatHasLostAHost) {
+  Process job = start({"--spares", "127.0.0.3:1", "--max-restarts", "2", "--min-ranks", "1"});
+  wait_for_step(workshop, "run", 2);
+  lose_host(job);
+  const Json alone = wait_for_start(2), grown = wait_for_start(3);
+  EXPECT_EQ(alone["world_size"], 1);
+  EXPECT_EQ(grown["world_size"], 2);
+  EXPECT_GT(grown["step"], alone["step"]) << "the ranks save before they stop";
+  EXPECT_THAT(stop(job).out, HasSubstr("[0] continuing after step ")) << "restarted from a checkpoint";
+}
+
+TEST_F(ConvoyLaunchSpares, AreHostsThatComeBack) {
+  Process job = start({"--max-restarts", "1", "--min-ranks", "1", "--host-cooldown", "1"});
+  wait_for_step(workshop, "run", 2);
+  lose_host(job);
+  EXPECT_EQ(wait_for_start(2)["world_size"], 1);
+  std::this_thread::sleep_for(std::chrono::seconds(2));  // it is asked once, in vain
+  EXPECT_EQ(workshop.events("run", "start").size(), 2u);
+  const std::int64_t step = workshop.events("run", "step").back()["step"];
+  fs::remove(workshop.path("down-127.0.0.2"));
+  const Json grown = wait_for_start(3);
+  EXPECT_EQ(grown["world_size"], 2);
+  EXPECT_GE(grown["step"], step) << "the ranks save before they stop";
+  std::istringstream calls(read_text(workshop.path("calls")));
+  const auto asked = std::count(std::istream_iterator<std::string>(calls), {}, "127.0.0.2");
+  EXPECT_GE(asked, 4) << "at the start, after 1 s and 2 s more, and for the restart";
+  EXPECT_LT(asked, 8) << "the cool-down period doubles";
+  stop(job);
 }
 
 /// A real two-host job: agents are started in two network namespaces.

@@ -20,6 +20,7 @@ namespace {
 using launcher::AttemptResult;
 using launcher::ExitStatus;
 using launcher::HostPlace;
+using launcher::HostPool;
 using launcher::parse_hosts;
 using launcher::RankEnd;
 using launcher::RestartBudget;
@@ -51,6 +52,17 @@ TEST(LauncherHosts, RefuseContradictions) {
   EXPECT_THAT(refusal("localhost:1,b:1", {}), HasSubstr("other hosts cannot reach a loopback address"));
   EXPECT_EQ(parse_hosts("127.0.0.1,127.0.0.2", {}).size(), 2u);
   EXPECT_THAT(refusal(",", {}), HasSubstr("found no host"));
+}
+
+TEST(LauncherHosts, HaveSpares) {
+  const Places hosts = {{"a", 2}};
+  EXPECT_EQ(parse_hosts("c:2,d:4", {}, "--spares", hosts), (Places{{"c", 2}, {"d", 4}}));
+  const auto refusal = [&](const std::string& spares) {
+    return message_of<UsageError>([&] { parse_hosts(spares, {}, "--spares", hosts); });
+  };
+  EXPECT_THAT(refusal("c:2,a:2"), HasSubstr("--spares c:2,a:2: a appears twice"));
+  EXPECT_THAT(refusal("c:x"), HasSubstr("--spares: found 'c:x'"));
+  EXPECT_THAT(refusal("localhost"), HasSubstr("cannot reach a loopback address"));
 }
 
 TEST(LauncherCommand, RunsTheAgentOnTheHost) {
@@ -144,9 +156,10 @@ RankEnd killed(int rank, const char* host = "a") {
 
 /// Decides after the first failure of a job on `hosts`.
 launcher::Decision decide(const AttemptResult& result, const Places& hosts, int restarts,
-                          std::optional<std::int64_t> min_ranks) {
+                          std::optional<std::int64_t> min_ranks, const Places& spares = {}) {
+  HostPool pool(hosts, spares, 60);
   RestartBudget budget(restarts);
-  return launcher::decide(result, hosts, budget, min_ranks);
+  return launcher::decide(result, pool, budget, min_ranks);
 }
 
 TEST(LauncherDecision, RestartsAfterADeath) {
@@ -180,6 +193,51 @@ TEST(LauncherDecision, EndsAfterSuccessOrAStopSignal) {
   const auto by_launcher = decide({.ends = {killed(0)}, .signal = SIGINT}, {{"a", 1}}, 5, {});
   EXPECT_FALSE(by_launcher.restarts);
   EXPECT_EQ(by_launcher.exit_code, 130);
+}
+
+TEST(LauncherDecision, RestartsWithMoreRanksAtNoExpense) {
+  HostPool pool({{"a", 1}, {"b", 1}}, {}, 60);
+  RestartBudget budget(1);
+  const AttemptResult grows{.ends = {exited(0, 143)}, .grows = true};
+  const auto decision = launcher::decide(grows, pool, budget, 1);
+  EXPECT_TRUE(decision.restarts);
+  EXPECT_EQ(decision.reason, "");
+  EXPECT_EQ(ranks_of(decision.hosts), 2);
+  EXPECT_EQ(budget.count(), 0);
+  const AttemptResult fails{.ends = {killed(0), exited(1, 143)}, .grows = true};
+  EXPECT_EQ(launcher::decide(fails, pool, budget, 1).reason, "rank 0 on a was killed by SIGKILL");
+  EXPECT_EQ(budget.count(), 1);
+}
+
+TEST(LauncherDecision, ReplacesALostHostByASpareOne) {
+  const Places hosts = {{"a", 2}, {"b", 2}}, spares = {{"c", 4}};
+  const RankEnd lost{.rank = 2, .host = "b"};
+  const Places replaced = {{"a", 2}, {"c", 2}};
+  EXPECT_EQ(decide({.ends = {lost, exited(0, 4)}}, hosts, 1, {}, spares).hosts, replaced);
+  EXPECT_EQ(decide({.missing_hosts = {"b"}}, hosts, 1, {}, spares).hosts, replaced);
+  const AttemptResult drained{.ends = {exited(0, 143)}, .drained_hosts = {"b"}};
+  EXPECT_TRUE(decide(drained, hosts, 1, {}, spares).restarts);
+  EXPECT_EQ(decide(drained, hosts, 1, {}, spares).hosts, replaced);
+  EXPECT_EQ(decide({.ends = {killed(0)}}, hosts, 1, {}, spares).hosts,
+            (Places{{"a", 1}, {"b", 2}, {"c", 1}}));
+}
+
+TEST(HostPool, UsesAHostAgainAfterACoolDownThatDoubles) {
+  HostPool pool({{"a", 2}, {"b", 2}}, {}, 60);
+  const Places both = {{"a", 2}, {"b", 2}}, one = {{"a", 2}};
+  auto now = HostPool::Clock::now();
+  for (const int seconds : {60, 120, 240, 480, 960, 1920, 3600, 3600}) {
+    EXPECT_EQ(pool.choose(false, now), both);
+    for (int rank = 0; rank < 2; ++rank) pool.fail("b", 1, now);  // two ranks of the same failure
+    EXPECT_EQ(pool.choose(false, now), one);
+    EXPECT_EQ(pool.choose(true, now), both);
+    now += std::chrono::seconds(seconds - 1);
+    EXPECT_EQ(pool.choose(false, now), one);
+    now += std::chrono::seconds(2);
+  }
+  HostPool ranks({{"a", 2}, {"b", 2}}, {}, 60);
+  ranks.fail({killed(0), exited(1, 4), exited(2, 143, "b"), exited(3, 0, "b")});
+  EXPECT_EQ(ranks.choose(false), (Places{{"a", 1}, {"b", 2}}));
 }
 
 TEST(RestartBudget, CountsAnewAfterANewerCheckpoint) {
