@@ -88,14 +88,18 @@ class TcpLinks final : public MessageLinks {
 
   void send(int to, std::span<const std::byte> bytes) override {
     const std::lock_guard lock(mutex_);
-    Outgoing& message = peers_[static_cast<std::size_t>(to)].out.emplace_back();
+    Peer& peer = peers_[static_cast<std::size_t>(to)];
+    peer.may_send = true;
+    Outgoing& message = peer.out.emplace_back();
     append_number(message.length, bytes.size(), kLengthBytes);
     message.bytes = bytes;
   }
 
   void receive(int from, std::span<std::byte> bytes) override {
     const std::lock_guard lock(mutex_);
-    peers_[static_cast<std::size_t>(from)].in.push_back({.bytes = bytes});
+    Peer& peer = peers_[static_cast<std::size_t>(from)];
+    peer.may_receive = !peer.read.empty();
+    peer.in.push_back({.bytes = bytes});
   }
 
   void wait(const Deadline& deadline) override { run(deadline, false); }
@@ -177,6 +181,8 @@ class TcpLinks final : public MessageLinks {
     bool has_reason = false;         // whether `error` is the reason of abort()
     bool has_lost_messages = false;  // whether messages were dropped with the connection
     bool has_moved = false;          // bytes of messages, since wait() has last looked
+    bool may_send = false;           // a call would move bytes, as far as is known
+    bool may_receive = false;        // the same, or bytes have been received
     bool is_pending() const { return !out.empty() || !in.empty(); }
     bool owes_messages() const { return is_pending() || has_lost_messages; }
   };
@@ -191,8 +197,8 @@ class TcpLinks final : public MessageLinks {
         bool is_pending = false, has_moved = false;
         for (Peer& peer : peers_) {
           // A lost connection has no messages, but those that were started since.
-          if (peer.socket) send_some(peer);
-          if (peer.socket) receive_some(peer);
+          if (peer.socket && peer.may_send) send_some(peer);
+          if (peer.socket && peer.may_receive) receive_some(peer);
           is_pending = is_pending || (peer.owes_messages() && (peer.socket || !accepts_losses));
           has_moved |= std::exchange(peer.has_moved, false);
         }
@@ -361,10 +367,13 @@ class TcpLinks final : public MessageLinks {
     lock.lock();
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
       Peer& peer = peers_[rank];
-      if (waiting[rank + 1].revents == 0 || !peer.socket || !peer.in.empty()) continue;
+      const int found = waiting[rank + 1].revents;
+      peer.may_send = (found & ~(POLLIN | POLLRDHUP)) != 0;
+      peer.may_receive = (found & ~POLLOUT) != 0;
+      if (found == 0 || !peer.socket || !peer.in.empty()) continue;
       if (peer.read.size() < kLengthBytes)
         watch(peer);
-      else if ((waiting[rank + 1].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
+      else if ((found & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
         lose(peer, "");
     }
   }

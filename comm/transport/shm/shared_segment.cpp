@@ -163,7 +163,7 @@ bool SharedSegment::has_reached(int rank, std::uint32_t target) const {
 template <class F>
 void SharedSegment::check_for_dead_peers(F&& matters) {
   for (int other = 0; other < size_; ++other)
-    if (other != rank_ && !memory_->is_held(other) && matters(other))
+    if (other != rank_ && matters(other) && !memory_->is_held(other) && matters(other))
       fail(fmt::format("rank {} has died", global_rank(other)));
 }
 
@@ -181,7 +181,10 @@ void SharedSegment::sleep_until_reached(int rank, std::uint32_t target, const De
       futex_wait(other.steps, seen, std::min<std::chrono::nanoseconds>(kPollInterval, deadline.left()));
     other.sleepers.fetch_sub(1);
     if (has_reached(rank, target)) return;
-    check_for_dead_peers([&](int) { return !has_reached(rank, target); });
+    turn_ = (turn_ + 1) % size_;
+    check_for_dead_peers([&](int peer) {
+      return !has_reached(rank, target) && (peer == turn_ || !has_reached(peer, target));
+    });
     if (!deadline.passed()) continue;
     std::vector<int> missing;
     for (int late = 0; late < size_; ++late)

@@ -106,8 +106,8 @@ class SharedSegment {
   /// Calls check_for_dead_peers() if it is due, and throws the failure of a rank.
   template <class F>
   void poll_peers(F&& matters);
-  /// Calls fail() for each dead rank for which `matters` returns true. `matters` is called after the death is
-  /// detected: a rank that has reached the required step may exit.
+  /// Calls fail() for each dead rank for which `matters` returns true. `matters` is called before, which spares
+  /// most system calls, and after the death is detected: a rank that has reached the required step may exit.
   template <class F>
   void check_for_dead_peers(F&& matters);
   std::uint64_t& checksum(int rank, int part, std::int64_t number) const;
@@ -126,6 +126,7 @@ class SharedSegment {
   std::uint32_t steps_ = kFirstStep;
   std::uint64_t entered_ = 0;                // number of collectives
   Deadline::Clock::time_point next_poll_{};  // for dead ranks
+  int turn_ = 0;  // the rank that is checked although this rank does not wait for it
 };
 
 }  // namespace convoy::dist

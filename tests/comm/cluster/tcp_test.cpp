@@ -28,6 +28,16 @@
 #include "tests/testing/support/rank_processes.h"
 #include "tests/testing/support/temp_directory.h"
 
+namespace {
+std::atomic<int> g_receptions = 0;
+}
+
+/// Counts the calls of this program.
+extern "C" ssize_t recv(int socket, void* bytes, size_t size, int flags) {
+  ++g_receptions;
+  return recvfrom(socket, bytes, size, flags, nullptr, nullptr);
+}
+
 namespace convoy::testing {
 namespace {
 
@@ -51,6 +61,25 @@ Backend by_file() {
             const TempDirectory directory;
             run_cases_by_tcp(ranks, "file://" + (directory.path() / "rendezvous").string(), body);
           }};
+}
+
+/// Seven messages come one after another. A rank that asks all peers whenever one has sent something would call
+/// recv() 28 times.
+TEST(TcpLinks, ReceiveFromThePeersThatHaveSent) {
+  constexpr int kRanks = 8;
+  run_rendezvous_ranks(kRanks, new_tcp_url(), [](dist::Rendezvous& rendezvous) {
+    const auto comm = dist::make_tcp_communicator(rendezvous, {});
+    comm->barrier();
+    rendezvous.barrier();
+    g_receptions = 0;
+    std::this_thread::sleep_for(std::chrono::milliseconds(60 * comm->rank()));
+    comm->barrier();
+    if (comm->rank() == 1) {  // rank 0 also serves the rendezvous
+      EXPECT_GE(g_receptions, kRanks - 1);
+      EXPECT_LE(g_receptions, kRanks + 4);
+    }
+    comm->finish();
+  });
 }
 
 struct MessageCorruption {

@@ -1,13 +1,17 @@
 // Tests of shared-memory communicators between forked processes, including killed and stopped ones.
 #include "convoy/comm/transport/shm/shm_communicator.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstdarg>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -21,6 +25,20 @@
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/notice.h"
 #include "tests/testing/support/rank_processes.h"
+
+namespace {
+std::atomic<int> g_lock_queries = 0;
+}
+
+/// Counts the queries of locks in this program.
+extern "C" int fcntl(int file, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  void* const argument = va_arg(arguments, void*);
+  va_end(arguments);
+  if (command == F_OFD_GETLK) ++g_lock_queries;
+  return static_cast<int>(syscall(SYS_fcntl, file, command, argument));
+}
 
 namespace convoy::testing {
 namespace {
@@ -64,6 +82,22 @@ INSTANTIATE_TEST_SUITE_P(
     run_name);
 
 constexpr std::chrono::seconds kAtOnce(20);  // far more than necessary, far less than the default timeout
+
+/// One rank of six is late. The others ask 20 times a second whether it lives, and whether one other rank does.
+TEST(ShmWaits, AskForTheRanksThatAreLate) {
+  run_forked_ranks(6, [](const ForkedRank& rank) {
+    const auto comm = make(rank, {});
+    comm->barrier();
+    g_lock_queries = 0;
+    std::this_thread::sleep_for(std::chrono::milliseconds(rank.rank == 5 ? 1500 : 0));
+    comm->barrier();
+    if (rank.rank != 5) {
+      EXPECT_GE(g_lock_queries, 4);
+      EXPECT_LE(g_lock_queries, 2 * 30);  // 5 * 30 for all ranks
+    }
+    comm->finish();
+  });
+}
 
 /// Rank `dying` calls `die`, after the first collective or before it. The other ranks wait in a collective.
 void expect_death_reported_at_once(int ranks, int dying, bool is_before_first, void (*die)()) {
