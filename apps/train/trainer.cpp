@@ -320,6 +320,8 @@ void Trainer::report_warnings() {
     callbacks_.call(&training::Callback::on_warning, state_.step, warning);
     context_.observer->warn(warning);
   }
+  for (const std::string& warning : context_.observer->take_warnings())
+    callbacks_.call(&training::Callback::on_warning, state_.step, warning);
 }
 
 /// Throws the error of a collective that has failed. The host launches replays of a captured step without waiting for

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <string>
+#include <vector>
 
 namespace convoy::dist {
 
@@ -45,6 +46,9 @@ class RankObserver {
   virtual int stop_code(int local) { return local; }
   /// Records a warning of this rank for the job.
   virtual void warn(const std::string& /*text*/) {}
+  /// Returns the warnings of the job about its ranks since the last call, such as one about a slow rank. Rank 0
+  /// alone has any.
+  virtual std::vector<std::string> take_warnings() { return {}; }
 };
 
 /// Sets what a rank does now. `observer` may be null.

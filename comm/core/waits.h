@@ -49,5 +49,7 @@ constexpr const WaitRow& row_of(Wait wait) { return kWaits[static_cast<std::size
 
 /// The variable with the limit of Wait::host in seconds, which convoy-launch sets.
 inline constexpr const char* kHostTimeoutVariable = "CONVOY_HOST_TIMEOUT";
+/// The variable with the seconds for which a rank was slow when a warning names it.
+inline constexpr const char* kStragglerWindowVariable = "CONVOY_STRAGGLER_WINDOW";
 
 }  // namespace convoy::dist

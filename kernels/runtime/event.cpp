@@ -4,6 +4,7 @@
 
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/per_device.h"
+#include "convoy/kernels/runtime/stream_wait.h"
 
 namespace convoy {
 namespace {
@@ -70,9 +71,15 @@ void Event::record(const Stream& stream) {
   recorded_ = true;
 }
 
-void Event::wait(const Stream& stream) const { impl_->wait(stream); }
+void Event::wait(const Stream& stream) const {
+  const StreamWait wait;  // of an inline stream
+  impl_->wait(stream);
+}
 bool Event::reached() const { return impl_->reached(); }
-void Event::wait() const { impl_->wait(); }
+void Event::wait() const {
+  const StreamWait wait;
+  impl_->wait();
+}
 
 double elapsed_ms(const Event& begin, const Event& end) {
   check(begin.timed_ && end.timed_, "elapsed_ms: an event is not timed; create it with Event::timed()");

@@ -11,6 +11,7 @@
 
 #include "convoy/kernels/base/error.h"
 #include "convoy/kernels/runtime/memory/memory.h"
+#include "convoy/kernels/runtime/stream_wait.h"
 #include "convoy/kernels/runtime/thread_pool.h"
 
 namespace convoy {
@@ -134,6 +135,7 @@ void CpuStream::wait(const CpuEvent& event) {
 
 void CpuStream::synchronize() {
   if (!worker_) return;
+  const StreamWait wait;
   std::unique_lock lock(worker_->mutex);
   worker_->changed.wait(lock, [&] { return worker_->queue.empty() && !worker_->busy; });
   if (const std::exception_ptr failure = std::exchange(worker_->failure, nullptr))

@@ -17,8 +17,10 @@
 
 #include "convoy/comm/cluster/control/host_agent.h"
 #include "convoy/comm/cluster/control/host_memory.h"
+#include "convoy/comm/cluster/control/thread_stack.h"
 #include "convoy/comm/cluster/net/secret.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/stream_wait.h"
 
 namespace convoy::dist {
 namespace {
@@ -26,6 +28,7 @@ namespace {
 constexpr double kDumpSeconds = 2;        // for the flight recorders to be written
 constexpr double kMovedBytes = 64 << 10;  // count as progress of a rank that reads or writes files
 constexpr std::chrono::seconds kReadBytesPeriod(1);
+constexpr double kMinBlockSteps = 4;  // also of long ones, so that one of them is no block
 
 enum : std::uint32_t { kNotDumped, kDumping, kDumped };  // values of HostSlot::is_dumped
 
@@ -34,12 +37,13 @@ FlightEvent event_now(const RankSlot& rank, FlightEvent::Kind kind) {
   return {.time = steady_nanoseconds(), .step = rank.step.load(), .kind = kind, .phase = rank.phase.load()};
 }
 
-double host_timeout() {
-  const char* const text = std::getenv(kHostTimeoutVariable);
+/// Returns the seconds in a variable of the environment.
+double seconds_in(const char* variable, double otherwise) {
+  const char* const text = std::getenv(variable);
   char* end = nullptr;
-  const double seconds = text == nullptr ? row_of(Wait::host).seconds : std::strtod(text, &end);
-  check(text == nullptr || (*end == '\0' && seconds >= 2), "{}={}: expected seconds, at least 2",
-        kHostTimeoutVariable, text == nullptr ? "" : text);
+  const double seconds = text == nullptr ? otherwise : std::strtod(text, &end);
+  check(text == nullptr || (*end == '\0' && seconds >= 2), "{}={}: expected seconds, at least 2", variable,
+        text == nullptr ? "" : text);
   return seconds;
 }
 
@@ -104,16 +108,24 @@ class ControlPlane final : public JobControl {
     mine.process = getpid();
     mine.beat = mine.io = steady_nanoseconds();
     mine.state = RankSlot::State::running;
+    account();
     enter(Phase::start);
     std::unique_ptr<AgentTree> tree = AgentTree::connect(rendezvous, deadline);
     rendezvous.barrier();  // all slots are filled
     if (all_.size() == 1) return;
-    agent_ = std::make_unique<HostAgent>(*memory_, all_, std::move(tree),
-                                         HostAgent::Options{.timeout_seconds = options_.timeout_seconds,
-                                                            .io_timeout_seconds = options_.io_timeout_seconds,
-                                                            .host_timeout_seconds = host_timeout(),
-                                                            .warn_after_seconds = options_.warn_after_seconds,
-                                                            .on_warning = options_.on_warning});
+    agent_ = std::make_unique<HostAgent>(
+        *memory_, all_, std::move(tree),
+        HostAgent::Options{
+            .timeout_seconds = options_.timeout_seconds,
+            .io_timeout_seconds = options_.io_timeout_seconds,
+            .host_timeout_seconds = seconds_in(kHostTimeoutVariable, row_of(Wait::host).seconds),
+            .warn_after_seconds = options_.warn_after_seconds,
+            .window_seconds = window_seconds_,
+            .on_warning = options_.on_warning,
+            .on_straggler = [this](const std::string& text) {
+              const std::lock_guard lock(mutex_);
+              stragglers_.push_back(text);
+            }});
     thread_ = std::thread([this] { watch(); });
   }
 
@@ -122,6 +134,7 @@ class ControlPlane final : public JobControl {
 
   Phase enter(Phase phase) override {
     RankSlot& mine = memory_->mine();
+    account();
     const Phase previous = mine.phase.exchange(phase);
     const bool is_change = previous != phase || mine.phase_since.load() == 0;
     const FlightEvent entered = event_now(mine, FlightEvent::Kind::phase);
@@ -132,7 +145,20 @@ class ControlPlane final : public JobControl {
     return previous;
   }
 
-  void set_step(std::int64_t step) override { memory_->mine().step = step; }
+  void set_step(std::int64_t step) override {
+    RankSlot& mine = memory_->mine();
+    mine.step = step;
+    account();
+    ++block_steps_;
+    if (accounted_at_ < block_ends_at_ || block_steps_ < kMinBlockSteps) return;
+    const double steps = std::exchange(block_steps_, 0);
+    mine.step_seconds = std::exchange(in_steps_, 0) / steps;
+    for (std::size_t phase = 0; phase < own_.size(); ++phase)
+      mine.own_seconds[phase] = std::exchange(own_[phase], 0) / steps;
+    ++mine.block;
+    block_ends_at_ =
+        accounted_at_ + static_cast<std::int64_t>(1e9 * window_seconds_ / StragglerWatch::kBlocks);
+  }
   /// Blocks only if a rank has a code: until the ranks agree on the point at which they stop, which is this
   /// one or the next one.
   int stop_code(int local) override {
@@ -147,7 +173,7 @@ class ControlPlane final : public JobControl {
     while (host.stop_point.load() == 0) {
       const std::uint32_t seen = host.changes.load();
       if (host.stop_point.load() == 0) futex_wait(host.changes, seen, HostAgent::kPeriod);
-      if (const std::string verdict = host.verdict.get(); !verdict.empty()) throw PeerError(verdict);
+      if (const std::string verdict = memory_->get(kVerdict); !verdict.empty()) throw PeerError(verdict);
       if (deadline.passed())
         convoy::fail<PeerError>("rank {} waited {} s for the ranks to agree where they stop", rank_,
                                 deadline.seconds());
@@ -164,6 +190,11 @@ class ControlPlane final : public JobControl {
     mine.ring.add(warning);
     for (auto& place : mine.warnings)
       if (place.set(text)) break;
+  }
+
+  std::vector<std::string> take_warnings() override {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(stragglers_, {});
   }
 
   /// Returns null for a fifth name.
@@ -191,21 +222,21 @@ class ControlPlane final : public JobControl {
     mine.failed_at = failure.time;
     mine.failed_by_peer = is_consequence ? 1 : 0;
     mine.failure.set(reason);
-    if (agent_ == nullptr && memory_->host().verdict.set(reason)) dump();
+    if (agent_ == nullptr && memory_->set(kVerdict, reason)) dump();
     memory_->wake();
   }
 
   std::string verdict(double wait_seconds) override {
     HostSlot& host = memory_->host();
-    wait_until([&] { return !host.verdict.get().empty(); }, wait_seconds);
-    const std::string verdict = host.verdict.get();
-    if (!verdict.empty() && !host.dump_directory.get().empty())
+    wait_until([&] { return !memory_->get(kVerdict).empty(); }, wait_seconds);
+    const std::string verdict = memory_->get(kVerdict);
+    if (!verdict.empty() && !memory_->get(kDumpDirectory).empty())
       wait_until([&] { return host.is_dumped.load() == kDumped; }, kDumpSeconds);
     return verdict;
   }
 
   void set_dump_directory(const std::filesystem::path& directory) override {
-    memory_->host().dump_directory.set(std::filesystem::absolute(directory).string());
+    memory_->set(kDumpDirectory, std::filesystem::absolute(directory).string());
   }
 
   void leave() override {
@@ -217,6 +248,17 @@ class ControlPlane final : public JobControl {
   }
 
  private:
+  /// Adds the time since the last call to that of the present phase.
+  void account() {
+    const std::int64_t now = steady_nanoseconds(), waited = StreamWait::total.count();
+    const double passed = 1e-9 * static_cast<double>(now - std::exchange(accounted_at_, now));
+    const double own = passed - 1e-9 * static_cast<double>(waited - std::exchange(waited_, waited));
+    const int phase = static_cast<int>(memory_->mine().phase.load()) - kFirstStepPhase;
+    if (phase < 0 || phase >= kStepPhases) return;
+    in_steps_ += passed;
+    own_[static_cast<std::size_t>(phase)] += own;
+  }
+
   template <class F>
   void wait_until(const F& is_done, double seconds) {
     HostSlot& host = memory_->host();
@@ -241,6 +283,7 @@ class ControlPlane final : public JobControl {
       Suspension::total();
       try {
         watch_bytes();
+        watch_progress();
         if (options_.stop_code) set_stop_code(options_.stop_code());
         agent_->serve();
         floor_->raise(
@@ -265,9 +308,25 @@ class ControlPlane final : public JobControl {
     mine.io = steady_nanoseconds();
   }
 
+  /// Publishes where the thread of the rank is before a warning or a verdict, if it neither makes progress nor
+  /// waits in a collective.
+  void watch_progress() {
+    RankSlot& mine = memory_->mine();
+    if (const std::int64_t progress = mine.progress; std::exchange(seen_progress_, progress) != progress) {
+      stalled_.emplace(std::min(options_.warn_after_seconds, options_.timeout_seconds) / 2);
+      mine.stack.reset();
+    }
+    const auto& all = mine.communicators;
+    const bool waits =
+        std::any_of(all.begin(), all.end(), [](const auto& each) { return each.executing != 0; });
+    if (waits || !stalled_ || !stalled_->passed()) return;
+    stalled_.reset();
+    mine.stack.set(stack_of(rank_thread_));
+  }
+
   void act_on_verdict() {
     if (!exit_) {
-      const std::string verdict = memory_->host().verdict.get();
+      const std::string verdict = memory_->get(kVerdict);
       if (verdict.empty()) return;
       exit_.emplace(options_.timeout_seconds);
       if (options_.on_verdict) options_.on_verdict(verdict);
@@ -279,15 +338,14 @@ class ControlPlane final : public JobControl {
     if (!exit_->passed() || idle < exit_->seconds()) return;
     if (options_.on_warning)
       options_.on_warning(fmt::format("{}; this rank does not return from {} and exits",
-                                      memory_->host().verdict.get(),
-                                      to_string(memory_->mine().phase.load())));
+                                      memory_->get(kVerdict), to_string(memory_->mine().phase.load())));
     _exit(static_cast<int>(ExitCode::peer));
   }
 
   /// Writes the flight recorders of this host, unless another rank does, on a thread: the file system may hang.
   void dump() {
     HostSlot& host = memory_->host();
-    const std::string directory = host.dump_directory.get();
+    const std::string directory = memory_->get(kDumpDirectory);
     std::uint32_t expected = kNotDumped;
     if (directory.empty() || !host.is_dumped.compare_exchange_strong(expected, kDumping)) return;
     const auto write = [memory = memory_, all = all_, job = job_, directory] {
@@ -316,7 +374,19 @@ class ControlPlane final : public JobControl {
   double moved_bytes_ = 0;  // at the time RankSlot::io
   Deadline::Clock::time_point read_bytes_at_{};
   std::optional<Deadline> exit_;  // after the verdict
-  std::thread thread_;            // not started if there is one rank
+
+  const pid_t rank_thread_ = gettid();
+  std::int64_t seen_progress_ = 0;   // RankSlot::progress
+  std::optional<Deadline> stalled_;  // since then; empty once the stack is published
+
+  // RankSlot::block: what the thread of the rank measures.
+  const double window_seconds_ = seconds_in(kStragglerWindowVariable, StragglerWatch::kWindowSeconds);
+  std::int64_t accounted_at_ = 0, waited_ = 0, block_ends_at_ = 0;  // nanoseconds; StreamWait::total
+  double block_steps_ = 0, in_steps_ = 0;                           // of the block
+  std::array<double, kStepPhases> own_{};
+  std::mutex mutex_;                     // guards stragglers_
+  std::vector<std::string> stragglers_;  // that take_warnings() has not returned
+  std::thread thread_;                   // not started if there is one rank
 };
 
 }  // namespace

@@ -94,7 +94,7 @@ void write_flight_files(const HostMemory& memory, const std::vector<RankInfo>& a
   FlightFile file{.format = kFormat,
                   .job = job,
                   .world_size = static_cast<int>(all.size()),
-                  .verdict = memory.host().verdict.get(),
+                  .verdict = memory.get(kVerdict),
                   .time = now};
   for (const RankStatus& status : memory.observe(all)) {
     const RankSlot& slot = memory.slot(all[static_cast<std::size_t>(status.rank)].local_rank);

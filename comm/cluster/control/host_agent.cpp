@@ -254,6 +254,7 @@ void HostAgent::decide(const std::vector<RankStatus>& ranks, bool know_of_stop) 
   decide_verdict(ranks);
   extend_deadlines(ranks);
   warn_of_stall(ranks);
+  warn_of_stragglers(ranks);
   apply(orders_);
 }
 
@@ -329,6 +330,12 @@ void HostAgent::warn_of_stall(const std::vector<RankStatus>& ranks) {
         fmt::format("no rank has made progress for {:.0f} s: {}", idle_seconds, describe_stall(ranks)));
 }
 
+void HostAgent::warn_of_stragglers(const std::vector<RankStatus>& ranks) {
+  if (ranks.size() != all_.size() || !options_.on_straggler) return;
+  for (const std::string& text : stragglers_.observe(ranks, options_.window_seconds))
+    options_.on_straggler(text);
+}
+
 void HostAgent::apply(const AgentOrders& orders) {
   orders_ = orders;
   HostSlot& host = memory_.host();
@@ -340,7 +347,7 @@ void HostAgent::apply(const AgentOrders& orders) {
     host.stop_point.compare_exchange_strong(undecided, orders.stop_point);
     is_news = true;
   }
-  if (!orders.verdict.empty() && host.verdict.set(orders.verdict)) is_news = true;
+  if (!orders.verdict.empty() && memory_.set(kVerdict, orders.verdict)) is_news = true;
   const std::int64_t floor = steady_nanoseconds() + nanoseconds_of(orders.deadline_seconds).count();
   if (orders.deadline_seconds > 0 && floor > host.deadline_floor.load()) host.deadline_floor = floor;
   if (is_news) memory_.wake();

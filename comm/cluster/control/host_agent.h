@@ -15,6 +15,7 @@
 #include "convoy/comm/cluster/control/agent_tree.h"
 #include "convoy/comm/cluster/control/host_memory.h"
 #include "convoy/comm/cluster/control/rank_status.h"
+#include "convoy/comm/cluster/control/straggler_watch.h"
 
 namespace convoy::dist {
 
@@ -55,7 +56,9 @@ class HostAgent {
     double io_timeout_seconds = row_of(Wait::storage).seconds;  // without bytes that move; 0: none
     double host_timeout_seconds = row_of(Wait::host).seconds;   // without a message of its agent
     double warn_after_seconds = 10;  // without progress of any rank; doubled after each warning
-    std::function<void(const std::string&)> on_warning;  // at the root
+    double window_seconds = StragglerWatch::kWindowSeconds;  // for which a rank that is named was slow
+    std::function<void(const std::string&)> on_warning;      // at the root
+    std::function<void(const std::string&)> on_straggler;    // at the root
   };
 
   /// `tree` is null except on the first ranks of several hosts. The references must outlive the agent.
@@ -109,6 +112,7 @@ class HostAgent {
   const RankStatus* overdue_of(const std::vector<RankStatus>& ranks) const;
   void extend_deadlines(const std::vector<RankStatus>& ranks);
   void warn_of_stall(const std::vector<RankStatus>& ranks);
+  void warn_of_stragglers(const std::vector<RankStatus>& ranks);
   void apply(const AgentOrders& orders);
   void send_up(const std::vector<RankStatus>& ranks, bool know_of_stop);
   void send_down();
@@ -122,6 +126,7 @@ class HostAgent {
   Clock::time_point parent_heard_{};  // when its last message arrived
   AgentOrders orders_;                // the latest, of the root
   double next_warning_;               // seconds without progress
+  StragglerWatch stragglers_;
   Clock::time_point
       consequence_seen_at_{};             // when a failure was first seen, all others being its consequences
   std::vector<AgentWarning> warnings_;    // that have not been passed on, or reported

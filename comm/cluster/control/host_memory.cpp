@@ -9,6 +9,7 @@
 #include <optional>
 #include <sstream>
 
+#include "convoy/comm/cluster/control/thread_stack.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
@@ -132,9 +133,14 @@ std::vector<RankStatus> HostMemory::observe(const std::vector<RankInfo>& all) co
     status.io_seconds = std::min(status.phase_seconds, seconds_since(process_slot(rank).io.load(), now));
     status.stop_points = rank.stop_points.load();
     status.stop_code = rank.stop_code.load();
+    status.stack = status.life == RankStatus::Life::stopped ? kernel_state_of(status.process, status.process)
+                                                            : rank.stack.get();
     status.failure = rank.failure.get();
     status.failed_seconds = seconds_since(rank.failed_at.load(), now);
     status.failed_by_peer = rank.failed_by_peer.load() != 0;
+    status.pace = {.block = rank.block.load(),
+                   .step_seconds = rank.step_seconds.load(),
+                   .own_seconds = {rank.own_seconds.begin(), rank.own_seconds.end()}};
     for (std::size_t c = 0; c < RankSlot::kCommunicators; ++c) {
       const RankSlot::Collectives& collectives = rank.communicators[c];
       const std::string name = collectives.name.get();

@@ -31,6 +31,8 @@ class SharedText {
     state_.store(kFirstSize + static_cast<std::uint32_t>(text.size()));
     return true;
   }
+  /// Makes the text unset again. Only the process that sets it calls this.
+  void reset() noexcept { state_.store(kUnset); }
   /// Returns the text; an empty string before it is set.
   std::string get() const {
     const std::uint32_t state = state_.load();
@@ -46,6 +48,9 @@ class SharedText {
   std::atomic<std::uint32_t> state_;
   std::array<std::atomic<char>, Bytes> text_;
 };
+
+/// The texts that the ranks of a host share: why the job ends, and the directory for the flight recorders.
+enum HostText : std::uint8_t { kVerdict, kDumpDirectory };
 
 /// What one rank publishes. Its own threads write it, and all processes of the host read it. All times are
 /// steady_nanoseconds(). Zero-filled memory is the state before the rank has joined.
@@ -79,9 +84,15 @@ struct alignas(64) RankSlot {
   std::atomic<std::int64_t> failed_at;
   std::atomic<std::uint32_t> failed_by_peer;        // 1: the failure is a consequence of that of another rank
   SharedText<2048> failure;                         // empty: none
+  SharedText<1024> stack;                           // RankStatus::stack
+  std::array<SharedText<4096>, 2> texts;            // those of HostMemory::set() of this rank, by HostText
   std::array<SharedText<512>, kWarnings> warnings;  // the first ones; empty: unused
   std::atomic<std::uint32_t> warnings_taken;        // of which the agent has passed on so many
   std::array<Collectives, kCommunicators> communicators;
+  /// RankStatus::pace. Its members change one by one: a reader may see some of the block before.
+  std::atomic<std::uint64_t> block;
+  std::atomic<double> step_seconds;
+  std::array<std::atomic<double>, kStepPhases> own_seconds;
   FlightRing ring;
 };
 
@@ -93,8 +104,8 @@ struct alignas(64) HostSlot {
   std::atomic<std::uint64_t> stop_point;      // 0: not decided
   std::atomic<std::int32_t> stop_code;        // valid once stop_point is set
   std::atomic<std::int64_t> deadline_floor;   // no collective times out before it
-  SharedText<4096> verdict;                   // why the job ends; empty: it does not
-  SharedText<1024> dump_directory;            // empty: none yet
+  std::array<std::atomic<std::uint32_t>, 2>
+      texts;  // by HostText: 1 + the index of the rank that has it; 0: none
   /// 1 once a rank has begun to write the flight recorders of this host.
   std::atomic<std::uint32_t> is_dumped;
 };
@@ -105,6 +116,19 @@ class HostMemory {
   /// Creates the memory on the first rank of this host, and opens it on the others. Collective over the job.
   /// Throws PeerError if the memory cannot be opened.
   explicit HostMemory(Rendezvous& rendezvous);
+
+  /// Sets a text, unless a rank has set it: returns whether it did. If the process dies in this call, another rank
+  /// may still set the text. Truncates long texts.
+  bool set(HostText which, std::string_view text) const noexcept {
+    mine().texts[which].set(text);
+    std::uint32_t none = 0;
+    return host().texts[which].compare_exchange_strong(none, static_cast<std::uint32_t>(index_) + 1);
+  }
+  /// Returns a text; an empty string before it is set.
+  std::string get(HostText which) const {
+    const std::uint32_t of = host().texts[which].load();
+    return of == 0 ? "" : slot(static_cast<int>(of) - 1).texts[which].get();
+  }
 
   HostSlot& host() const;
   int ranks() const { return static_cast<int>(ranks_.size()); }

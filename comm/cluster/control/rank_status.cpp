@@ -153,7 +153,8 @@ std::string_view to_string(Phase phase) { return row_of(phase).text; }
 Wait limit_of(Phase phase) { return row_of(phase).limit; }
 
 std::string describe(const RankStatus& rank) {
-  return fmt::format("{} {}", name_and_host(rank), activity_of(rank));
+  return fmt::format("{} {}{}", name_and_host(rank), activity_of(rank),
+                     rank.stack.empty() ? "" : fmt::format("; its thread: {}", rank.stack));
 }
 
 std::string describe_stall(std::span<const RankStatus> ranks) {
@@ -218,8 +219,9 @@ static void from_json(const Json& json, Phase& phase) {
 }
 CONVOY_DEFINE_JSON(RankStatus::Collective, communicator, number, text, seconds)
 CONVOY_DEFINE_JSON(RankStatus::Progress, communicator, launched, completed)
+CONVOY_DEFINE_JSON(RankStatus::Pace, block, step_seconds, own_seconds)
 CONVOY_DEFINE_JSON(RankStatus, rank, host, process, life, signal, phase, step, phase_seconds,
-                   progress_seconds, beat_seconds, io_seconds, collectives, progress, stop_points, stop_code,
-                   failure, failed_seconds, failed_by_peer)
+                   progress_seconds, beat_seconds, io_seconds, collectives, progress, pace, stop_points,
+                   stop_code, stack, failure, failed_seconds, failed_by_peer)
 
 }  // namespace convoy::dist

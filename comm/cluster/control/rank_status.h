@@ -24,6 +24,10 @@ std::string_view to_string(Phase phase);
 /// files, otherwise Wait::collective.
 Wait limit_of(Phase phase);
 
+/// The first phase of a training step, and their number: those up to Phase::between.
+constexpr int kFirstStepPhase = static_cast<int>(Phase::data);
+constexpr int kStepPhases = static_cast<int>(Phase::between) - kFirstStepPhase + 1;
+
 /// A snapshot of one rank. Times are ages in seconds, because the clocks of hosts differ.
 struct RankStatus {
   enum class Life : std::uint8_t {
@@ -47,6 +51,14 @@ struct RankStatus {
     std::uint64_t launched = 0, completed = 0;  // numbers of collectives
   };
 
+  /// The means of the last block of steps. All ranks have about the same blocks, each of the same time.
+  struct Pace {
+    std::uint64_t block = 0;  // number of blocks so far
+    double step_seconds = 0;
+    std::vector<double>
+        own_seconds;  // of these, by phase of a step, without waits for streams: for other ranks
+  };
+
   int rank = 0;
   std::string host;
   int process = 0;
@@ -60,11 +72,13 @@ struct RankStatus {
   double io_seconds = 0;                // since its process has read or written bytes, in this phase
   std::vector<Collective> collectives;  // in which it is, usually none or one
   std::vector<Progress> progress;       // of all of its communicators
+  Pace pace;                            // block 0: unknown
   std::uint64_t stop_points = 0;        // passed so far (JobControl::stop_code())
   int stop_code = 0;                    // 0: none
-  std::string failure;                  // the error that ends the rank; empty: none
-  double failed_seconds = 0;            // since the failure
-  bool failed_by_peer = false;          // the failure is a consequence of that of another rank
+  std::string stack;            // where its thread is (stack_of()), if the rank may hold up the others
+  std::string failure;          // the error that ends the rank; empty: none
+  double failed_seconds = 0;    // since the failure
+  bool failed_by_peer = false;  // the failure is a consequence of that of another rank
 
   /// Returns whether the rank's process runs and has shown a sign of life in the last seconds.
   bool is_responsive() const { return life == Life::running && beat_seconds < kResponsiveSeconds; }

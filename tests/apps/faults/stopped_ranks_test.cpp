@@ -66,6 +66,7 @@ TEST_P(StoppedRanks, EndTheOthersAtTheLimit) {
     EXPECT_EQ(results[rank].exit_code, 4) << results[rank].err;
     EXPECT_THAT(results[rank].err, HasSubstr("rank 0 on "));
     EXPECT_THAT(results[rank].err, HasSubstr("is stopped by a signal"));
+    EXPECT_THAT(results[rank].err, HasSubstr("; its thread: state T, system call "));
   }
   if (!HasFailure()) record.print("all others exit with code 4 and name it", kLostSteps);
   const ProcessResult report = run_program({program("convoy-doctor"), "--post-mortem", workshop.path("run")});
