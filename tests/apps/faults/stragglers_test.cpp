@@ -62,19 +62,5 @@ TEST_F(SlowRanks, AreNamedInTheLogOnTheTerminalAndInTheReport) {
   EXPECT_THAT(read_text(workshop.path("run") / "report.html"), HasSubstr(texts.front().substr(0, 40)));
 }
 
-/// Batch norms over all ranks make each rank wait for the slow one in its forward pass.
-TEST_F(SlowRanks, AreNamedAlsoIfTheOthersWaitInTheForwardPass) {
-  start_ranks(2, {"--model", "resnet20", "--batch-size", "16", "--sync-bn"});
-  const auto begin = std::chrono::steady_clock::now();
-  while (named().empty() && std::chrono::steady_clock::now() - begin < std::chrono::seconds(120)) {
-    processes[0]->send(SIGSTOP);
-    std::this_thread::sleep_for(milliseconds(60));
-    processes[0]->send(SIGCONT);
-    std::this_thread::sleep_for(milliseconds(20));
-  }
-  ASSERT_FALSE(named().empty());
-  EXPECT_THAT(named(), Each(HasSubstr("rank 0 on ")));
-}
-
 }  // namespace
 }  // namespace convoy::testing
