@@ -221,7 +221,9 @@ TEST_F(LaunchRecipes, SlurmRequeue) {
   all["CONVOY_OUT"] = directory.path() / "again";
   Process job(batch, {.environment = all, .directory = kSource});
   const fs::path log = directory.path() / "again/log.jsonl";
-  const auto has_steps = [&] { return fs::exists(log) && count_of(read_text(log), "\"event\":\"step\"") > 0; };
+  const auto has_steps = [&] {
+    return fs::exists(log) && count_of(read_text(log), "\"event\":\"step\"") > 0;
+  };
   for (int tries = 0; tries < 3000 && !has_steps(); ++tries)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   ASSERT_TRUE(has_steps());
