@@ -55,8 +55,7 @@ TEST_F(CudaMultiprocessors, TicketsSufficeForAnyNumber) {
   const DeviceContext gpu = gpu_with(4096);
   const CudaStream& stream = std::get<std::reference_wrapper<CudaStream>>(gpu.stream());
   for (std::int64_t channels = 8; channels <= 65536; channels *= 2) {
-    const auto tiling =
-        kernels::cuda::tile_channels(1 << 20, channels, 8, kernels::cuda::reduction(stream));
+    const auto tiling = kernels::cuda::tile_channels(1 << 20, channels, 8, kernels::cuda::reduction(stream));
     if (tiling.row_blocks > 1) {
       EXPECT_LE(tiling.tiles, CudaStream::kTickets) << channels;
     }
