@@ -130,9 +130,6 @@ void apply_augmentation(const AugmentationOptions& options, data::TransformSpec&
   transform.mixing = {.mixup = options.mixup, .cutmix = options.cutmix};
 }
 
-namespace {
-
-/// Returns the defaults of ResNet-20 on CIFAR-10, and of the flags of each optimizer and schedule, as --help shows them.
 std::map<std::string, std::string> default_texts() {
   std::map<std::string, std::string> texts;
   const auto add = [&](std::string_view optimizer, std::string_view schedule) {
@@ -153,8 +150,6 @@ std::map<std::string, std::string> default_texts() {
   texts.erase("out");
   return texts;
 }
-
-}  // namespace
 
 CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   CommandLine line(

@@ -198,6 +198,8 @@ void add_batch_flags(CommandLine& line, TrainOptions& options, bool has_auto);
 void add_augmentation_flags(CommandLine& line, AugmentationOptions& options);
 /// Adds these augmentations to the transforms of a training.
 void apply_augmentation(const AugmentationOptions& options, data::TransformSpec& transform);
+/// Returns the defaults of ResNet-20 on CIFAR-10, and of the flags of each optimizer and schedule, as --help shows them.
+std::map<std::string, std::string> default_texts();
 /// Returns the flags of convoy-train, or of a program of this name. `options` must outlive the result.
 CommandLine train_command_line(TrainOptions& options, const std::string& program = "convoy-train");
 
