@@ -60,7 +60,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"comm/parallel", {"comm/core", "engine/optim"}},
     {"comm/parallel/zero", {"comm/parallel"}},
     {"models", {"engine/nn"}},
-    {"datasets", {"engine/tensor"}},
+    {"datasets", {"engine/io"}},
     {"datasets/cache", {"engine/io"}},
     {"datasets/transforms", {"datasets", "kernels/shared"}},
     {"datasets/formats/image", {"kernels/base"}},

@@ -316,7 +316,7 @@ TEST(Help, ShowsDefaultsOfTraining) {
       {"--augment LIST", "[default: auto: for photographs mostly crop=4,flip]"},
       {"--epochs N", "[default: 10]"},
       {"--lr RATE", "[default: 0.2; follows --batch-size]"},
-      {"--adam-eps EPSILON", "[default: 1e-08]"},
+      {"--adam-eps EPS", "[default: 1e-08]"},
       {"--devices N", "[default: 1]"},
       {"--comm-timeout SECONDS", "[default: 300]"},
       {"--grad-dtype NAME", "[default: the type they are computed in]"},

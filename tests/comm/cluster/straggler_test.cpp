@@ -224,7 +224,6 @@ class Runner {
   std::thread thread_;
 };
 
-#if !defined(__SANITIZE_THREAD__)  // which delays signals
 TEST(Stack, HasTheFunctionsOfAThread) {
   const Runner sleeper([] { usleep(300'000); });
   std::this_thread::sleep_for(milliseconds(20));
@@ -249,7 +248,6 @@ TEST(Stack, InterruptsAnything) {
   std::this_thread::sleep_for(milliseconds(50));
   EXPECT_GT(allocated, before) << "the thread does not go on";
 }
-#endif
 
 TEST(Stack, IsThatOfTheKernelIfTheThreadCannotAnswer) {
   // A thread sleeps without interruption while its child of vfork() runs.
@@ -287,9 +285,7 @@ TEST(Stack, IsPublishedWhileARankIsLate) {
   for (std::thread& thread : threads) thread.join();
   ASSERT_FALSE(warnings.empty());
   EXPECT_THAT(warnings.front(), HasSubstr("rank 1 on "));
-#if !defined(__SANITIZE_THREAD__)
   EXPECT_THAT(warnings.front(), AllOf(HasSubstr("; its thread: "), HasSubstr("nanosleep")));
-#endif
 }
 
 /// A process dies in the middle of setting a text, at a page that it may not read.
