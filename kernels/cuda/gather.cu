@@ -77,8 +77,9 @@ __device__ void store_sums(const cuda::CompensatedSum<C> (&sums)[kWidth], GradMo
   Pack<T, kWidth> total = mode == GradMode::accumulate ? cuda::load_pack<kWidth>(to) : Pack<T, kWidth>{};
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
-    const C before = mode == GradMode::accumulate ? cuda::widen(total.values[i]) : C{0};
-    total.values[i] = cuda::narrow<T>(static_cast<C>(before + sums[i].value()));
+    const C before = mode == GradMode::accumulate ? cuda::widen(total.values[i]) : C{0}, lost = sums[i].lost;
+    total.values[i] =
+        cuda::narrow<T>(before + (sums[i].sum + (lost == lost ? lost : C{0})));  // infinity loses NaN
   }
   cuda::store_pack(to, total);
 }

@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kTileBlock)
   constexpr int kRows = X::template kRows<kWidth>;
   cuda::CompensatedSum<compute_t<typename X::Element>> sums[kWidth];
   if (column < columns) {
-#pragma unroll kRows> 1 ? 1 : 4
+#pragma unroll kRows> 1 ? 1 : 3
     for (std::int64_t first = begin + threadIdx.y; first < end; first += kRows * blockDim.y) {
       const std::int64_t i = first * columns + column;
       decltype(x.template load<kWidth>(0, false)) loaded[kRows];
