@@ -85,7 +85,7 @@ constexpr Exception kExceptions[] = {
     {"docs/learn.md", "", "needs no build of Convoy; learn/tests run these programs"},
     {"learn/", "", "needs no build of Convoy; learn/tests run these programs"},
     {"docs/own-network.md", "python3 bench/python/examples/", "needs PyTorch"},
-    {"docs/reliability.md", "python3 bench/python/compare.py faults", "needs PyTorch"},
+    {"docs/reliability.md", "python3 bench/python/compare.py ", "needs PyTorch"},
     {"docs/batch-norm.md", "scripts/batch_norm_experiment.py",
      "trains 32 networks; a test has a fake program", "batch_norm_experiment_test"},
     {"docs/files.md", "convoy-train --dataset shapes --model resnet50", "writes 1 GB", "CheckpointSaver"},
