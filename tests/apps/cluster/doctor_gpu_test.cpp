@@ -25,7 +25,7 @@ ProcessResult examine(int ranks, const std::string& gpus, const Arguments& more 
 TEST(DoctorOnGpus, RunsCollectivesBetweenGpus) {
   const ProcessResult result = examine(2, "2");
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-  for (const char* text : {"shm: all-gather [0 1]", "nccl: all-gather [0 1]", "nccl: all-reduce of 4.00 MiB",
+  for (const char* text : {"shm: all-gather [0 1]", "nccl: all-gather [0 1]", "nccl: all-reduce of 16.00 MiB",
                            "2 x Emulated GPU", "cuda:0 with", "cuda:1 with", "NCCL 2."})
     EXPECT_THAT(result.out, HasSubstr(text));
 }
