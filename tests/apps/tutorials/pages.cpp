@@ -81,6 +81,7 @@ constexpr Exception kExceptions[] = {
      "measure_cpu_test"},
     {"", "mkdir -p build/cuda && tar ", "needs the archive of a GPU build"},
     {"", "python3 scripts/many_gpus.py", "needs GPUs; a test has emulated ones", "many_gpus_test"},
+    {"docs/many-gpus.md", "convoy-bench-", "needs eight GPUs"},
     {"", "scripts/validate_gpu.sh", "needs a GPU; a test has fake programs", "gpu_validation_test"},
     {"docs/learn.md", "", "needs no build of Convoy; learn/tests run these programs"},
     {"learn/", "", "needs no build of Convoy; learn/tests run these programs"},

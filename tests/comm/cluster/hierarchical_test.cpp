@@ -277,6 +277,7 @@ TEST(HierarchicalFaults, TimesOutWhenRankIsStopped) {
       [&](dist::Rendezvous& rendezvous) {
         const auto comm = make(rendezvous, kPairs, {.comm = {.timeout_seconds = 2}});
         comm->barrier();
+        rendezvous.barrier();                   // all have returned from that of the communicator
         if (comm->rank() == 1) raise(SIGSTOP);  // until it is killed
         EXPECT_THAT(message_of<PeerError>([&] { comm->barrier(); }), HasSubstr("waited 2 s for rank 1"));
         reported.notify();
@@ -295,6 +296,7 @@ void expect_detected_while_waiting_for_other_host(const std::function<void(dist:
   run_on_hosts({0, 0, 1}, [&](dist::Rendezvous& rendezvous) {
     const auto comm = make(rendezvous, {0, 0, 1});
     comm->barrier();
+    rendezvous.barrier();  // all have returned from that of the communicator
     if (comm->rank() == 1) fail_rank(*comm);
     if (comm->rank() == 2) {
       EXPECT_TRUE(detected.await());
