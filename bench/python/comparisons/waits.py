@@ -407,4 +407,7 @@ def add_flags(flags):
 
 
 def check(arguments):
-    """Accepts all flags."""
+    """Refuses words that no row has."""
+    for word in arguments.row or []:
+        if not any(word in name for name in ROWS):
+            arguments.error(f"--row: found '{word}', expected words of: {'; '.join(ROWS)}")
