@@ -10,9 +10,9 @@
 
 namespace convoy::kernels {
 
-// y [1] = sum of all elements of x; 0 for an empty x.
-void sum(CpuStream&, ConstView x, GradView y);
-void sum(CudaStream&, ConstView x, GradView y);
+// y [1] = a times the sum of all elements of x; 0 for an empty x.
+void sum(CpuStream&, ConstView x, GradView y, double a = 1);
+void sum(CudaStream&, ConstView x, GradView y, double a = 1);
 
 // y [C] = sum of the rows of x, which is viewed as [rows, C] with C its last size. This is the gradient of a
 // bias.

@@ -96,25 +96,28 @@ Variable of_rows(std::string_view name, const Variable& x, int axis, std::int64_
                  .backward = detail::cost_of(x, {.flops = 4, .reads = 2, .writes = 1})});
 }
 
-}  // namespace
-
-Variable sum(const Variable& x) {
-  detail::check_floating("sum", x);
-  const detail::OpScope scope("sum", x);
+/// Returns `factor` times the sum of all elements.
+Variable scaled_sum(std::string_view name, const Variable& x, double factor) {
+  detail::check_floating(name, x);
+  const detail::OpScope scope(name, x);
   Tensor y = Tensor::empty({1}, x.dtype(), x.context());
-  on(y.stream(), [&](auto& s) { kernels::sum(s, x.value().view(), GradView(y.view())); });
-  return record("sum", y, {x},
-                [](const Tensor& dy, std::span<GradSlot> dx) {
+  on(y.stream(), [&](auto& s) { kernels::sum(s, x.value().view(), GradView(y.view()), factor); });
+  return record(name, y, {x},
+                [factor](const Tensor& dy, std::span<GradSlot> dx) {
                   on(dy.stream(),
-                     [&](auto& s) { kernels::broadcast_scalar(s, dy.view(), 1, dx[0].claim()); });
+                     [&](auto& s) { kernels::broadcast_scalar(s, dy.view(), factor, dx[0].claim()); });
                 },
                 {.forward = detail::cost_of(x, {.flops = 1, .reads = 1}),
                  .backward = detail::cost_of(x, {.writes = 1})});
 }
 
+}  // namespace
+
+Variable sum(const Variable& x) { return scaled_sum("sum", x, 1); }
+
 Variable mean(const Variable& x) {
   check(x.value().numel() > 0, "mean: input {} has no elements", x.shape().text());
-  return scale(sum(x), 1.0 / static_cast<double>(x.value().numel()));
+  return scaled_sum("mean", x, 1.0 / static_cast<double>(x.value().numel()));
 }
 
 Variable sum(const Variable& x, const std::vector<int>& axes, bool keep_axes) {

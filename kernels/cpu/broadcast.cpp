@@ -4,6 +4,7 @@
 
 #include "convoy/kernels/base/loop_nest.h"
 #include "convoy/kernels/cpu/primitives/map.h"
+#include "convoy/kernels/cpu/primitives/vector_math.h"
 #include "convoy/kernels/shared/broadcast_functions.h"
 
 namespace convoy::kernels {
@@ -65,7 +66,7 @@ void binary(CpuStream& stream, BinaryOp op, ConstView x, ConstView y, GradView z
   if (!z.wanted()) return;
   dispatch(kCpuTypes, z.dtype, [&](auto zero) {
     using T = decltype(zero);
-    dispatch_function(op, [&](auto function) {
+    dispatch_function<CpuMath>(op, [&](auto function) {
       for_each_run(
           stream, z,
           [&](std::int64_t count, const auto& at, const auto& inner) {
@@ -84,13 +85,15 @@ void binary_backward(CpuStream& stream, BinaryGradient gradient, ConstView dz, C
   if (!dx.wanted()) return;
   dispatch(kCpuTypes, dx.dtype, [&](auto zero) {
     using T = decltype(zero);
-    dispatch_function(gradient, [&](auto function) {
+    dispatch_function<CpuMath>(gradient, [&](auto function) {
       for_each_run(
           stream, dx,
           [&](std::int64_t count, const auto& at, const auto& inner) {
             T* const to = dx.as<T>() + at[0];
             const T *const d = dz.as<T>() + at[1], *const u = x.as<T>() + at[2], *const v = y.as<T>() + at[3];
             with_mode(dx.mode, [&]<GradMode kMode>() {
+              if (inner[1] == 1 && inner[2] == 1 && inner[3] == 1)
+                return map_range<kMode>(0, count, function, to, d, u, v);
               for (std::int64_t i = 0; i < count; ++i)
                 put<kMode>(to[i], function(widened(d[i * inner[1]]), widened(u[i * inner[2]]),
                                            widened(v[i * inner[3]])));

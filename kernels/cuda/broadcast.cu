@@ -4,6 +4,7 @@
 
 #include "convoy/kernels/cuda/primitives/index_map.h"
 #include "convoy/kernels/cuda/primitives/map.h"
+#include "convoy/kernels/cuda/primitives/normal_distribution.h"
 #include "convoy/kernels/shared/broadcast_functions.h"
 
 namespace convoy::kernels {
@@ -62,7 +63,7 @@ IndexMap<1 + sizeof...(X)> map_of(const View& z, const X&... x) {
 void binary(CudaStream& stream, BinaryOp op, ConstView x, ConstView y, GradView z) {
   const std::int64_t n = z.numel();
   if (!z.wanted() || n == 0) return;
-  dispatch_function(op, [&](auto function) {
+  dispatch_function<cuda::GpuMath>(op, [&](auto function) {
     if (x.shape == z.shape && y.shape == z.shape) return cuda::map(stream, x, y, z, function);
     dispatch(kGpuTypes, z.dtype, [&](auto zero) {
       using T = decltype(zero);
@@ -76,7 +77,7 @@ void binary_backward(CudaStream& stream, BinaryGradient gradient, ConstView dz, 
                      GradView dx) {
   const std::int64_t n = dx.numel();
   if (!dx.wanted() || n == 0) return;
-  dispatch_function(gradient, [&](auto function) {
+  dispatch_function<cuda::GpuMath>(gradient, [&](auto function) {
     dispatch(kGpuTypes, dx.dtype, [&](auto zero) {
       using T = decltype(zero);
       launch(stream, blocks_for(n, kBlock), kBlock, 0, gradient_kernel<decltype(function), T>, n,

@@ -60,11 +60,12 @@ struct WriteSum {
   void* y;
   DType dtype;
   bool add;
+  double a;
 
   template <class T>
   __device__ void put(double sum) const {
     T& to = *static_cast<T*>(y);
-    const auto value = static_cast<compute_t<T>>(sum);
+    const auto value = static_cast<compute_t<T>>(a * sum);
     to = narrow<T>(add ? widen(to) + value : value);
   }
   __device__ void operator()(double sum) const {
@@ -230,10 +231,10 @@ __global__ void __launch_bounds__(kChecksumBlock)
 
 }  // namespace
 
-void sum(CudaStream& stream, ConstView x, GradView y) {
+void sum(CudaStream& stream, ConstView x, GradView y, double a) {
   if (!y.wanted()) return;
   dispatch(kGpuTypes, y.dtype, [](auto) {});  // throws UsageError for any other type
-  reduce_all(stream, {&x, 1}, Value{}, WriteSum{y.data, y.dtype, y.mode == GradMode::accumulate});
+  reduce_all(stream, {&x, 1}, Value{}, WriteSum{y.data, y.dtype, y.mode == GradMode::accumulate, a});
 }
 
 void global_norm(CudaStream& stream, std::span<const ConstView> tensors, View norm) {
