@@ -392,11 +392,10 @@ struct AttentionOptions {
 /// those of samples and heads, are equal. The arguments have one floating-point type. D, S and V must be
 /// positive. Throws UsageError for other arguments.
 ///
-/// With a mask, a bias or dropout, this is a composition of other ops, which stores all scores and
-/// probabilities for backward. Otherwise, on the CPU, memory beyond arguments and result is proportional to
-/// T: scores are computed in blocks, in the manner of FlashAttention (Dao et al., arXiv:2205.14135), and
-/// again in the backward pass. A GPU temporarily stores all scores, and in the backward pass also their
-/// gradients.
+/// With a mask, a bias or dropout, and on a GPU, this is a composition of other ops, which stores all scores
+/// and probabilities for backward. Otherwise, memory beyond arguments and result is proportional to T: scores
+/// are computed in blocks, in the manner of FlashAttention (Dao et al., arXiv:2205.14135), and again in the
+/// backward pass.
 Variable scaled_dot_product_attention(const Variable& q, const Variable& k, const Variable& v,
                                       const AttentionOptions& options = {});
 
