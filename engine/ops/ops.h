@@ -339,10 +339,6 @@ Variable log_softmax(const Variable& x, int axis = -1);
 // integer type) there, and no gradient. Gradients have the same bits in every run, also if indices occur
 // repeatedly. A negative axis counts from the last one.
 
-/// Returns y of the shape of `indices`, with y[i] = x[j], where j = i except that j[axis] = indices[i], as
-/// torch.gather. Throws UsageError unless both have equal ranks, and `indices` is at most as large as x on
-/// the other axes. If x requires a gradient, it must have less than 2^32 - 1 elements.
-Variable gather(const Variable& x, const Tensor& indices, int axis);
 /// Returns the slices of x at indices [K] of an axis, which has size K in the result: for axis 0, rows of x.
 /// Throws UsageError for indices of another rank.
 Variable index_select(const Variable& x, int axis, const Tensor& indices);
