@@ -219,9 +219,6 @@ void add_pools(Rows& rows) {
   pooling(
       "global_avg_pool2d_backward", averaged, averaged.numel() * kFloat, large,
       [](auto& s, auto& x, auto& y, auto&) { kernels::global_avg_pool2d_backward(s, y.view(), written(x)); });
-  const Shape permuted{shape[0], kChannels, kSide, kSide};
-  pooling("nhwc_to_nchw", permuted, large, large,
-          [](auto& s, auto& x, auto& y, auto&) { kernels::nhwc_to_nchw(s, x.view(), written(y)); });
 }
 
 void add_losses(Rows& rows) {

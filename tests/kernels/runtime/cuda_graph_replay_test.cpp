@@ -20,6 +20,7 @@
 #include "convoy/kernels/runtime/cuda_graph.h"
 #include "convoy/kernels/runtime/event.h"
 #include "convoy/kernels/softmax.h"
+#include "convoy/kernels/strided_copy.h"
 #include "tests/kernels/runtime/graph_fixture.h"
 
 namespace convoy {
@@ -395,6 +396,11 @@ class TrainingStep {
     return {.seed = 1, .purpose = RandomPurpose::dropout, .cell = epoch_data()};
   }
 
+  /// The pooled images as [N, C, H, W]: the index space of flatten(), and how both arrays are read there.
+  static Shape nchw() { return {2, 4, 3, 3}; }
+  static kernels::Strides flat_strides() { return kernels::Strides::row_major(nchw()); }
+  static kernels::Strides image_strides() { return {.of_axis = {36, 1, 12, 4}}; }
+
   kernels::BatchNorm norm() const {
     return {gamma_.view(), beta_.view(), running_mean_.view(), running_var_.view(), {}};
   }
@@ -407,7 +413,7 @@ class TrainingStep {
     kernels::batch_norm_statistics(s, norm(), c_.view(), saved());
     kernels::batch_norm_normalize(s, norm(), c_.view(), {}, saved(), n_.view());
     kernels::max_pool2d_forward(s, n_.view(), p_.view(), taps_.view(), kPool);
-    kernels::nhwc_to_nchw(s, p_.view(), flat_.grad());
+    kernels::strided_copy(s, nchw(), p_.view(), image_strides(), flat_.grad(), flat_strides());
     kernels::dropout(s, flat_.view(), ids_.view(), 0.25, dropout_random(), dropped_.grad());
     kernels::linear_forward(s, features(dropped_), weight_.view(), class_bias_.view(), logits_.view(), false);
     kernels::softmax_cross_entropy_forward(s, logits_.view(), target(), losses_.view(), log_sum_exp_.view(),
@@ -423,7 +429,7 @@ class TrainingStep {
     kernels::sum_rows(s, dlogits_.view(), dclass_bias_.grad());
     kernels::matmul(s, dlogits_.view(), weight_.view(), GradView(features(dflat_)));
     kernels::dropout(s, dflat_.view(), ids_.view(), 0.25, dropout_random(), dflat_.grad());
-    kernels::nchw_to_nhwc(s, dflat_.view(), dp_.grad());
+    kernels::strided_copy(s, nchw(), dflat_.view(), flat_strides(), dp_.grad(), image_strides());
     kernels::max_pool2d_backward(s, dp_.view(), taps_.view(), dn_.grad(), kPool);
     kernels::batch_norm_backward(s, norm(), {dn_.view(), c_.view(), {}}, saved(),
                                  {.x = dc_.grad(), .gamma = dgamma_.grad(), .beta = dbeta_.grad()});
