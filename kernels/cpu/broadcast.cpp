@@ -60,6 +60,26 @@ void with_mode(GradMode mode, F f) {
   }
 }
 
+/// Computes to = f(a, b, c), or +=, for inputs that are broadcast to the shape of `to`.
+template <class T, class A, class F>
+void map_three(const CpuStream& stream, F f, ConstView a, ConstView b, ConstView c, GradView to) {
+  for_each_run(
+      stream, to,
+      [&](std::int64_t count, const auto& at, const auto& inner) {
+        T* const out = to.as<T>() + at[0];
+        const A* const first = a.as<A>() + at[1];
+        const T *const second = b.as<T>() + at[2], *const third = c.as<T>() + at[3];
+        with_mode(to.mode, [&]<GradMode kMode>() {
+          if (inner[1] == 1 && inner[2] == 1 && inner[3] == 1)
+            return map_range<kMode>(0, count, f, out, first, second, third);
+          for (std::int64_t i = 0; i < count; ++i)
+            put<kMode>(out[i], f(widened(first[i * inner[1]]), widened(second[i * inner[2]]),
+                                 widened(third[i * inner[3]])));
+        });
+      },
+      a, b, c);
+}
+
 }  // namespace
 
 void binary(CpuStream& stream, BinaryOp op, ConstView x, ConstView y, GradView z) {
@@ -85,41 +105,16 @@ void binary_backward(CpuStream& stream, BinaryGradient gradient, ConstView dz, C
   if (!dx.wanted()) return;
   dispatch(kCpuTypes, dx.dtype, [&](auto zero) {
     using T = decltype(zero);
-    dispatch_function<CpuMath>(gradient, [&](auto function) {
-      for_each_run(
-          stream, dx,
-          [&](std::int64_t count, const auto& at, const auto& inner) {
-            T* const to = dx.as<T>() + at[0];
-            const T *const d = dz.as<T>() + at[1], *const u = x.as<T>() + at[2], *const v = y.as<T>() + at[3];
-            with_mode(dx.mode, [&]<GradMode kMode>() {
-              if (inner[1] == 1 && inner[2] == 1 && inner[3] == 1)
-                return map_range<kMode>(0, count, function, to, d, u, v);
-              for (std::int64_t i = 0; i < count; ++i)
-                put<kMode>(to[i], function(widened(d[i * inner[1]]), widened(u[i * inner[2]]),
-                                           widened(v[i * inner[3]])));
-            });
-          },
-          dz, x, y);
-    });
+    dispatch_function<CpuMath>(gradient,
+                               [&](auto function) { map_three<T, T>(stream, function, dz, x, y, dx); });
   });
 }
 
 void where(CpuStream& stream, ConstView condition, ConstView x, ConstView y, GradView z) {
   if (!z.wanted()) return;
   dispatch(kCpuTypes, z.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    for_each_run(
-        stream, z,
-        [&](std::int64_t count, const auto& at, const auto& inner) {
-          T* const to = z.as<T>() + at[0];
-          const std::uint8_t* const c = condition.as<std::uint8_t>() + at[1];
-          const T *const u = x.as<T>() + at[2], *const v = y.as<T>() + at[3];
-          with_mode(z.mode, [&]<GradMode kMode>() {
-            for (std::int64_t i = 0; i < count; ++i)
-              put<kMode>(to[i], widened(c[i * inner[1]] != 0 ? u[i * inner[2]] : v[i * inner[3]]));
-          });
-        },
-        condition, x, y);
+    const auto choose = [](std::uint8_t holds, auto u, auto v) { return holds != 0 ? u : v; };
+    map_three<decltype(zero), std::uint8_t>(stream, choose, condition, x, y, z);
   });
 }
 
