@@ -36,60 +36,53 @@ struct Exponentials {
   }
 };
 
-}  // namespace
-
-void softmax(CpuStream& stream, ConstView x, View y) {
+/// Computes softmax, or log-softmax if kLog. The largest element is subtracted first: x - largest is exact for close values,
+/// while a sum with it may round.
+template <bool kLog>
+void softmax_of_rows(CpuStream& stream, const ConstView& x, const View& y) {
   const std::int64_t n = x.shape[1];
   for_each_row(stream, x, [&](std::int64_t row, auto zero) {
     using T = decltype(zero);
     const Exponentials row_exp(x.as<T>() + row, n);
-    const double factor = 1 / row_exp.sum;
+    const double factor = kLog ? std::log(row_exp.sum) : 1 / row_exp.sum;
     map_range<GradMode::overwrite>(
-        0, n, [=, largest = row_exp.largest](double u) { return std::exp(u - largest) * factor; },
+        0, n,
+        [=, largest = row_exp.largest](double u) {
+          return kLog ? u - largest - factor : std::exp(u - largest) * factor;
+        },
         y.as<T>() + row, x.as<T>() + row);
   });
 }
 
-void softmax_backward(CpuStream& stream, ConstView dy, ConstView y, GradView dx) {
+/// Computes the gradient of softmax, or of log-softmax if kLog.
+template <bool kLog>
+void gradient_of_rows(CpuStream& stream, const ConstView& dy, const ConstView& y, const GradView& dx) {
   if (!dx.wanted()) return;
   const std::int64_t n = y.shape[1];
   for_each_row(stream, y, [&](std::int64_t row, auto zero) {
     using T = decltype(zero);
     const T *const d = dy.as<T>() + row, *const v = y.as<T>() + row;
     double sum = 0;
-    for (std::int64_t i = 0; i < n; ++i) sum += static_cast<double>(widened(d[i])) * widened(v[i]);
+    for (std::int64_t i = 0; i < n; ++i)
+      sum += static_cast<double>(widened(d[i])) * (kLog ? 1 : widened(v[i]));
     map_range(
-        dx.mode, 0, n, [sum](double a, double b) { return b * (a - sum); }, dx.as<T>() + row, d, v);
+        dx.mode, 0, n, [sum](double a, double b) { return kLog ? a - std::exp(b) * sum : b * (a - sum); },
+        dx.as<T>() + row, d, v);
   });
 }
 
-void log_softmax(CpuStream& stream, ConstView x, View y) {
-  const std::int64_t n = x.shape[1];
-  for_each_row(stream, x, [&](std::int64_t row, auto zero) {
-    using T = decltype(zero);
-    const Exponentials row_exp(x.as<T>() + row, n);
-    // largest is subtracted first: x - largest is exact for close values, while their sum may round.
-    map_range<GradMode::overwrite>(
-        0, n,
-        [largest = row_exp.largest, log_sum = std::log(row_exp.sum)](double u) {
-          return u - largest - log_sum;
-        },
-        y.as<T>() + row, x.as<T>() + row);
-  });
+}  // namespace
+
+void softmax(CpuStream& stream, ConstView x, View y) { softmax_of_rows<false>(stream, x, y); }
+
+void softmax_backward(CpuStream& stream, ConstView dy, ConstView y, GradView dx) {
+  gradient_of_rows<false>(stream, dy, y, dx);
 }
+
+void log_softmax(CpuStream& stream, ConstView x, View y) { softmax_of_rows<true>(stream, x, y); }
 
 void log_softmax_backward(CpuStream& stream, ConstView dy, ConstView y, GradView dx) {
-  if (!dx.wanted()) return;
-  const std::int64_t n = y.shape[1];
-  for_each_row(stream, y, [&](std::int64_t row, auto zero) {
-    using T = decltype(zero);
-    const T* const d = dy.as<T>() + row;
-    double sum = 0;
-    for (std::int64_t i = 0; i < n; ++i) sum += static_cast<double>(widened(d[i]));
-    map_range(
-        dx.mode, 0, n, [sum](double a, double b) { return a - std::exp(b) * sum; }, dx.as<T>() + row, d,
-        y.as<T>() + row);
-  });
+  gradient_of_rows<true>(stream, dy, y, dx);
 }
 
 // softmax_cross_entropy on the CPU, row by row. All arithmetic is f64. The row's largest logit is
