@@ -29,10 +29,6 @@ void relu_bias_backward(CudaStream&, ConstView dy, ConstView y, View g, GradView
 void add_bias(CpuStream&, ConstView x, ConstView bias, View y, bool relu = false);
 void add_bias(CudaStream&, ConstView x, ConstView bias, View y, bool relu = false);
 
-// y (any shape) = a x, where x has one element. This is the gradient of sum.
-void broadcast_scalar(CpuStream&, ConstView x, double a, GradView y);
-void broadcast_scalar(CudaStream&, ConstView x, double a, GradView y);
-
 // norm (f64 [1]) = Euclidean norm of the elements of all tensors. NaN or infinity if any element is NaN or
 // infinite.
 void global_norm(CpuStream&, std::span<const ConstView> tensors, View norm);

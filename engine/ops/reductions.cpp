@@ -4,6 +4,7 @@
 #include "convoy/kernels/reduce.h"
 #include "convoy/kernels/runtime/named_range.h"
 #include "convoy/kernels/softmax.h"
+#include "convoy/kernels/strided_copy.h"
 
 namespace convoy {
 namespace {
@@ -103,9 +104,13 @@ Variable scaled_sum(std::string_view name, const Variable& x, double factor) {
   Tensor y = Tensor::empty({1}, x.dtype(), x.context());
   on(y.stream(), [&](auto& s) { kernels::sum(s, x.value().view(), GradView(y.view()), factor); });
   return record(name, y, {x},
-                [factor](const Tensor& dy, std::span<GradSlot> dx) {
-                  on(dy.stream(),
-                     [&](auto& s) { kernels::broadcast_scalar(s, dy.view(), factor, dx[0].claim()); });
+                [factor, shape = x.shape()](const Tensor& dy, std::span<GradSlot> dx) {
+                  const Tensor each = Tensor::empty({1}, dy.dtype(), dy.context());
+                  on(dy.stream(), [&](auto& s) {
+                    kernels::scale(s, dy.view(), factor, GradView(each.view()));
+                    kernels::strided_copy(s, shape, each.view(), {}, dx[0].claim(),
+                                          kernels::Strides::row_major(shape));
+                  });
                 },
                 {.forward = detail::cost_of(x, {.flops = 1, .reads = 1}),
                  .backward = detail::cost_of(x, {.writes = 1})});

@@ -2,7 +2,6 @@
 // the common cases, so that the compiler vectorizes them.
 #include "convoy/kernels/broadcast.h"
 
-#include "convoy/kernels/base/loop_nest.h"
 #include "convoy/kernels/cpu/primitives/map.h"
 #include "convoy/kernels/cpu/primitives/vector_math.h"
 #include "convoy/kernels/shared/broadcast_functions.h"
@@ -14,25 +13,9 @@ namespace {
 template <class... X, class F>
 void for_each_run(const CpuStream& stream, const View& z, F f, const X&... x) {
   constexpr int kArrays = 1 + sizeof...(X);
-  if (z.numel() == 0) return;
-  const LoopNest<kArrays> nest(z.shape,
-                               {Strides::row_major(z.shape), Strides::broadcast(x.shape, z.shape)...});
-  const std::int64_t count = nest.sizes[nest.last()];
-  std::array<std::int64_t, kArrays> inner;
-  for (std::size_t a = 0; a < kArrays; ++a) inner[a] = nest.inner_stride(a);
-  // A single long loop is split as well.
-  const std::int64_t runs = nest.numel() / count;
-  if (runs == 1) {
-    parallel_for(stream, count, kElementGrain, [&](std::int64_t begin, std::int64_t end) {
-      auto offsets = nest.outer_offsets(0);
-      for (std::size_t a = 0; a < kArrays; ++a) offsets[a] += begin * inner[a];
-      f(end - begin, offsets, inner);
-    });
-    return;
-  }
-  parallel_for(stream, runs, item_grain(count), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t run = begin; run < end; ++run) f(count, nest.outer_offsets(run), inner);
-  });
+  const std::array<Strides, kArrays> strides{Strides::row_major(z.shape),
+                                             Strides::broadcast(x.shape, z.shape)...};
+  kernels::for_each_run<kArrays>(stream, z.shape, strides, f);
 }
 
 /// Computes z = f(x, y) or z += f(x, y) for one innermost loop.
@@ -48,16 +31,6 @@ void map_run(std::int64_t count, F f, Z* z, const X* x, std::int64_t x_stride, c
         0, count, [f, u = widened(*x)](auto v) { return f(u, v); }, z, y);
   for (std::int64_t i = 0; i < count; ++i)
     put<kMode>(z[i], f(widened(x[i * x_stride]), widened(y[i * y_stride])));
-}
-
-/// Calls f with the mode as a template argument.
-template <class F>
-void with_mode(GradMode mode, F f) {
-  if (mode == GradMode::accumulate) {
-    f.template operator()<GradMode::accumulate>();
-  } else {
-    f.template operator()<GradMode::overwrite>();
-  }
 }
 
 /// Computes to = f(a, b, c), or +=, for inputs that are broadcast to the shape of `to`.

@@ -149,13 +149,6 @@ void add_bias(CpuStream& stream, ConstView x, ConstView bias, View y, bool relu)
   });
 }
 
-void broadcast_scalar(CpuStream& stream, ConstView x, double a, GradView y) {
-  if (!y.wanted()) return;
-  const double value =
-      dispatch(kCpuTypes, x.dtype, [&](auto zero) -> double { return a * widened(*x.as<decltype(zero)>()); });
-  map(stream, y, [value] { return value; });
-}
-
 void global_norm(CpuStream& stream, std::span<const ConstView> tensors, View norm) {
   *norm.as<double>() = std::sqrt(sum_all(stream, tensors, [](double u) { return u * u; }));
 }
