@@ -39,11 +39,6 @@ void global_norm(CudaStream&, std::span<const ConstView> tensors, View norm);
 void count_non_finite(CpuStream&, std::span<const ConstView> tensors, View count);
 void count_non_finite(CudaStream&, std::span<const ConstView> tensors, View count);
 
-// indices (i32 [N]) = index of the maximum of each row of x [N, C], the first of equal values. A NaN is the
-// maximum if it is the first element of its row, and is ignored otherwise.
-void argmax(CpuStream&, ConstView x, View indices);
-void argmax(CudaStream&, ConstView x, View indices);
-
 // value (i32 [2]) = the value of Checksum (base/checksum.h) for the bytes of x, low word first; any element
 // type. On a GPU, x and value begin at multiples of 8 bytes.
 void checksum(CpuStream&, ConstView x, View value);

@@ -159,21 +159,6 @@ void count_non_finite(CpuStream& stream, std::span<const ConstView> tensors, Vie
   *count.as<std::int32_t>() = static_cast<std::int32_t>(std::min(found, kMax));
 }
 
-void argmax(CpuStream& stream, ConstView x, View indices) {
-  const Matrix matrix(x.shape);
-  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    parallel_for(stream, matrix.rows, matrix.rows_holding(kElementGrain),
-                 [&](std::int64_t begin, std::int64_t end) {
-                   for (std::int64_t row = begin; row < end; ++row) {
-                     const T* const from = x.as<T>() + row * matrix.columns;
-                     indices.as<std::int32_t>()[row] =
-                         static_cast<std::int32_t>(first_largest(from, matrix.columns) - from);
-                   }
-                 });
-  });
-}
-
 void checksum(CpuStream&, ConstView x, View value) {
   Checksum checksum;
   checksum.add(x.data, x.bytes());

@@ -418,7 +418,7 @@ class TrainingStep {
     kernels::linear_forward(s, features(dropped_), weight_.view(), class_bias_.view(), logits_.view(), false);
     kernels::softmax_cross_entropy_forward(s, logits_.view(), target(), losses_.view(), log_sum_exp_.view(),
                                            correct_.view(), total_.view());
-    kernels::argmax(s, logits_.view(), labels_found_.view());
+    kernels::max_axis(s, {logits_.view().data, {2, 5, 1}, DType::f32}, largest_.view(), labels_found_.view());
     kernels::sum(s, losses_.view(), sum_.grad());
   }
 
@@ -473,9 +473,9 @@ class TrainingStep {
       labels_{gpu_, values<std::int32_t>({2}, {4, 2})}, epoch_{gpu_, Array<std::int32_t>({1}, 0)};
   // Activations.
   Floats x_{gpu_, {2, 6, 6, 3}}, c_{gpu_, {2, 6, 6, 4}}, n_{gpu_, {2, 6, 6, 4}}, p_{gpu_, {2, 3, 3, 4}},
-      flat_{gpu_, {2, 4, 3, 3}}, dropped_{gpu_, {2, 4, 3, 3}}, logits_{gpu_, {2, 5}}, mean_{gpu_, {4}},
-      inverse_std_{gpu_, {4}}, coefficients_{gpu_, {2, 4}}, losses_{gpu_, {2}}, log_sum_exp_{gpu_, {2, 2}},
-      total_{gpu_, {1}}, sum_{gpu_, {1}};
+      flat_{gpu_, {2, 4, 3, 3}}, dropped_{gpu_, {2, 4, 3, 3}}, logits_{gpu_, {2, 5}}, largest_{gpu_, {2, 1}},
+      mean_{gpu_, {4}}, inverse_std_{gpu_, {4}}, coefficients_{gpu_, {2, 4}}, losses_{gpu_, {2}},
+      log_sum_exp_{gpu_, {2, 2}}, total_{gpu_, {1}}, sum_{gpu_, {1}};
   DeviceArray<std::uint8_t> taps_{gpu_, {2, 3, 3, 4}};
   Integers correct_{gpu_, {2}}, labels_found_{gpu_, {2}};
   // Parameters, running statistics and optimizer state.
