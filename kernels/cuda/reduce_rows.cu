@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/cuda/primitives/block_reduce.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/reduce.h"
 
