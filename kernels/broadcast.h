@@ -8,17 +8,32 @@
 
 namespace convoy::kernels {
 
-enum class BinaryOp : std::uint8_t { add, sub, mul, div, maximum, minimum };
+enum class BinaryOp : std::uint8_t {
+  add,
+  sub,
+  mul,
+  div,
+  maximum,
+  minimum,
+  squared_error,                     // (x - y)^2
+  binary_cross_entropy_with_logits,  // -y log s(x) - (1 - y) log(1 - s(x)), with s the logistic sigmoid
+  kl_divergence,                     // y (log y - x), and 0 for y = 0: x is a log-probability
+};
 
 // z = x op y
 void binary(CpuStream&, BinaryOp op, ConstView x, ConstView y, GradView z);
 void binary(CudaStream&, BinaryOp op, ConstView x, ConstView y, GradView z);
 
-// The gradients that are not products or quotients. All arguments are broadcast to the shape of dx.
+// The gradients that are not products or quotients. All arguments are broadcast to the shape of dx. But for `divisor`, x is
+// the operand whose gradient is computed, and y the other one.
 enum class BinaryGradient : std::uint8_t {
-  divisor,  // -dz x / y^2, the gradient of x / y for y
-  greater,  // 0 if x < y, dz / 2 if x = y, else dz: the gradient of max(x, y) for x. NaN gives dz to both
-  less,     // 0 if x > y, dz / 2 if x = y, else dz: the gradient of min(x, y) for x. NaN gives dz to both
+  divisor,        // -dz x / y^2, the gradient of x / y for y
+  greater,        // 0 if x < y, dz / 2 if x = y, else dz: that of a maximum. NaN gives dz to both
+  less,           // 0 if x > y, dz / 2 if x = y, else dz: that of a minimum. NaN gives dz to both
+  squared_error,  // 2 dz (x - y)
+  logits,         // dz (s(x) - y), of binary_cross_entropy_with_logits
+  target_of_kl,   // dz (log x + 1 - y), and 0 for x = 0, of kl_divergence
+  negative,  // -dz y, of the target of binary_cross_entropy_with_logits and of the log-probability of kl_divergence
 };
 void binary_backward(CpuStream&, BinaryGradient gradient, ConstView dz, ConstView x, ConstView y,
                      GradView dx);

@@ -17,10 +17,6 @@ namespace convoy::kernels {
 void add(CpuStream&, ConstView x, ConstView y, View z, double a = 1, double b = 1);
 void add(CudaStream&, ConstView x, ConstView y, View z, double a = 1, double b = 1);
 
-// z = x y
-void mul(CpuStream&, ConstView x, ConstView y, GradView z);
-void mul(CudaStream&, ConstView x, ConstView y, GradView z);
-
 // y = a x, or y += a x with GradMode::accumulate. a = 1 copies or adds x.
 void scale(CpuStream&, ConstView x, double a, GradView y);
 void scale(CudaStream&, ConstView x, double a, GradView y);

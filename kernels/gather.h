@@ -1,4 +1,4 @@
-// Elements and rows chosen by indices, and sums at the places that indices choose. Indices are i32. Reading
+// Rows chosen by indices, and sums at the places that indices choose. Indices are i32. Reading
 // accepts every element type. Sums are f32, f64, bf16 and, on a GPU, f16; the CPU adds in f64, a GPU in f32,
 // or in f64 for f64, and both round once.
 //
@@ -19,15 +19,5 @@ void index_select_forward(CudaStream&, ConstView x, ConstView indices, View y);
 // is that of k; a GPU also adds what each addition loses.
 void index_select_backward(CpuStream&, ConstView dy, ConstView indices, GradView dx);
 void index_select_backward(CudaStream&, ConstView dy, ConstView indices, GradView dx);
-
-// y[i] = x[j] for each index i of y, where j = i except that j[axis] = indices[i]. y has the shape of
-// indices, which is at most that of x on every other axis.
-void gather_forward(CpuStream&, ConstView x, ConstView indices, int axis, View y);
-void gather_forward(CudaStream&, ConstView x, ConstView indices, int axis, View y);
-
-// dx[j] = sum of dy[i] over all i with that j, in the order of index_select_backward. dx has fewer
-// than 2^32 - 1 elements.
-void gather_backward(CpuStream&, ConstView dy, ConstView indices, int axis, GradView dx);
-void gather_backward(CudaStream&, ConstView dy, ConstView indices, int axis, GradView dx);
 
 }  // namespace convoy::kernels

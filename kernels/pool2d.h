@@ -55,12 +55,4 @@ void global_avg_pool2d_forward(CudaStream&, ConstView x, View y);
 void global_avg_pool2d_backward(CpuStream&, ConstView dy, GradView dx);
 void global_avg_pool2d_backward(CudaStream&, ConstView dy, GradView dx);
 
-// Permute [N, H, W, C] to [N, C, H, W] and back. Flatten uses them to produce features in PyTorch's order,
-// and for its gradient. They also permute filters, [O, kH, kW, I] to [O, I, kH, kW] and back, with O in the
-// place of N.
-void nhwc_to_nchw(CpuStream&, ConstView x, GradView y);
-void nhwc_to_nchw(CudaStream&, ConstView x, GradView y);
-void nchw_to_nhwc(CpuStream&, ConstView x, GradView y);
-void nchw_to_nhwc(CudaStream&, ConstView x, GradView y);
-
 }  // namespace convoy::kernels

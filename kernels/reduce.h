@@ -10,9 +10,9 @@
 
 namespace convoy::kernels {
 
-// y [1] = sum of all elements of x; 0 for an empty x.
-void sum(CpuStream&, ConstView x, GradView y);
-void sum(CudaStream&, ConstView x, GradView y);
+// y [1] = a times the sum of all elements of x; 0 for an empty x.
+void sum(CpuStream&, ConstView x, GradView y, double a = 1);
+void sum(CudaStream&, ConstView x, GradView y, double a = 1);
 
 // y [C] = sum of the rows of x, which is viewed as [rows, C] with C its last size. This is the gradient of a
 // bias.
@@ -29,10 +29,6 @@ void relu_bias_backward(CudaStream&, ConstView dy, ConstView y, View g, GradView
 void add_bias(CpuStream&, ConstView x, ConstView bias, View y, bool relu = false);
 void add_bias(CudaStream&, ConstView x, ConstView bias, View y, bool relu = false);
 
-// y (any shape) = a x, where x has one element. This is the gradient of sum.
-void broadcast_scalar(CpuStream&, ConstView x, double a, GradView y);
-void broadcast_scalar(CudaStream&, ConstView x, double a, GradView y);
-
 // norm (f64 [1]) = Euclidean norm of the elements of all tensors. NaN or infinity if any element is NaN or
 // infinite.
 void global_norm(CpuStream&, std::span<const ConstView> tensors, View norm);
@@ -42,11 +38,6 @@ void global_norm(CudaStream&, std::span<const ConstView> tensors, View norm);
 // overflow before an optimizer step. Supports f64, f32, f16 and bf16 on both devices.
 void count_non_finite(CpuStream&, std::span<const ConstView> tensors, View count);
 void count_non_finite(CudaStream&, std::span<const ConstView> tensors, View count);
-
-// indices (i32 [N]) = index of the maximum of each row of x [N, C], the first of equal values. A NaN is the
-// maximum if it is the first element of its row, and is ignored otherwise.
-void argmax(CpuStream&, ConstView x, View indices);
-void argmax(CudaStream&, ConstView x, View indices);
 
 // value (i32 [2]) = the value of Checksum (base/checksum.h) for the bytes of x, low word first; any element
 // type. On a GPU, x and value begin at multiples of 8 bytes.

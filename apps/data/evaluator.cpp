@@ -13,17 +13,9 @@
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_text.h"
-#include "convoy/kernels/reduce.h"
 
 namespace convoy {
 namespace {
-
-/// Returns the predicted class of each row of logits [N, C].
-std::vector<std::int32_t> predicted_classes(const Tensor& logits) {
-  const Tensor classes = Tensor::empty({logits.size(0)}, DType::i32, logits.context());
-  on(logits.stream(), [&](auto& s) { kernels::argmax(s, logits.view(), classes.view()); });
-  return classes.to_vector<std::int32_t>();
-}
 
 /// Replaces this rank's sums by the sums over all ranks. Counts stay exact: f64 represents integers up to
 /// 2^53.
@@ -252,7 +244,7 @@ std::optional<Evaluation> evaluate(const models::Model& model, const DeviceConte
     if (options.keep_logits) keep_logits(*batch, result.logits);
     loss_sum += cross_entropy_sum(batch->logits, batch->labels).value().item();
     const std::vector<std::int32_t> labels = batch->labels.to_vector<std::int32_t>();
-    const std::vector<std::int32_t> predictions = predicted_classes(batch->logits.value());
+    const std::vector<std::int32_t> predictions = argmax(batch->logits, 1).to_vector<std::int32_t>();
     mistakes.add(batch->logits.value(), labels, predictions, batch->ids.to_vector<std::int32_t>());
     if (options.top5) top5_sum += count_top5(batch->logits.value(), labels);
     for (std::size_t i = 0; i < labels.size(); ++i) {

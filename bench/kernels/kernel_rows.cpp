@@ -9,6 +9,7 @@
 #include "convoy/engine/tensor/tensor.h"
 #include "convoy/kernels/augment.h"
 #include "convoy/kernels/batchnorm.h"
+#include "convoy/kernels/broadcast.h"
 #include "convoy/kernels/conv2d.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/matmul.h"
@@ -92,8 +93,9 @@ void add_elementwise(Rows& rows) {
   rows.add_map("fill", 1, 0, 1, [](auto& s, auto& a) { kernels::fill(s, 0.5, a[0].view()); });
   rows.add_map("add", 3, 2, 1,
                [](auto& s, auto& a) { kernels::add(s, a[0].view(), a[1].view(), a[2].view()); });
-  rows.add_map("mul_accumulated", 3, 3, 1,
-               [](auto& s, auto& a) { kernels::mul(s, a[0].view(), a[1].view(), added(a[2])); });
+  rows.add_map("mul_accumulated", 3, 3, 1, [](auto& s, auto& a) {
+    kernels::binary(s, kernels::BinaryOp::mul, a[0].view(), a[1].view(), added(a[2]));
+  });
   rows.add_map("relu_forward", 2, 1, 1, [](auto& s, auto& a) {
     kernels::unary_forward(s, kernels::UnaryOp::relu, a[0].view(), a[1].view());
   });
@@ -217,9 +219,6 @@ void add_pools(Rows& rows) {
   pooling(
       "global_avg_pool2d_backward", averaged, averaged.numel() * kFloat, large,
       [](auto& s, auto& x, auto& y, auto&) { kernels::global_avg_pool2d_backward(s, y.view(), written(x)); });
-  const Shape permuted{shape[0], kChannels, kSide, kSide};
-  pooling("nhwc_to_nchw", permuted, large, large,
-          [](auto& s, auto& x, auto& y, auto&) { kernels::nhwc_to_nchw(s, x.view(), written(y)); });
 }
 
 void add_losses(Rows& rows) {

@@ -95,9 +95,8 @@ Variable composed_attention(const Variable& q, const Variable& k, const Variable
   const auto number = [&](double value) {
     return Variable(Tensor::full({1}, value, q.dtype(), scores.context()));
   };
-  // The second choice replaces the NaN of queries without keys.
   Variable p = softmax(where(mask, scores, number(-std::numeric_limits<double>::infinity())));
-  p = where(mask, p, number(0));
+  if (!options.causal) p = where(mask, p, number(0));  // replaces the NaN of queries without keys
   return matmul(options.dropout ? options.dropout(p) : p, v);
 }
 
@@ -107,8 +106,13 @@ Variable scaled_dot_product_attention(const Variable& q, const Variable& k, cons
                                       const AttentionOptions& options) {
   check_arguments(q, k, v);
   const double factor = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.shape()[-1])));
-  if (options.mask.defined() || options.bias.defined() || options.dropout)
-    return composed_attention(q, k, v, factor, options);
+  const bool is_on_gpu = q.context().kind() == DeviceKind::cuda;
+  const bool is_plain = !options.mask.defined() && !options.bias.defined() && !options.dropout;
+  if (is_plain && is_on_gpu && is_half(q.dtype())) {  // as on the CPU, only the result is rounded
+    const auto wide = [](const Variable& x) { return cast(x, DType::f32); };
+    return cast(composed_attention(wide(q), wide(k), wide(v), factor, options), q.dtype());
+  }
+  if (!is_plain || is_on_gpu) return composed_attention(q, k, v, factor, options);
   const detail::OpScope scope(kName, q, k, v);
   std::vector<std::int64_t> sizes(q.shape().sizes().begin(), q.shape().sizes().end());
   sizes.back() = v.shape()[-1];
@@ -118,7 +122,7 @@ Variable scaled_dot_product_attention(const Variable& q, const Variable& k, cons
   const Tensor y = Tensor::empty(Shape(sizes), q.dtype(), detail::result_context(q, k, v));
   const Tensor log_sum_exp =
       Tensor::empty({batch, q.shape()[-2], 2}, is_half(q.dtype()) ? DType::f32 : q.dtype(), y.context());
-  on(y.stream(), [&](auto& s) {
+  on(y.stream(), [&](CpuStream& s) {
     kernels::attention_forward(s, as_batch(q.value().view(), batch), as_batch(k.value().view(), batch),
                                as_batch(v.value().view(), batch), rule, as_batch(y.view(), batch),
                                log_sum_exp.view());
@@ -135,7 +139,7 @@ Variable scaled_dot_product_attention(const Variable& q, const Variable& k, cons
         const GradView dq = as_batch(slots[0].claim(), batch);
         const GradView dk = as_batch(slots[1].claim(), batch);
         const GradView dv = as_batch(slots[2].claim(), batch);
-        on(dy.stream(), [&](auto& s) {
+        on(dy.stream(), [&](CpuStream& s) {
           kernels::attention_backward(s, as_batch(dy.view(), batch), as_batch(q.view(), batch),
                                       as_batch(k.view(), batch), as_batch(v.view(), batch),
                                       as_batch(y.view(), batch), log_sum_exp.view(), rule, dq, dk, dv);

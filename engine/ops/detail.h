@@ -10,6 +10,7 @@
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/size2d.h"
 #include "convoy/kernels/base/view.h"
+#include "convoy/kernels/broadcast.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/reduce.h"
 #include "convoy/kernels/runtime/named_range.h"
@@ -179,6 +180,10 @@ void contribute_computed(const Tensor& dz, const Shape& operand, GradSlot& slot,
   on(dz.stream(), [&](auto& s) { compute(s, GradView(gradient.view())); });
   contribute(gradient, operand, slot);
 }
+
+/// Returns x op y. The gradient of an operand is computed from dz, the operand and the other one.
+Variable binary_op(std::string_view name, kernels::BinaryOp op, kernels::BinaryGradient by_x,
+                   kernels::BinaryGradient by_y, const Variable& x, const Variable& y);
 
 // ---- The cost of an op. bench/README.md, "What is counted", has the rules ----
 

@@ -187,17 +187,16 @@ auto gradient_by(BinaryGradient gradient, const Tensor& dz, const Tensor& x, con
       [=](auto& s, GradView to) { kernels::binary_backward(s, gradient, dz.view(), x.view(), y.view(), to); };
 }
 
-/// maximum and minimum, whose gradient goes to the operand that is `greater` or less.
-Variable extremum(std::string_view name, BinaryOp op, BinaryGradient gradient, const Variable& x,
-                  const Variable& y) {
+}  // namespace
+
+Variable detail::binary_op(std::string_view name, BinaryOp op, BinaryGradient by_x, BinaryGradient by_y,
+                           const Variable& x, const Variable& y) {
   return binary(name, op, x, y, true,
-                [gradient, x = x.value(), y = y.value()](const Tensor& dz, std::span<GradSlot> slots) {
-                  detail::contribute_computed(dz, x.shape(), slots[0], gradient_by(gradient, dz, x, y));
-                  detail::contribute_computed(dz, y.shape(), slots[1], gradient_by(gradient, dz, y, x));
+                [by_x, by_y, x = x.value(), y = y.value()](const Tensor& dz, std::span<GradSlot> slots) {
+                  contribute_computed(dz, x.shape(), slots[0], gradient_by(by_x, dz, x, y));
+                  contribute_computed(dz, y.shape(), slots[1], gradient_by(by_y, dz, y, x));
                 });
 }
-
-}  // namespace
 
 Variable add(const Variable& x, const Variable& y) {
   return binary("add", BinaryOp::add, x, y, false,
@@ -236,11 +235,12 @@ Variable div(const Variable& x, const Variable& y) {
 }
 
 Variable maximum(const Variable& x, const Variable& y) {
-  return extremum("maximum", BinaryOp::maximum, BinaryGradient::greater, x, y);
+  return detail::binary_op("maximum", BinaryOp::maximum, BinaryGradient::greater, BinaryGradient::greater, x,
+                           y);
 }
 
 Variable minimum(const Variable& x, const Variable& y) {
-  return extremum("minimum", BinaryOp::minimum, BinaryGradient::less, x, y);
+  return detail::binary_op("minimum", BinaryOp::minimum, BinaryGradient::less, BinaryGradient::less, x, y);
 }
 
 Variable where(const Tensor& condition, const Variable& x, const Variable& y) {

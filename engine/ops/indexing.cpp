@@ -63,33 +63,6 @@ Variable selected(std::string_view name, const Variable& x, int axis, const Tens
 
 }  // namespace
 
-Variable gather(const Variable& x, const Tensor& indices, int axis) {
-  axis = detail::axis_of("gather", axis, x.shape());
-  check_indices("gather", indices, x);
-  const Shape& shape = indices.shape();
-  bool fits = shape.rank() == x.shape().rank();
-  for (int other = 0; fits && other < shape.rank(); ++other)
-    fits = other == axis || shape[other] <= x.shape()[other];
-  check(fits,
-        "gather: indices {} for input {}, expected an equal rank, and at most its sizes except for axis {}",
-        shape.text(), x.shape().text(), axis);
-  check_range("gather", indices, x.shape()[axis]);
-  check(!x.requires_grad() || x.shape().numel() < 0xffffffff,
-        "gather: input {} requires a gradient and has {} elements, expected less than 2^32 - 1",
-        x.shape().text(), x.shape().numel());
-  const detail::OpScope scope("gather", x);
-  Tensor y = Tensor::empty(shape, x.dtype(), detail::result_context(x, indices));
-  on(y.stream(),
-     [&](auto& s) { kernels::gather_forward(s, x.value().view(), indices.view(), axis, y.view()); });
-  return record(
-      "gather", y, {x},
-      [indices, axis](const Tensor& dy, std::span<GradSlot> dx) {
-        on(dy.stream(),
-           [&](auto& s) { kernels::gather_backward(s, dy.view(), indices.view(), axis, dx[0].claim()); });
-      },
-      cost_of_choice(x, indices, y));
-}
-
 Variable index_select(const Variable& x, int axis, const Tensor& indices) {
   axis = detail::axis_of("index_select", axis, x.shape());
   check_indices("index_select", indices, x);

@@ -1,10 +1,9 @@
-// Every copy but that of flatten() is a kernels::strided_copy over an index space, and its gradient is the copy
+// Every copy is a kernels::strided_copy over an index space, and its gradient is the copy
 // with source and target exchanged.
 #include "convoy/engine/ops/ops.h"
 
 #include "convoy/engine/ops/detail.h"
 #include "convoy/kernels/elementwise.h"
-#include "convoy/kernels/pool2d.h"
 #include "convoy/kernels/runtime/named_range.h"
 #include "convoy/kernels/strided_copy.h"
 
@@ -326,15 +325,18 @@ Variable flatten(const Variable& x) {
   detail::check_floating("flatten", x);
   const Shape nchw{shape[0], shape[3], shape[1], shape[2]};
   const detail::OpScope scope("flatten", x);
+  const Strides whole = Strides::row_major(shape);
+  Strides strides;
+  for (std::size_t axis = 0; axis < 4; ++axis)
+    strides.of_axis[axis] = whole.of_axis[std::array<std::size_t, 4>{0, 3, 1, 2}[axis]];
   Tensor y = Tensor::empty(nchw, x.dtype(), x.context());
-  on(y.stream(), [&](auto& s) { kernels::nhwc_to_nchw(s, x.value().view(), GradView(y.view())); });
-  const Cost copy = detail::cost_of(x, {.reads = 1, .writes = 1});
-  return record("flatten", y.reshape(flat), {x},
-                [nchw](const Tensor& dy, std::span<GradSlot> dx) {
-                  on(dy.stream(),
-                     [&](auto& s) { kernels::nchw_to_nhwc(s, dy.reshape(nchw).view(), dx[0].claim()); });
-                },
-                {.forward = copy, .backward = copy});
+  copy(nchw, x.value(), strides, GradView(y.view()), Strides::row_major(nchw));
+  return record(
+      "flatten", y.reshape(flat), {x},
+      [nchw, strides](const Tensor& dy, std::span<GradSlot> dx) {
+        copy(nchw, dy, Strides::row_major(nchw), dx[0].claim(), strides);
+      },
+      cost_of_copy(y));
 }
 
 }  // namespace convoy

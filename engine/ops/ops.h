@@ -339,10 +339,6 @@ Variable log_softmax(const Variable& x, int axis = -1);
 // integer type) there, and no gradient. Gradients have the same bits in every run, also if indices occur
 // repeatedly. A negative axis counts from the last one.
 
-/// Returns y of the shape of `indices`, with y[i] = x[j], where j = i except that j[axis] = indices[i], as
-/// torch.gather. Throws UsageError unless both have equal ranks, and `indices` is at most as large as x on
-/// the other axes. If x requires a gradient, it must have less than 2^32 - 1 elements.
-Variable gather(const Variable& x, const Tensor& indices, int axis);
 /// Returns the slices of x at indices [K] of an axis, which has size K in the result: for axis 0, rows of x.
 /// Throws UsageError for indices of another rank.
 Variable index_select(const Variable& x, int axis, const Tensor& indices);
@@ -392,11 +388,10 @@ struct AttentionOptions {
 /// those of samples and heads, are equal. The arguments have one floating-point type. D, S and V must be
 /// positive. Throws UsageError for other arguments.
 ///
-/// With a mask, a bias or dropout, this is a composition of other ops, which stores all scores and
-/// probabilities for backward. Otherwise, on the CPU, memory beyond arguments and result is proportional to
-/// T: scores are computed in blocks, in the manner of FlashAttention (Dao et al., arXiv:2205.14135), and
-/// again in the backward pass. A GPU temporarily stores all scores, and in the backward pass also their
-/// gradients.
+/// With a mask, a bias or dropout, and on a GPU, this is a composition of other ops, which stores all scores
+/// and probabilities for backward. Otherwise, memory beyond arguments and result is proportional to T: scores
+/// are computed in blocks, in the manner of FlashAttention (Dao et al., arXiv:2205.14135), and again in the
+/// backward pass.
 Variable scaled_dot_product_attention(const Variable& q, const Variable& k, const Variable& v,
                                       const AttentionOptions& options = {});
 

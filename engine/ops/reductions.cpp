@@ -4,6 +4,7 @@
 #include "convoy/kernels/reduce.h"
 #include "convoy/kernels/runtime/named_range.h"
 #include "convoy/kernels/softmax.h"
+#include "convoy/kernels/strided_copy.h"
 
 namespace convoy {
 namespace {
@@ -96,25 +97,32 @@ Variable of_rows(std::string_view name, const Variable& x, int axis, std::int64_
                  .backward = detail::cost_of(x, {.flops = 4, .reads = 2, .writes = 1})});
 }
 
-}  // namespace
-
-Variable sum(const Variable& x) {
-  detail::check_floating("sum", x);
-  const detail::OpScope scope("sum", x);
+/// Returns `factor` times the sum of all elements.
+Variable scaled_sum(std::string_view name, const Variable& x, double factor) {
+  detail::check_floating(name, x);
+  const detail::OpScope scope(name, x);
   Tensor y = Tensor::empty({1}, x.dtype(), x.context());
-  on(y.stream(), [&](auto& s) { kernels::sum(s, x.value().view(), GradView(y.view())); });
-  return record("sum", y, {x},
-                [](const Tensor& dy, std::span<GradSlot> dx) {
-                  on(dy.stream(),
-                     [&](auto& s) { kernels::broadcast_scalar(s, dy.view(), 1, dx[0].claim()); });
+  on(y.stream(), [&](auto& s) { kernels::sum(s, x.value().view(), GradView(y.view()), factor); });
+  return record(name, y, {x},
+                [factor, shape = x.shape()](const Tensor& dy, std::span<GradSlot> dx) {
+                  const Tensor each = Tensor::empty({1}, dy.dtype(), dy.context());
+                  on(dy.stream(), [&](auto& s) {
+                    kernels::scale(s, dy.view(), factor, GradView(each.view()));
+                    kernels::strided_copy(s, shape, each.view(), {}, dx[0].claim(),
+                                          kernels::Strides::row_major(shape));
+                  });
                 },
                 {.forward = detail::cost_of(x, {.flops = 1, .reads = 1}),
                  .backward = detail::cost_of(x, {.writes = 1})});
 }
 
+}  // namespace
+
+Variable sum(const Variable& x) { return scaled_sum("sum", x, 1); }
+
 Variable mean(const Variable& x) {
   check(x.value().numel() > 0, "mean: input {} has no elements", x.shape().text());
-  return scale(sum(x), 1.0 / static_cast<double>(x.value().numel()));
+  return scaled_sum("mean", x, 1.0 / static_cast<double>(x.value().numel()));
 }
 
 Variable sum(const Variable& x, const std::vector<int>& axes, bool keep_axes) {

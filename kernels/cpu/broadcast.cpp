@@ -2,8 +2,8 @@
 // the common cases, so that the compiler vectorizes them.
 #include "convoy/kernels/broadcast.h"
 
-#include "convoy/kernels/base/loop_nest.h"
 #include "convoy/kernels/cpu/primitives/map.h"
+#include "convoy/kernels/cpu/primitives/vector_math.h"
 #include "convoy/kernels/shared/broadcast_functions.h"
 
 namespace convoy::kernels {
@@ -13,25 +13,9 @@ namespace {
 template <class... X, class F>
 void for_each_run(const CpuStream& stream, const View& z, F f, const X&... x) {
   constexpr int kArrays = 1 + sizeof...(X);
-  if (z.numel() == 0) return;
-  const LoopNest<kArrays> nest(z.shape,
-                               {Strides::row_major(z.shape), Strides::broadcast(x.shape, z.shape)...});
-  const std::int64_t count = nest.sizes[nest.last()];
-  std::array<std::int64_t, kArrays> inner;
-  for (std::size_t a = 0; a < kArrays; ++a) inner[a] = nest.inner_stride(a);
-  // A single long loop is split as well.
-  const std::int64_t runs = nest.numel() / count;
-  if (runs == 1) {
-    parallel_for(stream, count, kElementGrain, [&](std::int64_t begin, std::int64_t end) {
-      auto offsets = nest.outer_offsets(0);
-      for (std::size_t a = 0; a < kArrays; ++a) offsets[a] += begin * inner[a];
-      f(end - begin, offsets, inner);
-    });
-    return;
-  }
-  parallel_for(stream, runs, item_grain(count), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t run = begin; run < end; ++run) f(count, nest.outer_offsets(run), inner);
-  });
+  const std::array<Strides, kArrays> strides{Strides::row_major(z.shape),
+                                             Strides::broadcast(x.shape, z.shape)...};
+  kernels::for_each_run<kArrays>(stream, z.shape, strides, f);
 }
 
 /// Computes z = f(x, y) or z += f(x, y) for one innermost loop.
@@ -49,14 +33,24 @@ void map_run(std::int64_t count, F f, Z* z, const X* x, std::int64_t x_stride, c
     put<kMode>(z[i], f(widened(x[i * x_stride]), widened(y[i * y_stride])));
 }
 
-/// Calls f with the mode as a template argument.
-template <class F>
-void with_mode(GradMode mode, F f) {
-  if (mode == GradMode::accumulate) {
-    f.template operator()<GradMode::accumulate>();
-  } else {
-    f.template operator()<GradMode::overwrite>();
-  }
+/// Computes to = f(a, b, c), or +=, for inputs that are broadcast to the shape of `to`.
+template <class T, class A, class F>
+void map_three(const CpuStream& stream, F f, ConstView a, ConstView b, ConstView c, GradView to) {
+  for_each_run(
+      stream, to,
+      [&](std::int64_t count, const auto& at, const auto& inner) {
+        T* const out = to.as<T>() + at[0];
+        const A* const first = a.as<A>() + at[1];
+        const T *const second = b.as<T>() + at[2], *const third = c.as<T>() + at[3];
+        with_mode(to.mode, [&]<GradMode kMode>() {
+          if (inner[1] == 1 && inner[2] == 1 && inner[3] == 1)
+            return map_range<kMode>(0, count, f, out, first, second, third);
+          for (std::int64_t i = 0; i < count; ++i)
+            put<kMode>(out[i], f(widened(first[i * inner[1]]), widened(second[i * inner[2]]),
+                                 widened(third[i * inner[3]])));
+        });
+      },
+      a, b, c);
 }
 
 }  // namespace
@@ -65,7 +59,7 @@ void binary(CpuStream& stream, BinaryOp op, ConstView x, ConstView y, GradView z
   if (!z.wanted()) return;
   dispatch(kCpuTypes, z.dtype, [&](auto zero) {
     using T = decltype(zero);
-    dispatch_function(op, [&](auto function) {
+    dispatch_function<CpuMath>(op, [&](auto function) {
       for_each_run(
           stream, z,
           [&](std::int64_t count, const auto& at, const auto& inner) {
@@ -84,39 +78,16 @@ void binary_backward(CpuStream& stream, BinaryGradient gradient, ConstView dz, C
   if (!dx.wanted()) return;
   dispatch(kCpuTypes, dx.dtype, [&](auto zero) {
     using T = decltype(zero);
-    dispatch_function(gradient, [&](auto function) {
-      for_each_run(
-          stream, dx,
-          [&](std::int64_t count, const auto& at, const auto& inner) {
-            T* const to = dx.as<T>() + at[0];
-            const T *const d = dz.as<T>() + at[1], *const u = x.as<T>() + at[2], *const v = y.as<T>() + at[3];
-            with_mode(dx.mode, [&]<GradMode kMode>() {
-              for (std::int64_t i = 0; i < count; ++i)
-                put<kMode>(to[i], function(widened(d[i * inner[1]]), widened(u[i * inner[2]]),
-                                           widened(v[i * inner[3]])));
-            });
-          },
-          dz, x, y);
-    });
+    dispatch_function<CpuMath>(gradient,
+                               [&](auto function) { map_three<T, T>(stream, function, dz, x, y, dx); });
   });
 }
 
 void where(CpuStream& stream, ConstView condition, ConstView x, ConstView y, GradView z) {
   if (!z.wanted()) return;
   dispatch(kCpuTypes, z.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    for_each_run(
-        stream, z,
-        [&](std::int64_t count, const auto& at, const auto& inner) {
-          T* const to = z.as<T>() + at[0];
-          const std::uint8_t* const c = condition.as<std::uint8_t>() + at[1];
-          const T *const u = x.as<T>() + at[2], *const v = y.as<T>() + at[3];
-          with_mode(z.mode, [&]<GradMode kMode>() {
-            for (std::int64_t i = 0; i < count; ++i)
-              put<kMode>(to[i], widened(c[i * inner[1]] != 0 ? u[i * inner[2]] : v[i * inner[3]]));
-          });
-        },
-        condition, x, y);
+    const auto choose = [](std::uint8_t holds, auto u, auto v) { return holds != 0 ? u : v; };
+    map_three<decltype(zero), std::uint8_t>(stream, choose, condition, x, y, z);
   });
 }
 

@@ -9,7 +9,6 @@
 #include "convoy/kernels/cpu/primitives/map.h"
 #include "convoy/kernels/cpu/primitives/random_words.h"
 #include "convoy/kernels/cpu/primitives/vector_math.h"
-#include "convoy/kernels/shared/broadcast_functions.h"
 #include "convoy/kernels/shared/elementwise_functions.h"
 
 namespace convoy::kernels {
@@ -17,8 +16,6 @@ namespace convoy::kernels {
 void add(CpuStream& stream, ConstView x, ConstView y, View z, double a, double b) {
   map(stream, x, y, z, WeightedSum{a, b});
 }
-
-void mul(CpuStream& stream, ConstView x, ConstView y, GradView z) { map(stream, x, y, z, Times{}); }
 
 void scale(CpuStream& stream, ConstView x, double a, GradView y) { map(stream, x, y, Multiple{a}); }
 

@@ -6,10 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "convoy/kernels/base/loop_nest.h"
 #include "convoy/kernels/cpu/primitives/element.h"
 #include "convoy/kernels/cpu/primitives/map.h"
-#include "convoy/kernels/shared/words.h"
 
 namespace convoy::kernels {
 namespace {
@@ -86,30 +84,13 @@ void sum_into(CpuStream& stream, std::vector<Pair>& pairs, std::int64_t outer, s
   });
 }
 
-/// Calls f(k, place) for the elements k of the indices of gather in [begin, end), with the place of each in
-/// x.
-template <class F>
-void for_each_place(const Shape& x, const ConstView& indices, int axis, std::int64_t begin, std::int64_t end,
-                    F f) {
-  Strides others = Strides::row_major(x);
-  const std::int64_t stride = std::exchange(others.of_axis[static_cast<std::size_t>(axis)], 0);
-  const LoopNest<1> nest(indices.shape, {others});
-  const std::int64_t count = nest.sizes[nest.last()];
-  const auto* const chosen = indices.as<std::int32_t>();
-  for (std::int64_t k = begin; k < end;) {
-    const std::int64_t run = k / count, stop = std::min(end, (run + 1) * count);
-    const auto [offset] = nest.outer_offsets(run);
-    for (; k < stop; ++k) f(k, offset + (k - run * count) * nest.inner_stride(0) + chosen[k] * stride);
-  }
-}
-
 }  // namespace
 
 void index_select_forward(CpuStream& stream, ConstView x, ConstView indices, View y) {
   if (y.numel() == 0) return;
   const std::int64_t rows = y.shape[1], columns = y.shape[2];
   const auto* const chosen = indices.as<std::int32_t>();
-  dispatch_word(y.dtype, [&](auto zero) {
+  dispatch(kAllTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(stream, y.shape[0] * rows, item_grain(columns), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row)
@@ -125,26 +106,6 @@ void index_select_backward(CpuStream& stream, ConstView dy, ConstView indices, G
   std::vector<Pair> pairs(static_cast<std::size_t>(indices.numel()));
   for (std::size_t k = 0; k < pairs.size(); ++k) pairs[k] = pair_of(chosen[k], static_cast<std::int64_t>(k));
   sum_into(stream, pairs, dx.shape[0], dx.shape[1], dx.shape[2], dy, dx);
-}
-
-void gather_forward(CpuStream& stream, ConstView x, ConstView indices, int axis, View y) {
-  if (y.numel() == 0) return;
-  dispatch_word(y.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    parallel_for(stream, y.numel(), kElementGrain / 8, [&](std::int64_t begin, std::int64_t end) {
-      for_each_place(x.shape, indices, axis, begin, end,
-                     [&](std::int64_t k, std::int64_t place) { y.as<T>()[k] = x.as<T>()[place]; });
-    });
-  });
-}
-
-void gather_backward(CpuStream& stream, ConstView dy, ConstView indices, int axis, GradView dx) {
-  if (!dx.wanted() || dx.numel() == 0) return;
-  std::vector<Pair> pairs(static_cast<std::size_t>(indices.numel()));
-  for_each_place(dx.shape, indices, axis, 0, indices.numel(), [&](std::int64_t k, std::int64_t place) {
-    pairs[static_cast<std::size_t>(k)] = pair_of(place, k);
-  });
-  sum_into(stream, pairs, 1, dx.numel(), 1, dy, dx);
 }
 
 }  // namespace convoy::kernels

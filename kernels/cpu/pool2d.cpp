@@ -1,4 +1,4 @@
-// kernels/pool2d.h on the CPU: pooling and layout permutes.
+// kernels/pool2d.h on the CPU.
 #include "convoy/kernels/pool2d.h"
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 
 #include "convoy/kernels/cpu/primitives/map.h"
 #include "convoy/kernels/cpu/primitives/simd.h"
+#include "convoy/kernels/reduce.h"
 #include "convoy/kernels/shared/pool2d_geometry.h"
 
 namespace convoy::kernels {
@@ -205,32 +206,6 @@ void dispatch_max(DType dtype, DType of_taps, const F& f) {
   });
 }
 
-// Writes the transpose of from [rows, columns] to `to` [columns, rows], in square tiles that fit the L1
-// cache.
-template <class T>
-void transpose(const T* from, std::int64_t rows, std::int64_t columns, T* to, GradMode mode) {
-  constexpr std::int64_t kTile = 16;
-  for (std::int64_t r0 = 0; r0 < rows; r0 += kTile)
-    for (std::int64_t c0 = 0; c0 < columns; c0 += kTile)
-      for (std::int64_t c = c0; c < std::min(c0 + kTile, columns); ++c)
-        for (std::int64_t r = r0; r < std::min(r0 + kTile, rows); ++r) {
-          const compute_t<T> value = widened(from[r * columns + c]);
-          T& out = to[c * rows + r];
-          out = stored<T>(mode == GradMode::accumulate ? widened(out) + value : value);
-        }
-}
-
-void transpose_images(CpuStream& stream, ConstView x, std::int64_t rows, std::int64_t columns, GradView y) {
-  const std::int64_t size = rows * columns;
-  dispatch(kCpuTypes, y.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    parallel_for(stream, x.shape[0], item_grain(size), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t image = begin; image < end; ++image)
-        transpose(x.as<T>() + image * size, rows, columns, y.as<T>() + image * size, y.mode);
-    });
-  });
-}
-
 }  // namespace
 
 void max_pool2d_forward(CpuStream& stream, ConstView x, View y, View taps, Pool2dOptions options) {
@@ -314,28 +289,9 @@ void avg_pool2d_backward(CpuStream& stream, ConstView dy, GradView dx, Pool2dOpt
 }
 
 void global_avg_pool2d_forward(CpuStream& stream, ConstView x, View y) {
-  const std::int64_t pixels = x.shape[1] * x.shape[2];
-  const std::int64_t channels = x.shape[3];
-  dispatch(kCpuTypes, y.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    parallel_for(stream, x.shape[0], item_grain(pixels * channels),
-                 [&](std::int64_t begin, std::int64_t end) {
-                   double sums[kChannelsAtOnce];
-                   for (std::int64_t image = begin; image < end; ++image)
-                     for (std::int64_t c0 = 0; c0 < channels; c0 += kChannelsAtOnce) {
-                       const std::int64_t count = std::min(kChannelsAtOnce, channels - c0);
-                       std::fill_n(sums, count, 0.0);
-                       for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
-                         const T* from = x.as<T>() + (image * pixels + pixel) * channels + c0;
-                         for (std::int64_t c = 0; c < count; ++c)
-                           sums[c] += static_cast<double>(widened(from[c]));
-                       }
-                       map_range<GradMode::overwrite>(
-                           0, count, [=](double sum) { return sum / static_cast<double>(pixels); },
-                           y.as<T>() + image * channels + c0, sums);
-                     }
-                 });
-  });
+  const auto pixels = static_cast<double>(x.shape[1] * x.shape[2]);
+  y.shape = {x.shape[0], 1, 1, x.shape[3]};
+  sum_axes(stream, x, 1 / pixels, GradView(y));
 }
 
 void global_avg_pool2d_backward(CpuStream& stream, ConstView dy, GradView dx) {
@@ -354,14 +310,6 @@ void global_avg_pool2d_backward(CpuStream& stream, ConstView dy, GradView dx) {
                    }
                  });
   });
-}
-
-void nhwc_to_nchw(CpuStream& stream, ConstView x, GradView y) {
-  transpose_images(stream, x, x.shape[1] * x.shape[2], x.shape[3], y);
-}
-
-void nchw_to_nhwc(CpuStream& stream, ConstView x, GradView y) {
-  transpose_images(stream, x, x.shape[1], x.shape[2] * x.shape[3], y);
 }
 
 }  // namespace convoy::kernels

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "convoy/kernels/base/checksum.h"
@@ -22,15 +23,16 @@ constexpr std::int64_t kBlock = 8192;    // elements
 constexpr std::int64_t kBlockGrain = 4;  // minimum number of blocks per thread
 constexpr std::size_t kLanes = 16;  // partial sums; the compiler may not reorder a single sum to vectorize it
 
-/// Returns f(x[0]) + … + f(x[n - 1]).
-template <class T, class F>
-double sum_block(const T* x, std::int64_t n, F f) {
-  const auto term = [f](T u) { return f(static_cast<double>(widened(u))); };
+/// Returns f(x[0]) + f(x[stride]) + …, n terms, in lanes that are added pairwise.
+template <class T, class Stride, class F>
+double sum_block(const T* x, std::int64_t n, Stride stride, F f) {
+  const auto term = [=](std::int64_t i) { return f(static_cast<double>(widened(x[i * stride]))); };
   std::array<double, kLanes> lanes{};
   std::int64_t i = 0;
   for (; i + std::int64_t{kLanes} <= n; i += kLanes)
-    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += term(x[i + lane]);
-  for (std::size_t lane = 0; i < n; ++i, ++lane) lanes[lane] += term(x[i]);
+    for (std::size_t lane = 0; lane < kLanes; ++lane)
+      lanes[lane] += term(i + static_cast<std::int64_t>(lane));
+  for (std::size_t lane = 0; i < n; ++i, ++lane) lanes[lane] += term(i);
   for (std::size_t half = kLanes / 2; half > 0; half /= 2)
     for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
   return lanes[0];
@@ -56,7 +58,8 @@ double sum_all(const CpuStream& stream, std::span<const ConstView> tensors, F f)
       const Block& block = blocks[i];
       const std::int64_t count = std::min(kBlock, block.tensor->numel() - block.begin);
       sums[i] = dispatch(kSummable, block.tensor->dtype, [&](auto zero) {
-        return sum_block(block.tensor->template as<decltype(zero)>() + block.begin, count, f);
+        return sum_block(block.tensor->template as<decltype(zero)>() + block.begin, count,
+                         std::integral_constant<int, 1>(), f);
       });
     }
   });
@@ -81,9 +84,9 @@ struct Matrix {
 
 }  // namespace
 
-void sum(CpuStream& stream, ConstView x, GradView y) {
+void sum(CpuStream& stream, ConstView x, GradView y, double a) {
   if (!y.wanted()) return;
-  const double total = sum_all(stream, {&x, 1}, [](double u) { return u; });
+  const double total = a * sum_all(stream, {&x, 1}, [](double u) { return u; });
   map(stream, y, [total] { return total; });
 }
 
@@ -146,13 +149,6 @@ void add_bias(CpuStream& stream, ConstView x, ConstView bias, View y, bool relu)
   });
 }
 
-void broadcast_scalar(CpuStream& stream, ConstView x, double a, GradView y) {
-  if (!y.wanted()) return;
-  const double value =
-      dispatch(kCpuTypes, x.dtype, [&](auto zero) -> double { return a * widened(*x.as<decltype(zero)>()); });
-  map(stream, y, [value] { return value; });
-}
-
 void global_norm(CpuStream& stream, std::span<const ConstView> tensors, View norm) {
   *norm.as<double>() = std::sqrt(sum_all(stream, tensors, [](double u) { return u * u; }));
 }
@@ -161,21 +157,6 @@ void count_non_finite(CpuStream& stream, std::span<const ConstView> tensors, Vie
   constexpr double kMax = std::numeric_limits<std::int32_t>::max();
   const double found = sum_all(stream, tensors, [](double u) { return std::isfinite(u) ? 0.0 : 1.0; });
   *count.as<std::int32_t>() = static_cast<std::int32_t>(std::min(found, kMax));
-}
-
-void argmax(CpuStream& stream, ConstView x, View indices) {
-  const Matrix matrix(x.shape);
-  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    parallel_for(stream, matrix.rows, matrix.rows_holding(kElementGrain),
-                 [&](std::int64_t begin, std::int64_t end) {
-                   for (std::int64_t row = begin; row < end; ++row) {
-                     const T* const from = x.as<T>() + row * matrix.columns;
-                     indices.as<std::int32_t>()[row] =
-                         static_cast<std::int32_t>(first_largest(from, matrix.columns) - from);
-                   }
-                 });
-  });
 }
 
 void checksum(CpuStream&, ConstView x, View value) {
@@ -190,22 +171,7 @@ void checksum(CpuStream&, ConstView x, View value) {
 
 namespace {
 
-constexpr std::size_t kRunLanes = 16;
 constexpr std::int64_t kColumns = 512;  // sums that one thread holds: 4 KiB, within the L1 cache
-
-/// Returns the sum of n elements with a stride, in sixteen lanes that are added pairwise.
-template <class T>
-double sum_run(const T* x, std::int64_t n, std::int64_t stride) {
-  std::array<double, kRunLanes> lanes{};
-  std::int64_t i = 0;
-  for (; i + std::int64_t{kRunLanes} <= n; i += kRunLanes)
-    for (std::size_t lane = 0; lane < kRunLanes; ++lane)
-      lanes[lane] += static_cast<double>(widened(x[(i + static_cast<std::int64_t>(lane)) * stride]));
-  for (std::size_t lane = 0; i < n; ++i, ++lane) lanes[lane] += static_cast<double>(widened(x[i * stride]));
-  for (std::size_t half = kRunLanes / 2; half > 0; half /= 2)
-    for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-  return lanes[0];
-}
 
 /// Stores a sum, scaled by a, in the type of y.
 template <class T>
@@ -225,7 +191,8 @@ void sum_runs(const CpuStream& stream, const ReductionAxes& axes, const T* x, do
           x + axes.kept.outer_offsets(i / inner)[0] + i % inner * axes.kept.inner_stride(0);
       double sum = 0;
       for (std::int64_t r = 0; r < terms / run; ++r)
-        sum += sum_run(first + axes.reduced.outer_offsets(r)[0], run, axes.reduced.inner_stride(0));
+        sum += sum_block(first + axes.reduced.outer_offsets(r)[0], run, axes.reduced.inner_stride(0),
+                         [](double u) { return u; });
       store(y.mode, y.as<T>()[i], a * sum);
     }
   });

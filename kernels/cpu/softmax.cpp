@@ -8,6 +8,7 @@
 #include "convoy/kernels/cpu/primitives/map.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/reduce.h"
+#include "convoy/kernels/shared/cross_entropy_targets.h"
 
 namespace convoy::kernels {
 namespace {
@@ -36,60 +37,53 @@ struct Exponentials {
   }
 };
 
-}  // namespace
-
-void softmax(CpuStream& stream, ConstView x, View y) {
+/// Computes softmax, or log-softmax if kLog. The largest element is subtracted first: x - largest is exact for close values,
+/// while a sum with it may round.
+template <bool kLog>
+void softmax_of_rows(CpuStream& stream, const ConstView& x, const View& y) {
   const std::int64_t n = x.shape[1];
   for_each_row(stream, x, [&](std::int64_t row, auto zero) {
     using T = decltype(zero);
     const Exponentials row_exp(x.as<T>() + row, n);
-    const double factor = 1 / row_exp.sum;
+    const double factor = kLog ? std::log(row_exp.sum) : 1 / row_exp.sum;
     map_range<GradMode::overwrite>(
-        0, n, [=, largest = row_exp.largest](double u) { return std::exp(u - largest) * factor; },
+        0, n,
+        [=, largest = row_exp.largest](double u) {
+          return kLog ? u - largest - factor : std::exp(u - largest) * factor;
+        },
         y.as<T>() + row, x.as<T>() + row);
   });
 }
 
-void softmax_backward(CpuStream& stream, ConstView dy, ConstView y, GradView dx) {
+/// Computes the gradient of softmax, or of log-softmax if kLog.
+template <bool kLog>
+void gradient_of_rows(CpuStream& stream, const ConstView& dy, const ConstView& y, const GradView& dx) {
   if (!dx.wanted()) return;
   const std::int64_t n = y.shape[1];
   for_each_row(stream, y, [&](std::int64_t row, auto zero) {
     using T = decltype(zero);
     const T *const d = dy.as<T>() + row, *const v = y.as<T>() + row;
     double sum = 0;
-    for (std::int64_t i = 0; i < n; ++i) sum += static_cast<double>(widened(d[i])) * widened(v[i]);
+    for (std::int64_t i = 0; i < n; ++i)
+      sum += static_cast<double>(widened(d[i])) * (kLog ? 1 : widened(v[i]));
     map_range(
-        dx.mode, 0, n, [sum](double a, double b) { return b * (a - sum); }, dx.as<T>() + row, d, v);
+        dx.mode, 0, n, [sum](double a, double b) { return kLog ? a - std::exp(b) * sum : b * (a - sum); },
+        dx.as<T>() + row, d, v);
   });
 }
 
-void log_softmax(CpuStream& stream, ConstView x, View y) {
-  const std::int64_t n = x.shape[1];
-  for_each_row(stream, x, [&](std::int64_t row, auto zero) {
-    using T = decltype(zero);
-    const Exponentials row_exp(x.as<T>() + row, n);
-    // largest is subtracted first: x - largest is exact for close values, while their sum may round.
-    map_range<GradMode::overwrite>(
-        0, n,
-        [largest = row_exp.largest, log_sum = std::log(row_exp.sum)](double u) {
-          return u - largest - log_sum;
-        },
-        y.as<T>() + row, x.as<T>() + row);
-  });
+}  // namespace
+
+void softmax(CpuStream& stream, ConstView x, View y) { softmax_of_rows<false>(stream, x, y); }
+
+void softmax_backward(CpuStream& stream, ConstView dy, ConstView y, GradView dx) {
+  gradient_of_rows<false>(stream, dy, y, dx);
 }
+
+void log_softmax(CpuStream& stream, ConstView x, View y) { softmax_of_rows<true>(stream, x, y); }
 
 void log_softmax_backward(CpuStream& stream, ConstView dy, ConstView y, GradView dx) {
-  if (!dx.wanted()) return;
-  const std::int64_t n = y.shape[1];
-  for_each_row(stream, y, [&](std::int64_t row, auto zero) {
-    using T = decltype(zero);
-    const T* const d = dy.as<T>() + row;
-    double sum = 0;
-    for (std::int64_t i = 0; i < n; ++i) sum += static_cast<double>(widened(d[i]));
-    map_range(
-        dx.mode, 0, n, [sum](double a, double b) { return a - std::exp(b) * sum; }, dx.as<T>() + row, d,
-        y.as<T>() + row);
-  });
+  gradient_of_rows<true>(stream, dy, y, dx);
 }
 
 // softmax_cross_entropy on the CPU, row by row. All arithmetic is f64. The row's largest logit is
@@ -97,42 +91,14 @@ void log_softmax_backward(CpuStream& stream, ConstView dy, ConstView y, GradView
 
 namespace {
 
-/// The target of one row. C is the type of what belongs to the target.
+/// Returns the sum of the targets of a row.
 template <class C>
-struct RowTarget {
-  std::int64_t classes, label = -1;  // -1 without a label
-  const C *probabilities = nullptr, *weights;
-  double own_part, class_part;  // 1 - s and s / C
-  bool is_ignored = false;
-
-  RowTarget(const CrossEntropyTarget& target, std::int64_t row, std::int64_t class_count)
-      : classes(class_count),
-        weights(target.class_weights.as<C>()),
-        own_part(1 - target.smoothing),
-        class_part(target.smoothing / static_cast<double>(class_count)) {
-    if (target.of_rows.dtype == DType::i32) {
-      label = target.of_rows.as<std::int32_t>()[row];
-      is_ignored = label == target.ignore_index;
-    } else {
-      probabilities = target.of_rows.as<C>() + row * classes;
-    }
-  }
-  double operator()(std::int64_t c) const {
-    const double own = probabilities != nullptr ? probabilities[c] : c == label ? 1 : 0;
-    return (weights != nullptr ? weights[c] : 1) * (own_part * own + class_part);
-  }
-  double sum() const {
-    if (weights == nullptr && probabilities == nullptr) return 1;
-    double sum = 0;
-    for (std::int64_t c = 0; c < classes; ++c) sum += (*this)(c);
-    return sum;
-  }
-  /// The weight of the row in a mean.
-  double weight() const {
-    if (is_ignored) return 0;
-    return weights != nullptr && probabilities == nullptr ? weights[label] : 1;
-  }
-};
+double sum_of_row(const CrossEntropyTargets<double, C>& targets, std::int64_t row) {
+  if (targets.are_plain()) return 1;
+  double sum = 0;
+  for (std::int64_t c = 0; c < targets.classes; ++c) sum += targets(row, c);
+  return sum;
+}
 
 }  // namespace
 
@@ -145,7 +111,7 @@ void softmax_cross_entropy_forward(CpuStream& stream, ConstView logits, const Cr
     using C = compute_t<T>;
     const std::int64_t row = first / classes;
     const T* const x = logits.as<T>() + first;
-    const RowTarget<C> of_row(target, row, classes);
+    const CrossEntropyTargets<double, C> targets(target, classes);
     const Exponentials row_exp(x, classes);
     // An infinite sum makes the softmax 0 in the gradient of log-probabilities.
     const double offset = target.of_log_p ? 0 : row_exp.largest;
@@ -153,16 +119,17 @@ void softmax_cross_entropy_forward(CpuStream& stream, ConstView logits, const Cr
     double expected =
         0;  // sum of target_c (x_c - offset); a logit of -infinity whose target is 0 does not affect it
     for (std::int64_t c = 0; c < classes; ++c)
-      if (const double wanted = of_row(c); wanted != 0) expected += wanted * (widened(x[c]) - offset);
-    losses.as<C>()[row] =
-        static_cast<C>(of_row.is_ignored ? 0 : (target.of_log_p ? 0 : of_row.sum() * log_sum) - expected);
+      if (const double wanted = targets(row, c); wanted != 0) expected += wanted * (widened(x[c]) - offset);
+    const double of_sum = target.of_log_p ? 0 : sum_of_row(targets, row) * log_sum;
+    losses.as<C>()[row] = static_cast<C>(targets.ignores(row) ? 0 : of_sum - expected);
     log_sum_exp.as<C>()[2 * row] = static_cast<C>(offset);
     log_sum_exp.as<C>()[2 * row + 1] = static_cast<C>(log_sum);
-    const std::int64_t label = of_row.probabilities == nullptr
-                                   ? of_row.label
-                                   : first_largest(of_row.probabilities, classes) - of_row.probabilities;
-    correct.as<std::int32_t>()[row] = first_largest(x, classes) - x == label && !of_row.is_ignored ? 1 : 0;
-    if (row_weights.data != nullptr) row_weights.as<C>()[row] = static_cast<C>(of_row.weight());
+    const auto index_of_largest = [classes](const auto* of) { return first_largest(of, classes) - of; };
+    const std::int64_t label = targets.labels != nullptr
+                                   ? targets.labels[row]
+                                   : index_of_largest(targets.probabilities + row * classes);
+    correct.as<std::int32_t>()[row] = index_of_largest(x) == label && !targets.ignores(row) ? 1 : 0;
+    if (row_weights.data != nullptr) row_weights.as<C>()[row] = targets.weight(row);
   });
   sum(stream, losses, GradView(total));
   scale(stream, total, target.scale, GradView(total));
@@ -183,13 +150,15 @@ void softmax_cross_entropy_backward(CpuStream& stream, ConstView dloss, ConstVie
     const std::int64_t row = first / classes;
     const T* const x = logits.as<T>() + first;
     T* const dx = dlogits.as<T>() + first;
-    const RowTarget<C> of_row(target, row, classes);
+    const CrossEntropyTargets<double, C> targets(target, classes);
     const double scale = static_cast<C>(target.scale) * dloss.as<C>()[dloss.numel() > 1 ? row : 0];
     const double largest = log_sum_exp.as<C>()[2 * row], log_sum = log_sum_exp.as<C>()[2 * row + 1];
-    const double sum = of_row.sum();
+    const double sum = sum_of_row(targets, row);
     for (std::int64_t c = 0; c < classes; ++c) {
       const double gradient =
-          of_row.is_ignored ? 0 : scale * (std::exp(widened(x[c]) - largest - log_sum) * sum - of_row(c));
+          targets.ignores(row)
+              ? 0
+              : scale * (std::exp(widened(x[c]) - largest - log_sum) * sum - targets(row, c));
       map_range(
           dlogits.mode, c, c + 1, [=](auto) { return gradient; }, dx, x);
     }

@@ -15,7 +15,6 @@
 #include "convoy/kernels/cuda/primitives/map.h"
 #include "convoy/kernels/cuda/primitives/multi_tensor.h"
 #include "convoy/kernels/cuda/primitives/normal_distribution.h"
-#include "convoy/kernels/shared/broadcast_functions.h"
 #include "convoy/kernels/shared/elementwise_functions.h"
 
 namespace convoy::kernels {
@@ -23,8 +22,6 @@ namespace convoy::kernels {
 void add(CudaStream& stream, ConstView x, ConstView y, View z, double a, double b) {
   cuda::map(stream, x, y, z, WeightedSum{a, b});
 }
-
-void mul(CudaStream& stream, ConstView x, ConstView y, GradView z) { cuda::map(stream, x, y, z, Times{}); }
 
 void scale(CudaStream& stream, ConstView x, double a, GradView y) { cuda::map(stream, x, y, Multiple{a}); }
 

@@ -1,5 +1,5 @@
-// Reductions of whole tensors on the GPU (kernels/reduce.h): sum, norm, count, checksum, and the gradient
-// of a sum. Each block reduces a piece of one tensor to a partial sum; one more block adds the partial sums.
+// Reductions of whole tensors on the GPU (kernels/reduce.h): sum, norm, count and checksum. Each block reduces
+// a piece of one tensor to a partial sum; one more block adds the partial sums.
 // If there is one piece only, its block stores the result itself. The sums of threads are compensated, and
 // all further sums are f64: squares of large floats do not overflow.
 #include "convoy/kernels/reduce.h"
@@ -60,11 +60,12 @@ struct WriteSum {
   void* y;
   DType dtype;
   bool add;
+  double a;
 
   template <class T>
   __device__ void put(double sum) const {
     T& to = *static_cast<T*>(y);
-    const auto value = static_cast<compute_t<T>>(sum);
+    const auto value = static_cast<compute_t<T>>(a * sum);
     to = narrow<T>(add ? widen(to) + value : value);
   }
   __device__ void operator()(double sum) const {
@@ -159,46 +160,6 @@ void reduce_all(CudaStream& stream, std::span<const ConstView> tensors, F f, Fin
          static_cast<int>(blocks), partials, finish);
 }
 
-/// a times a scalar of any floating-point type.
-struct ScaledScalar {
-  const void* x;
-  DType dtype;
-  double a;
-  __device__ double operator()() const {
-    switch (dtype) {
-      case DType::f64: return a * *static_cast<const double*>(x);
-      case DType::f16: return a * static_cast<double>(widen(*static_cast<const float16*>(x)));
-      case DType::bf16: return a * static_cast<double>(widen(*static_cast<const bfloat16*>(x)));
-      default: return a * static_cast<double>(*static_cast<const float*>(x));
-    }
-  }
-};
-
-/// Writes the scalar to y. One block per piece of y. Does not use `map`, so that each thread reads and
-/// converts the scalar once.
-template <class T>
-__global__ void __launch_bounds__(kReduceBlock)
-    broadcast_kernel(std::int64_t n, ScaledScalar multiple, GradMode mode, T* y) {
-  constexpr int kWidth = cuda::kVectorWidth<T>;
-  const std::int64_t begin = std::int64_t{blockIdx.x} * kReducePiece;
-  const int count = static_cast<int>(n - begin < kReducePiece ? n - begin : kReducePiece);
-  T* const to = y + begin;
-  const double value = multiple();
-  const auto after = [value, mode](T before) {
-    return narrow<T>(static_cast<compute_t<T>>(mode == GradMode::accumulate ? widen(before) + value : value));
-  };
-  const auto thread = static_cast<int>(threadIdx.x);
-  const int packs = cuda::is_aligned(to) ? count / kWidth : 0;
-  for (int pack = thread; pack < packs; pack += kReduceBlock) {
-    cuda::Pack<T, kWidth> out{};
-    if (mode == GradMode::accumulate) out = cuda::load_pack<kWidth>(to + pack * kWidth);
-    for (int i = 0; i < kWidth; ++i) out.values[i] = after(out.values[i]);
-    cuda::store_pack(to + pack * kWidth, out);
-  }
-  for (int i = packs * kWidth + thread; i < count; i += kReduceBlock)
-    to[i] = after(mode == GradMode::accumulate ? to[i] : T{});
-}
-
 using Word = unsigned long long;  // of 64 bits, as atomicAdd() expects it
 
 constexpr int kChecksumBlock = 256;
@@ -230,10 +191,10 @@ __global__ void __launch_bounds__(kChecksumBlock)
 
 }  // namespace
 
-void sum(CudaStream& stream, ConstView x, GradView y) {
+void sum(CudaStream& stream, ConstView x, GradView y, double a) {
   if (!y.wanted()) return;
   dispatch(kGpuTypes, y.dtype, [](auto) {});  // throws UsageError for any other type
-  reduce_all(stream, {&x, 1}, Value{}, WriteSum{y.data, y.dtype, y.mode == GradMode::accumulate});
+  reduce_all(stream, {&x, 1}, Value{}, WriteSum{y.data, y.dtype, y.mode == GradMode::accumulate, a});
 }
 
 void global_norm(CudaStream& stream, std::span<const ConstView> tensors, View norm) {
@@ -242,16 +203,6 @@ void global_norm(CudaStream& stream, std::span<const ConstView> tensors, View no
 
 void count_non_finite(CudaStream& stream, std::span<const ConstView> tensors, View count) {
   reduce_all(stream, tensors, IsNonFinite{}, WriteCount{count.as<std::int32_t>()});
-}
-
-void broadcast_scalar(CudaStream& stream, ConstView x, double a, GradView y) {
-  if (!y.wanted() || y.numel() == 0) return;
-  dispatch(kGpuTypes, x.dtype, [](auto) {});
-  dispatch(kGpuTypes, y.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    launch(stream, blocks_for(y.numel(), kReducePiece), kReduceBlock, 0, broadcast_kernel<T>, y.numel(),
-           ScaledScalar{.x = x.data, .dtype = x.dtype, .a = a}, y.mode, y.as<T>());
-  });
 }
 
 void checksum(CudaStream& stream, ConstView x, View value) {

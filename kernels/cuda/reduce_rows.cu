@@ -1,9 +1,9 @@
-// The row-wise functions of kernels/reduce.h on the GPU: sum_rows, relu_bias_backward, add_bias and argmax.
+// The row-wise functions of kernels/reduce.h on the GPU: sum_rows, relu_bias_backward and add_bias.
 #include <algorithm>
 #include <limits>
 
+#include "convoy/kernels/cuda/primitives/block_reduce.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
-#include "convoy/kernels/cuda/primitives/row_team.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/reduce.h"
 
@@ -260,17 +260,6 @@ void launch_add_bias(CudaStream& stream, Matrix matrix, const T* x, const T* bia
          matrix.columns, tiles.rows_of_block, x, bias, y);
 }
 
-// Argmax of each row.
-
-template <class Team, class T>
-__global__ void __launch_bounds__(Team::kBlock)
-    argmax_kernel(std::int64_t rows, std::int64_t columns, const T* x, std::int32_t* indices) {
-  const std::int64_t row = Team::row();
-  if (row >= rows) return;  // true for all threads of a team
-  const std::int32_t index = cuda::first_largest<Team>(x + row * columns, columns).index;
-  if (Team::rank() == 0) indices[row] = index;
-}
-
 }  // namespace
 
 void sum_rows(CudaStream& stream, ConstView x, GradView y) {
@@ -310,19 +299,6 @@ void add_bias(CudaStream& stream, ConstView x, ConstView bias, View y, bool relu
     };
     if (relu) return add(Relu{});
     add(Identity{});
-  });
-}
-
-void argmax(CudaStream& stream, ConstView x, View indices) {
-  const Matrix matrix(x.shape);
-  if (matrix.rows == 0) return;
-  dispatch(kGpuTypes, x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    cuda::dispatch_team(matrix.columns, [&](auto team) {
-      using Team = decltype(team);
-      launch(stream, blocks_for(matrix.rows, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
-             argmax_kernel<Team, T>, matrix.rows, matrix.columns, x.as<T>(), indices.as<std::int32_t>());
-    });
   });
 }
 

@@ -8,6 +8,7 @@
 #include "convoy/kernels/cuda/primitives/row_team.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/reduce.h"
+#include "convoy/kernels/shared/cross_entropy_targets.h"
 
 namespace convoy::kernels {
 namespace {
@@ -108,36 +109,6 @@ using cuda::BlockPartials, cuda::compute_t, cuda::kGpuTypes, cuda::dispatch_team
 
 constexpr int kTotalBlock = 256;  // the block of sum(), so that the losses are added in the same order
 
-/// The targets of all rows: as CrossEntropyTarget, with the factors 1 - s and s / C.
-template <class C>
-struct Targets {
-  std::int64_t classes;
-  C own_part, class_part;
-  const std::int32_t* labels;  // null if there are probabilities
-  const C *probabilities, *weights;
-  std::int32_t ignored;
-  bool of_log_p;
-
-  Targets(const CrossEntropyTarget& target, std::int64_t class_count)
-      : classes(class_count),
-        own_part(static_cast<C>(1 - target.smoothing)),
-        class_part(static_cast<C>(target.smoothing / static_cast<double>(class_count))),
-        labels(target.of_rows.dtype == DType::i32 ? target.of_rows.as<std::int32_t>() : nullptr),
-        probabilities(labels == nullptr ? target.of_rows.as<C>() : nullptr),
-        weights(target.class_weights.as<C>()),
-        ignored(target.ignore_index),
-        of_log_p(target.of_log_p) {}
-
-  /// Returns whether all targets are 1 - s + s / C for the label and s / C for every other class. Their sum
-  /// is 1.
-  __host__ __device__ bool are_plain() const { return labels != nullptr && weights == nullptr; }
-  __device__ bool ignores(std::int64_t row) const { return labels != nullptr && labels[row] == ignored; }
-  __device__ C operator()(std::int64_t row, std::int64_t c) const {
-    const C own = labels == nullptr ? probabilities[row * classes + c] : c == labels[row] ? C{1} : C{0};
-    return (weights != nullptr ? weights[c] : C{1}) * (own_part * own + class_part);
-  }
-};
-
 /// What the total of all rows is computed from.
 template <class C>
 struct RowResult {
@@ -150,7 +121,7 @@ template <class T, class C>
 struct Forward {
   std::int64_t rows;
   const T* logits;
-  Targets<C> target;
+  CrossEntropyTargets<C> target;
   C *losses, *log_sum_exp;
   std::int32_t* correct;
   C* row_weights;  // null if not wanted
@@ -169,10 +140,7 @@ struct Forward {
     log_sum_exp[2 * row + 1] = log_sum;
     const int is_correct = largest.index == label && !is_ignored ? 1 : 0;
     correct[row] = is_correct;
-    if (row_weights != nullptr)
-      row_weights[row] = is_ignored                                       ? C{0}
-                         : target.labels == nullptr || target.are_plain() ? C{1}
-                                                                          : target.weights[label];
+    if (row_weights != nullptr) row_weights[row] = target.weight(row);
     return {loss, is_correct};
   }
 
@@ -196,7 +164,7 @@ template <bool kPlain, class Team, class T, class C>
 __global__ void __launch_bounds__(Team::kBlock) forward_kernel(const Forward<T, C> forward) {
   const std::int64_t row = Team::row();
   if (row >= forward.rows) return;  // true for all threads of a team
-  const Targets<C>& target = forward.target;
+  const CrossEntropyTargets<C>& target = forward.target;
   const T* const x = forward.logits + row * target.classes;
   const auto largest = first_largest<Team>(x, target.classes);
   C exps = 0, shifted = 0, sum = 0;
@@ -300,7 +268,7 @@ __global__ void __launch_bounds__(kTotalBlock)
 template <bool kPlain, class Team, class T, class C>
 __global__ void __launch_bounds__(Team::kBlock)
     backward_kernel(std::int64_t rows, const C* dloss, bool is_of_rows, const T* logits, const C* log_sum_exp,
-                    const Targets<C> target, C factor, GradMode mode, T* dlogits) {
+                    const CrossEntropyTargets<C> target, C factor, GradMode mode, T* dlogits) {
   const std::int64_t row = Team::row();
   if (row >= rows) return;
   const T* const x = logits + row * target.classes;
@@ -336,7 +304,7 @@ void softmax_cross_entropy_forward(CudaStream& stream, ConstView logits, const C
       using C = compute_t<T>;
       const Forward<T, C> forward{.rows = rows,
                                   .logits = logits.as<T>(),
-                                  .target = Targets<C>(target, classes),
+                                  .target = CrossEntropyTargets<C>(target, classes),
                                   .losses = losses.as<C>(),
                                   .log_sum_exp = log_sum_exp.as<C>(),
                                   .correct = correct.as<std::int32_t>(),
@@ -374,7 +342,7 @@ void softmax_cross_entropy_backward(CudaStream& stream, ConstView dloss, ConstVi
     using C = compute_t<T>;
     dispatch_team(classes, [&](auto team) {
       using Team = decltype(team);
-      const Targets<C> targets(target, classes);
+      const CrossEntropyTargets<C> targets(target, classes);
       launch(stream, blocks_for(rows, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
              targets.are_plain() ? backward_kernel<true, Team, T, C> : backward_kernel<false, Team, T, C>,
              rows, dloss.as<C>(), dloss.numel() > 1, logits.as<T>(), log_sum_exp.as<C>(), targets,

@@ -1,5 +1,7 @@
-// The functions of one element behind kernels/broadcast.h.
+// The functions of one element behind kernels/broadcast.h. `Math` is as in elementwise_functions.h.
 #pragma once
+
+#include <cmath>
 
 #include "convoy/kernels/broadcast.h"
 
@@ -48,6 +50,30 @@ struct Minimum {
   }
 };
 
+struct SquaredError {
+  template <class T>
+  CONVOY_HOST_DEVICE T operator()(T x, T y) const {
+    return (x - y) * (x - y);
+  }
+};
+
+// max(x, 0) - x y + log(1 + e^-|x|): no term overflows, and none cancels for large |x|. The first two are one
+// product, because their difference is NaN for an infinite logit.
+template <class Math>
+struct BinaryCrossEntropy {
+  template <class T>
+  CONVOY_HOST_DEVICE T operator()(T x, T y) const {
+    return (x > 0 ? x * (1 - y) : -x * y) + Math::log_one_plus_exp(x);
+  }
+};
+
+struct KlDivergence {
+  template <class T>
+  CONVOY_HOST_DEVICE T operator()(T x, T y) const {
+    return y == 0 ? T{0} : y * (std::log(y) - x);
+  }
+};
+
 struct DivisorGradient {
   template <class T>
   CONVOY_HOST_DEVICE T operator()(T dz, T x, T y) const {
@@ -69,8 +95,37 @@ struct LessGradient {
   }
 };
 
+struct SquaredErrorGradient {
+  template <class T>
+  CONVOY_HOST_DEVICE T operator()(T dz, T x, T y) const {
+    return dz * (2 * (x - y));
+  }
+};
+
+template <class Math>
+struct LogitsGradient {
+  template <class T>
+  CONVOY_HOST_DEVICE T operator()(T dz, T x, T y) const {
+    return dz * (Math::logistic(x) - y);
+  }
+};
+
+struct TargetOfKlGradient {
+  template <class T>
+  CONVOY_HOST_DEVICE T operator()(T dz, T x, T y) const {
+    return dz * (x == 0 ? T{0} : std::log(x) + 1 - y);
+  }
+};
+
+struct NegativeGradient {
+  template <class T>
+  CONVOY_HOST_DEVICE T operator()(T dz, T /*x*/, T y) const {
+    return dz * -y;
+  }
+};
+
 /// Calls f with the function object of `op`.
-template <class F>
+template <class Math, class F>
 void dispatch_function(BinaryOp op, F f) {
   switch (op) {
     case BinaryOp::add: return f(Add{});
@@ -79,14 +134,21 @@ void dispatch_function(BinaryOp op, F f) {
     case BinaryOp::div: return f(Divide{});
     case BinaryOp::maximum: return f(Maximum{});
     case BinaryOp::minimum: return f(Minimum{});
+    case BinaryOp::squared_error: return f(SquaredError{});
+    case BinaryOp::binary_cross_entropy_with_logits: return f(BinaryCrossEntropy<Math>{});
+    case BinaryOp::kl_divergence: return f(KlDivergence{});
   }
 }
-template <class F>
+template <class Math, class F>
 void dispatch_function(BinaryGradient gradient, F f) {
   switch (gradient) {
     case BinaryGradient::divisor: return f(DivisorGradient{});
     case BinaryGradient::greater: return f(GreaterGradient{});
     case BinaryGradient::less: return f(LessGradient{});
+    case BinaryGradient::squared_error: return f(SquaredErrorGradient{});
+    case BinaryGradient::logits: return f(LogitsGradient<Math>{});
+    case BinaryGradient::target_of_kl: return f(TargetOfKlGradient{});
+    case BinaryGradient::negative: return f(NegativeGradient{});
   }
 }
 

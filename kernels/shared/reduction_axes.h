@@ -9,12 +9,9 @@ namespace convoy::kernels {
 /// them over the elements of x that it sums.
 struct ReductionAxes {
   LoopNest<1> kept, reduced;  // of x
-  bool sums_rows;             // whether the innermost axis of x is summed, so that terms are contiguous
 
   ReductionAxes(const Shape& x, const Shape& y)
-      : kept(y, {kept_strides(x, y, true)}),
-        reduced(reduced_shape(x, y), {kept_strides(x, y, false)}),
-        sums_rows(reduced.inner_stride(0) == 1 && kept.inner_stride(0) != 1) {}
+      : kept(y, {kept_strides(x, y, true)}), reduced(reduced_shape(x, y), {kept_strides(x, y, false)}) {}
 
  private:
   /// Returns the strides of x along the axes that remain, or along those that are summed; 0 along the others.

@@ -61,7 +61,7 @@ TEST(ArrayOps, OperatorsTakeNumbersOnBothSides) {
   EXPECT_EQ(values_of(1 - x / 2 + 3 * x - -x + 8 / x), (Values{1 - 1 + 6 + 2 + 4, 1 - 2 + 12 + 4 + 2}));
 }
 
-// Tests of gather, index_select and embedding beyond their op cases, and of nn::Embedding.
+// Tests of index_select and embedding beyond their op cases, and of nn::Embedding.
 
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -81,7 +81,6 @@ std::shared_ptr<nn::Sequential> classifier() {
 
 TEST(Indexing, ReadsIntegers) {
   const Variable x(indices_of({1, 2, 3, 4, 5, 6}, {2, 3}));
-  EXPECT_THAT(gather(x, indices_of({2, 0}, {2, 1}), 1).value().to_vector<std::int32_t>(), ElementsAre(3, 4));
   EXPECT_THAT(index_select(x, -1, indices_of({1, 1}, {2})).value().to_vector<std::int32_t>(),
               ElementsAre(2, 2, 5, 5));
 }

@@ -77,7 +77,6 @@ const std::vector<Refusal> kRefusedArguments = {
     {"pad/*elements around axis*expected at least 0", "negative padding, which removes elements in PyTorch"},
     {"chunk/*expected a divisor of*", "parts of two sizes"},
     {"concat/*found *0]*", "an empty vector, which PyTorch leaves out"},
-    {"gather/*expected an equal rank*", "empty indices of another rank"},
 };
 
 /// The tensors of a file of samples, by name: <op>/<case>/<key>.

@@ -224,9 +224,6 @@ const std::map<std::string, SampledOp>& ops_by_sample_name() {
       {"stack", {[](auto& x, auto& options) { return stack(x, axes_of(options)[0]); }}},
       {"pad", {pad_of}},
       {"flatten", {[](auto& x, auto&) { return flatten(x[0]); }}},
-      {"gather", {[](auto& x, auto& options) {
-         return gather(x[0], constant_of<std::int32_t>(x[1]), axes_of(options)[0]);
-       }}},
       {"index_select", {[](auto& x, auto& options) {
          return index_select(x[0], axes_of(options)[0], constant_of<std::int32_t>(x[1]));
        }}},

@@ -487,22 +487,6 @@ TEST_P(OpParity, Conv2dTranspose) {
 }
 
 // A gradient is a sum of at most 40 terms below 1, so it has an error of at most 40 roundings of the largest.
-TEST_P(OpParity, Gather) {
-  struct Case {
-    std::string name;
-    Shape x;
-    int axis;
-    Shape indices;
-  };
-  for (const Case& c :
-       {Case{"gather/first", {4, 5}, 0, {7, 5}}, Case{"gather/smaller", {4, 6, 3}, 1, {3, 20, 2}},
-        Case{"gather/labels", {6, 10}, -1, {6, 1}}}) {
-    const Variable x = input(c.name + "/x", c.x);
-    expect_parity(c.name, gather(x, indices(c.name, c.indices, c.x[c.axis]), c.axis), {{"x", x}}, "indexing",
-                  40);
-  }
-}
-
 TEST_P(OpParity, IndexSelect) {
   struct Case {
     std::string name;

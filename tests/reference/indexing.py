@@ -1,4 +1,4 @@
-"""Computes gather, index_select and embedding and their gradients, in float64 from inputs of float32."""
+"""Computes index_select and embedding and their gradients, in float64 from inputs of float32."""
 
 import torch
 import torch.nn.functional as F
@@ -13,13 +13,6 @@ def indices(case: str, *shape: int, size: int) -> torch.Tensor:
     return torch.from_numpy(formula.labels(f"{case}/indices", count, size)).reshape(shape)
 
 
-# case: (shape of x, axis, shape of the indices)
-GATHERS = {
-    "gather/first": ((4, 5), 0, (7, 5)),
-    "gather/smaller": ((4, 6, 3), 1, (3, 20, 2)),
-    "gather/labels": ((6, 10), 1, (6, 1)),
-}
-
 # case: (shape of x, axis, number of indices)
 SELECTIONS = {
     "index_select/first": ((5, 3), 0, 40),
@@ -30,9 +23,6 @@ SELECTIONS = {
 
 def compute() -> dict:
     out = {}
-    for case, (shape, axis, chosen) in GATHERS.items():
-        x = tensor(f"{case}/x", *shape)
-        record(out, case, x.gather(axis, indices(case, *chosen, size=shape[axis])), x=x)
     for case, (shape, axis, count) in SELECTIONS.items():
         x = tensor(f"{case}/x", *shape)
         record(out, case, x.index_select(axis, indices(case, count, size=shape[axis])), x=x)

@@ -226,10 +226,6 @@ def flatten(x, start_dim=0, end_dim=-1):
     return Case("flatten" if is_rest else "reshape", [x], shape_of, is_channels_last=is_rest and x.ndim == 4)
 
 
-def gather(x, dim, index):
-    return Case("gather", [x], [dim], constants=(index,), terms=index.numel())
-
-
 def index_select(x, dim, index):
     return Case("index_select", [x], [dim], constants=(index,), terms=index.numel())
 
@@ -371,7 +367,7 @@ FAMILIES = {
                  "expand": to_shape("broadcast_to"), "slice": slice_, "narrow": narrow, "chunk": chunk, "split": split,
                  "cat": join("concat"), "stack": join("stack"), "nn.functional.pad.constant": pad, "constant_pad_nd": pad,
                  "flatten": flatten},
-    "indexing": {"gather": gather, "index_select": index_select, "nn.functional.embedding": embedding},
+    "indexing": {"index_select": index_select, "nn.functional.embedding": embedding},
     "convolution": {"nn.functional.conv2d": conv2d, "nn.functional.conv_transpose2d": conv_transpose2d},
     "pooling": {"nn.functional.max_pool2d": max_pool2d, "nn.functional.avg_pool2d": avg_pool2d,
                 "nn.functional.adaptive_avg_pool2d": adaptive_pool2d("adaptive_avg_pool2d"),

@@ -3,21 +3,33 @@
 
 #include <algorithm>
 
-#include "convoy/kernels/cpu/few_channels/window_gemm.h"
+#include "convoy/kernels/cpu/primitives/small_gemm.h"
 #include "convoy/kernels/cpu/primitives/workspace.h"
 #include "convoy/kernels/runtime/parallel.h"
 
 namespace convoy::kernels::few_channels {
 namespace {
 
-using simd::load;
-using simd::store;
+using simd::kLanes, simd::load, simd::store, simd::Vec;
 
 constexpr std::int64_t kBandWork = 1 << 18;  // multiplications of an item of a parallel loop: about 10 us
 constexpr std::int64_t kMaxSums = 32;        // arrays of partial sums of a filter's gradient
 
 /// Returns `channels` rounded up to whole vectors.
 std::int64_t whole_vectors(std::int64_t channels) { return (channels + kLanes - 1) / kLanes * kLanes; }
+
+constexpr int kMaxVectors = 2;  // width of a register block of sums: wider ones have fewer rows
+
+/// Computes c [rows, columns] = start + a b. `columns` is a multiple of kLanes. Adds the terms of each sum in
+/// the order of (j, k), whatever the sizes.
+void multiply(std::int64_t rows, std::int64_t columns, simd::Terms terms, simd::LeftOperand a,
+              simd::RightOperand b, simd::Sums c) {
+  constexpr std::int64_t kWidth = kMaxVectors * kLanes;
+  for (std::int64_t column = 0; column < columns; column += kWidth)
+    simd::gemm_rows</*kPrefetches=*/false, kMaxVectors>(rows, std::min(kWidth, columns - column), terms, a,
+                                                        {b.data + column, b.outer, b.inner},
+                                                        c.from(0, column));
+}
 
 /// Some rows of one image.
 struct Band {

@@ -332,24 +332,6 @@ void data_gradients_from_sums(CpuStream& stream, ChannelMatrix m, ChannelScratch
 
 }  // namespace
 
-void batch_norm_backward(CpuStream& stream, const BatchNorm& norm, const BackwardArrays& arrays,
-                         const SavedStatistics& saved, const BatchNormGradients& gradients) {
-  const ChannelMatrix m(arrays.x.shape);
-  dispatch(kCpuTypes, arrays.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    using C = compute_t<T>;
-    const T* const x = arrays.x.as<T>();
-    auto& scratch = stream.local<ChannelScratch<C>>();
-    load_saved_statistics(scratch, m.channels, saved);
-    with_upstream<T>(norm, arrays, saved, [&](const auto& g) {
-      if (gradients.x.wanted() || gradients.gamma.wanted() || gradients.beta.wanted())
-        parameter_gradients(stream, m, scratch, g, x, gradients);
-      data_gradients_from_sums(stream, m, scratch, g, x, norm.gamma.as<C>(), saved.mean.as<C>(),
-                               static_cast<double>(m.rows), gradients);
-    });
-  });
-}
-
 void sync_batch_norm_sums(CpuStream& stream, const BatchNorm& norm, const BackwardArrays& arrays,
                           const SavedStatistics& saved, View sums, const BatchNormGradients& gradients) {
   const ChannelMatrix m(arrays.x.shape);
@@ -384,6 +366,15 @@ void sync_batch_norm_backward(CpuStream& stream, const BatchNorm& norm, const Ba
                                saved.mean.as<C>(), *total.rows, gradients);
     });
   });
+}
+
+// The gradients of a batch that is one shard.
+void batch_norm_backward(CpuStream& stream, const BatchNorm& norm, const BackwardArrays& arrays,
+                         const SavedStatistics& saved, const BatchNormGradients& gradients) {
+  std::vector<double> sums(static_cast<std::size_t>(1 + 2 * arrays.x.shape[-1]));
+  const View vector{sums.data(), {std::ssize(sums)}, DType::f64};
+  sync_batch_norm_sums(stream, norm, arrays, saved, vector, gradients);
+  sync_batch_norm_backward(stream, norm, arrays, saved, vector, gradients);
 }
 
 void batch_norm_inference_backward(CpuStream& stream, const BatchNorm& norm, const BackwardArrays& arrays,

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
+#include "convoy/kernels/base/loop_nest.h"
 #include "convoy/kernels/base/view.h"
 #include "convoy/kernels/cpu/primitives/element.h"
 #include "convoy/kernels/runtime/parallel.h"
@@ -19,6 +21,16 @@ constexpr std::int64_t item_grain(std::int64_t elements) {
   return std::max<std::int64_t>(1, kElementGrain / std::max<std::int64_t>(1, elements));
 }
 
+/// Calls f with the mode as a template argument.
+template <class F>
+void with_mode(GradMode mode, F f) {
+  if (mode == GradMode::accumulate) {
+    f.template operator()<GradMode::accumulate>();
+  } else {
+    f.template operator()<GradMode::overwrite>();
+  }
+}
+
 /// Computes y[i] = f(x[i]…), or y[i] += f(x[i]…), for i in [begin, end). f takes and returns values in the
 /// compute type. y may be one of the inputs, but must not overlap one at a different offset. The pragma
 /// states this to the compiler, which would otherwise use a scalar loop when the arrays coincide.
@@ -31,11 +43,7 @@ void map_range(std::int64_t begin, std::int64_t end, F f, Y* y, const X*... x) {
 /// As above, with the mode chosen at run time, once for the whole loop.
 template <class F, class Y, class... X>
 void map_range(GradMode mode, std::int64_t begin, std::int64_t end, F f, Y* y, const X*... x) {
-  if (mode == GradMode::accumulate) {
-    map_range<GradMode::accumulate>(begin, end, f, y, x...);
-  } else {
-    map_range<GradMode::overwrite>(begin, end, f, y, x...);
-  }
+  with_mode(mode, [&]<GradMode kMode>() { map_range<kMode>(begin, end, f, y, x...); });
 }
 
 /// As above, over whole arrays and in parallel.
@@ -59,6 +67,30 @@ void map_arrays(const CpuStream& stream, F f, const GradView& y, const X&... x) 
     parallel_for(stream, y.numel(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
       map_range<GradMode::accumulate>(begin, end, f, y.template as<T>(), x.template as<T>()...);
     });
+  });
+}
+
+/// Calls f(count, offsets, inner strides) for each innermost loop over an index space, in parallel.
+template <int kArrays, class F>
+void for_each_run(const CpuStream& stream, const Shape& space, const std::array<Strides, kArrays>& strides,
+                  F f) {
+  if (space.numel() == 0) return;
+  const LoopNest<kArrays> nest(space, strides);
+  const std::int64_t count = nest.sizes[nest.last()];
+  std::array<std::int64_t, kArrays> inner;
+  for (std::size_t a = 0; a < kArrays; ++a) inner[a] = nest.inner_stride(a);
+  // A single long loop is split as well.
+  const std::int64_t runs = nest.numel() / count;
+  if (runs == 1) {
+    parallel_for(stream, count, kElementGrain, [&](std::int64_t begin, std::int64_t end) {
+      auto offsets = nest.outer_offsets(0);
+      for (std::size_t a = 0; a < kArrays; ++a) offsets[a] += begin * inner[a];
+      f(end - begin, offsets, inner);
+    });
+    return;
+  }
+  parallel_for(stream, runs, item_grain(count), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t run = begin; run < end; ++run) f(count, nest.outer_offsets(run), inner);
   });
 }
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "convoy/kernels/cpu/primitives/map.h"
+#include "convoy/kernels/cpu/primitives/small_gemm.h"
 #include "convoy/kernels/cpu/primitives/workspace.h"
-#include "convoy/kernels/cpu/winograd/small_gemm.h"
 #include "convoy/kernels/cpu/winograd/transforms.h"
 #include "convoy/kernels/runtime/parallel.h"
 
@@ -131,6 +131,19 @@ void transform_rotated_filters(CpuStream& stream, const T* filter, std::int64_t 
   });
 }
 
+/// Computes c [rows, columns] = a b, or c += a b if `add`, for matrices with the given strides of their rows, of the columns
+/// of a, and rows of b. The terms of each sum are added in the order of k. `columns` is at most kPanel, in whole vectors.
+void multiply_panel(std::int64_t rows, std::int64_t columns, std::int64_t depth, const float* a,
+                    std::int64_t a_row, std::int64_t a_k, const float* b, std::int64_t b_k, float* c,
+                    std::int64_t c_row, bool add) {
+  constexpr std::int64_t kDepthBlock = 64;  // rows of b that stay in the L1 cache for all rows of c
+  for (std::int64_t k = 0; k < depth; k += kDepthBlock)
+    simd::gemm_rows</*kPrefetches=*/true, simd::kBlockColumns>(
+        rows, columns, {1, std::min(kDepthBlock, depth - k)}, {a + k * a_k, a_row, 0, a_k},
+        {b + k * b_k, 0, b_k},
+        {.data = c, .row = c_row, .start = add || k > 0 ? c : nullptr, .start_row = c_row});
+}
+
 /// Computes `out`, the correlation of `in` with the filters whose transform is `u`. T is the element type of
 /// the images, f32 or bf16.
 template <class Scheme, class T>
@@ -196,9 +209,9 @@ void Correlation<Scheme, T>::run_tiles(const Tiling& tiling, std::int64_t begin,
   for (int filter = 0; filter < kFilters; ++filter)
     for (std::int64_t column = 0; column < o; column += kPanel)
       for (int k = kPoints.first[filter]; k < kPoints.first[filter + 1]; ++k)
-        simd::gemm_panel(tiles, panels.width(column), i, {v + kPoints.ordered[k] * v_stride, i, 1},
-                         {u + filter * panels.size() + panels.at(0, column), panels.width(column)},
-                         m + kPoints.ordered[k] * m_stride + column, o, false);
+        multiply_panel(tiles, panels.width(column), i, v + kPoints.ordered[k] * v_stride, i, 1,
+                       u + filter * panels.size() + panels.at(0, column), panels.width(column),
+                       m + kPoints.ordered[k] * m_stride + column, o, false);
   for (std::int64_t tile = 0; tile < tiles; ++tile) put_outputs(tiling, begin + tile, m + tile * o, m_stride);
 }
 
@@ -288,10 +301,9 @@ void FilterGradient<Scheme, T>::run(CpuStream& stream, Scratch& scratch, float* 
       for (int k = from; k < to; ++k) {
         const std::int64_t point = kPoints.ordered[k];
         for (std::int64_t column = 0; column < i; column += kPanel)
-          simd::gemm_panel(kLanes, x_panels.width(column), tiles,
-                           {z + point * z_stride + dy_index(0, row), 1, kLanes},
-                           {v + point * v_stride + x_panels.at(0, column), x_panels.width(column)},
-                           du + filter * o * i + row * i + column, i, chunk > 0 || k > from);
+          multiply_panel(kLanes, x_panels.width(column), tiles, z + point * z_stride + dy_index(0, row), 1,
+                         kLanes, v + point * v_stride + x_panels.at(0, column), x_panels.width(column),
+                         du + filter * o * i + row * i + column, i, chunk > 0 || k > from);
       }
     });
   }

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "convoy/kernels/broadcast.h"
 #include "tests/kernels/array.h"
 #include "tests/kernels/half_reference.h"
 #include "tests/testing/support/errors.h"
@@ -56,8 +57,8 @@ TYPED_TEST_SUITE(Elementwise, ElementwiseTypes);
 TYPED_TEST(Elementwise, GivesTheSameBitsInPlaceAndForEveryNumberOfThreads) {
   expect_same_bits_everywhere<TypeParam>(
       [](auto& s, auto x, auto y, auto z) { kernels::add(s, x, y, z, 0.5, -2); }, false);
-  expect_same_bits_everywhere<TypeParam>([](auto& s, auto x, auto y, auto z) { kernels::mul(s, x, y, z); },
-                                         true);
+  expect_same_bits_everywhere<TypeParam>(
+      [](auto& s, auto x, auto y, auto z) { kernels::binary(s, kernels::BinaryOp::mul, x, y, z); }, true);
   expect_same_bits_everywhere<TypeParam>([](auto& s, auto x, auto, auto z) { kernels::scale(s, x, 0.3, z); },
                                          true);
   expect_same_bits_everywhere<TypeParam>(
@@ -80,7 +81,7 @@ TYPED_TEST(Elementwise, GivesTheSameBitsInPlaceAndForEveryNumberOfThreads) {
 TEST(GradViews, DoNotWriteToNull) {
   CpuStream stream({.threads = 1});
   const Array<float> x({3}, 1.0f);
-  EXPECT_NO_THROW(kernels::mul(stream, x.view(), x.view(), GradView()));
+  EXPECT_NO_THROW(kernels::scale(stream, x.view(), 2, GradView()));
   EXPECT_NO_THROW(kernels::unary_backward(stream, kernels::UnaryOp::relu, x.view(), x.view(),
                                           GradView(View{nullptr, {3}, DType::f32})));
 }

@@ -11,7 +11,6 @@
 
 #include "convoy/kernels/batchnorm.h"
 #include "convoy/kernels/conv2d.h"
-#include "convoy/kernels/losses.h"
 #include "convoy/kernels/normalization.h"
 #include "convoy/kernels/pool2d.h"
 #include "convoy/kernels/reduce.h"
@@ -69,12 +68,6 @@ std::vector<Reduction> reductions() {
        {},
        [](auto& s, auto& x, auto&) { kernels::global_avg_pool2d_forward(s, x[0], x[1]); }},
       {"sum", {{20003}, {1}}, {}, [](auto& s, auto& x, auto&) { kernels::sum(s, x[0], GradView(x[1])); }},
-      {"element_loss_sum",
-       {{20003}, {20003}, {1}},
-       {},
-       [](auto& s, auto& x, auto&) {
-         kernels::element_loss_sum(s, kernels::ElementLoss::squared_error, x[0], x[1], 1.0 / 3, x[2]);
-       }},
       {"conv2d_backward_filter",
        {images, images, {8, 3, 3, 8}},
        {},

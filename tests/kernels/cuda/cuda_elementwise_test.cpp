@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "convoy/kernels/broadcast.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/rounding.h"
 #include "tests/testing/support/gpu.h"
@@ -45,7 +46,10 @@ std::vector<Op> all_ops() {
       {"add", on_either([](auto& s, auto x, auto y, auto z) { kernels::add(s, x, y, z); }), false},
       {"weighted add",
        on_either([](auto& s, auto x, auto y, auto z) { kernels::add(s, x, y, z, 0.3, -1.7); }), false},
-      {"mul", on_either([](auto& s, auto x, auto y, auto z) { kernels::mul(s, x, y, z); }), true},
+      {"mul", on_either([](auto& s, auto x, auto y, auto z) {
+         kernels::binary(s, kernels::BinaryOp::mul, x, y, z);
+       }),
+       true},
       {"scale", on_either([](auto& s, auto x, auto, auto z) { kernels::scale(s, x, 0.3, z); }), true},
   };
   using kernels::UnaryOp;

@@ -68,22 +68,16 @@ TYPED_TEST(CudaGather, SelectsSlices) {
 TYPED_TEST(CudaGather, ReadsNothingForIndicesOutOfRange) {
   using T = TypeParam;
   const DeviceContext gpu = DeviceContext::create_cuda(0);
-  const DeviceArray<T> x(gpu, numbered<T>({1, 2, 3})), selected(gpu, {1, 4, 3}), gathered(gpu, {1, 4, 1});
-  const DeviceArray<std::int32_t> indices(gpu, Array<std::int32_t>({1, 4, 1}, {1, -1, 2, 1 << 30}));
-  View list = indices.view();
-  list.shape = {4};
-  on(gpu.stream(), [&](auto& s) {
-    kernels::index_select_forward(s, x.view(), list, selected.view());
-    kernels::gather_forward(s, x.view(), indices.view(), 1, gathered.view());
-  });
+  const DeviceArray<T> x(gpu, numbered<T>({1, 2, 3})), selected(gpu, {1, 4, 3});
+  const DeviceArray<std::int32_t> indices(gpu, Array<std::int32_t>({4}, {1, -1, 2, 1 << 30}));
+  on(gpu.stream(),
+     [&](auto& s) { kernels::index_select_forward(s, x.view(), indices.view(), selected.view()); });
   const auto is_invalid = [](T value) {
     return is_floating(dtype_of<T>) ? std::isnan(value_of(value)) : value_of(value) == 0;
   };
-  const Array<T> rows = selected.values(), elements = gathered.values();
+  const Array<T> rows = selected.values();
   for (std::size_t d = 0; d < 3; ++d) EXPECT_EQ(value_of(rows[d]), 3 + static_cast<double>(d));
-  EXPECT_EQ(value_of(elements[0]), 3);
   for (std::size_t i = 3; i < rows.size(); ++i) EXPECT_TRUE(is_invalid(rows[i])) << i;
-  for (std::size_t i = 1; i < elements.size(); ++i) EXPECT_TRUE(is_invalid(elements[i])) << i;
 }
 
 class CudaGatherSums : public testing::GpuTest {

@@ -20,6 +20,7 @@
 #include "convoy/kernels/runtime/cuda_graph.h"
 #include "convoy/kernels/runtime/event.h"
 #include "convoy/kernels/softmax.h"
+#include "convoy/kernels/strided_copy.h"
 #include "tests/kernels/runtime/graph_fixture.h"
 
 namespace convoy {
@@ -395,6 +396,11 @@ class TrainingStep {
     return {.seed = 1, .purpose = RandomPurpose::dropout, .cell = epoch_data()};
   }
 
+  /// The pooled images as [N, C, H, W]: the index space of flatten(), and how both arrays are read there.
+  static Shape nchw() { return {2, 4, 3, 3}; }
+  static kernels::Strides flat_strides() { return kernels::Strides::row_major(nchw()); }
+  static kernels::Strides image_strides() { return {.of_axis = {36, 1, 12, 4}}; }
+
   kernels::BatchNorm norm() const {
     return {gamma_.view(), beta_.view(), running_mean_.view(), running_var_.view(), {}};
   }
@@ -407,12 +413,12 @@ class TrainingStep {
     kernels::batch_norm_statistics(s, norm(), c_.view(), saved());
     kernels::batch_norm_normalize(s, norm(), c_.view(), {}, saved(), n_.view());
     kernels::max_pool2d_forward(s, n_.view(), p_.view(), taps_.view(), kPool);
-    kernels::nhwc_to_nchw(s, p_.view(), flat_.grad());
+    kernels::strided_copy(s, nchw(), p_.view(), image_strides(), flat_.grad(), flat_strides());
     kernels::dropout(s, flat_.view(), ids_.view(), 0.25, dropout_random(), dropped_.grad());
     kernels::linear_forward(s, features(dropped_), weight_.view(), class_bias_.view(), logits_.view(), false);
     kernels::softmax_cross_entropy_forward(s, logits_.view(), target(), losses_.view(), log_sum_exp_.view(),
                                            correct_.view(), total_.view());
-    kernels::argmax(s, logits_.view(), labels_found_.view());
+    kernels::max_axis(s, {logits_.view().data, {2, 5, 1}, DType::f32}, largest_.view(), labels_found_.view());
     kernels::sum(s, losses_.view(), sum_.grad());
   }
 
@@ -423,7 +429,7 @@ class TrainingStep {
     kernels::sum_rows(s, dlogits_.view(), dclass_bias_.grad());
     kernels::matmul(s, dlogits_.view(), weight_.view(), GradView(features(dflat_)));
     kernels::dropout(s, dflat_.view(), ids_.view(), 0.25, dropout_random(), dflat_.grad());
-    kernels::nchw_to_nhwc(s, dflat_.view(), dp_.grad());
+    kernels::strided_copy(s, nchw(), dflat_.view(), flat_strides(), dp_.grad(), image_strides());
     kernels::max_pool2d_backward(s, dp_.view(), taps_.view(), dn_.grad(), kPool);
     kernels::batch_norm_backward(s, norm(), {dn_.view(), c_.view(), {}}, saved(),
                                  {.x = dc_.grad(), .gamma = dgamma_.grad(), .beta = dbeta_.grad()});
@@ -467,9 +473,9 @@ class TrainingStep {
       labels_{gpu_, values<std::int32_t>({2}, {4, 2})}, epoch_{gpu_, Array<std::int32_t>({1}, 0)};
   // Activations.
   Floats x_{gpu_, {2, 6, 6, 3}}, c_{gpu_, {2, 6, 6, 4}}, n_{gpu_, {2, 6, 6, 4}}, p_{gpu_, {2, 3, 3, 4}},
-      flat_{gpu_, {2, 4, 3, 3}}, dropped_{gpu_, {2, 4, 3, 3}}, logits_{gpu_, {2, 5}}, mean_{gpu_, {4}},
-      inverse_std_{gpu_, {4}}, coefficients_{gpu_, {2, 4}}, losses_{gpu_, {2}}, log_sum_exp_{gpu_, {2, 2}},
-      total_{gpu_, {1}}, sum_{gpu_, {1}};
+      flat_{gpu_, {2, 4, 3, 3}}, dropped_{gpu_, {2, 4, 3, 3}}, logits_{gpu_, {2, 5}}, largest_{gpu_, {2, 1}},
+      mean_{gpu_, {4}}, inverse_std_{gpu_, {4}}, coefficients_{gpu_, {2, 4}}, losses_{gpu_, {2}},
+      log_sum_exp_{gpu_, {2, 2}}, total_{gpu_, {1}}, sum_{gpu_, {1}};
   DeviceArray<std::uint8_t> taps_{gpu_, {2, 3, 3, 4}};
   Integers correct_{gpu_, {2}}, labels_found_{gpu_, {2}};
   // Parameters, running statistics and optimizer state.

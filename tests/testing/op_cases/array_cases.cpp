@@ -368,32 +368,6 @@ std::vector<OpCase> indexing_cases() {
       {.name = "index_select_none",
        .inputs = {{4, 3}},
        .op = [](auto x) { return index_select(x[0], 0, drawn_indices({0}, 4, x[0].context())); }},
-      {.name = "gather",
-       .inputs = {{4, 6, 3}},
-       .op =
-           [](auto x) {
-             const Shape& shape = x[0].shape();
-             return gather(x[0], drawn_indices({shape[0], 20, shape[2] - 1}, shape[1], x[0].context()), 1);
-           },
-       .terms = 20,
-       .batched = {0},
-       .tails = {{{1, 2, 33}}, {{2, 257, 4}}, {{33, 1, 32}}}},
-      {.name = "gather_first",
-       .inputs = {{4, 5}},
-       .op =
-           [](auto x) {
-             return gather(x[0], drawn_indices({9, 5}, x[0].shape()[0], x[0].context()), 0);
-           },
-       .terms = 9},
-      {.name = "gather_labels",
-       .inputs = {{6, 10}},
-       .op =
-           [](auto x) {
-             const Shape& shape = x[0].shape();
-             return gather(x[0], drawn_indices({shape[0], 1}, shape[1], x[0].context()), -1);
-           },
-       .batched = {0},
-       .benchmark = {{128, 50304}}},
   };
 }
 
