@@ -91,8 +91,8 @@ CoreTimes core_times(std::string_view proc_stat, const std::vector<int>& cores) 
     std::istringstream fields(line);
     std::string name;
     fields >> name;
-    const bool is_wanted = std::any_of(cores.begin(), cores.end(),
-                                       [&](int core) { return name == "cpu" + std::to_string(core); });
+    const bool is_wanted =
+        std::ranges::any_of(cores, [&](int core) { return name == "cpu" + std::to_string(core); });
     if (!is_wanted) continue;
     std::uint64_t ticks = 0;
     for (int field = 0; field < kFields && fields >> ticks; ++field) {

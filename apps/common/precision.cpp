@@ -20,18 +20,14 @@ const std::vector<Precision>& precisions() {
 
 }  // namespace
 
-const std::vector<std::string>& precision_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> found;
-    for (const Precision& precision : precisions()) found.push_back(precision.name);
-    return found;
-  }();
+std::vector<std::string> precision_names() {
+  std::vector<std::string> names;
+  for (const Precision& precision : precisions()) names.push_back(precision.name);
   return names;
 }
 
 Precision parse_precision(std::string_view name) {
-  const auto found = std::find_if(precisions().begin(), precisions().end(),
-                                  [&](const Precision& precision) { return precision.name == name; });
+  const auto found = std::ranges::find(precisions(), name, &Precision::name);
   check(found != precisions().end(), "--precision: found '{}', expected one of {}", name,
         fmt::join(precision_names(), ", "));
   return *found;

@@ -22,7 +22,7 @@ struct Precision {
 };
 
 /// Returns "fp64", "fp32", "tf32", "bf16", "fp16".
-const std::vector<std::string>& precision_names();
+std::vector<std::string> precision_names();
 /// Returns the precision `name`. Throws UsageError for an unknown name.
 Precision parse_precision(std::string_view name);
 

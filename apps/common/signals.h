@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <cstdint>
 
 namespace convoy {
 
@@ -14,7 +13,7 @@ namespace convoy {
 inline constexpr std::array kStopSignals = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGINT};
 /// Returns the position of a signal in kStopSignals, from 1; 0 for another signal, or none.
 inline int stop_code_of(int signal) {
-  const auto place = std::find(kStopSignals.begin(), kStopSignals.end(), signal);
+  const auto place = std::ranges::find(kStopSignals, signal);
   return place == kStopSignals.end() ? 0 : static_cast<int>(place - kStopSignals.begin()) + 1;
 }
 
@@ -25,7 +24,7 @@ inline int stop_code_of(int signal) {
 class StopSignals {
  public:
   /// If `announces` is true for any instance, the first SIGINT prints to stderr that the step will be
-  /// finished, and that a second one does not wait for it. The second one prints which steps are lost.
+  /// finished, and that a second one does not wait for it.
   explicit StopSignals(bool announces = false);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
@@ -33,8 +32,6 @@ class StopSignals {
 
   /// Returns the received signal, or 0. Thread-safe.
   static int received();
-  /// Tells the handler that the checkpoint of this step is the newest one. Thread-safe.
-  static void set_newest_checkpoint(std::int64_t step);
 };
 
 }  // namespace convoy

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <sstream>
 
@@ -54,8 +53,8 @@ std::string fit_line(std::vector<LinePart> parts, std::size_t columns) {
   while (true) {
     std::string line;
     for (const LinePart& part : parts) line += (line.empty() ? "" : "  ") + part.text;
-    const auto last = std::max_element(
-        parts.begin(), parts.end(), [](const LinePart& a, const LinePart& b) { return a.leaves < b.leaves; });
+    const auto last = std::ranges::max_element(
+        parts, [](const LinePart& a, const LinePart& b) { return a.leaves < b.leaves; });
     if (line.size() <= columns || last == parts.end() || last->leaves == 0) return line;
     parts.erase(last);
   }
@@ -74,6 +73,12 @@ std::string csv_field(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
   return quoted + '"';
+}
+
+std::string value_at(const std::map<std::string, std::string>& values, const std::string& key,
+                     const std::string& missing) {
+  const auto found = values.find(key);
+  return found == values.end() ? missing : found->second;
 }
 
 std::vector<std::string> split(const std::string& text, char separator) {

@@ -1,7 +1,11 @@
-// Texts for the terminal, and lists in texts.
+// Texts for the terminal, lists and numbers in texts, and texts by name.
 #pragma once
 
+#include <charconv>
+#include <cmath>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,6 +46,19 @@ void print_table(const std::vector<std::pair<std::string, std::string>>& rows);
 /// Returns a field of a CSV file (RFC 4180), in quotes if it has a separator, a quote or a line break.
 std::string csv_field(const std::string& text);
 inline constexpr const char* kCsvLineEnd = "\r\n";
+
+/// Returns the finite number that is the whole text; nullopt if it is none, or out of the range of T.
+template <class T>
+std::optional<T> number_in(std::string_view text) {
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  return is_number && std::isfinite(static_cast<double>(number)) ? std::optional(number) : std::nullopt;
+}
+
+/// Returns the value of a key; `missing` if there is none.
+std::string value_at(const std::map<std::string, std::string>& values, const std::string& key,
+                     const std::string& missing = "");
 
 /// Returns the parts of a text between separators; none of an empty text, and no empty part at its end.
 std::vector<std::string> split(const std::string& text, char separator = ',');

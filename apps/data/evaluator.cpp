@@ -160,7 +160,7 @@ class MistakeSelection {
 
  private:
   void keep_most_confident() {
-    std::sort(mistakes_.begin(), mistakes_.end(), [](const Mistake& a, const Mistake& b) {
+    std::ranges::sort(mistakes_, [](const Mistake& a, const Mistake& b) {
       return std::tuple(-a.probability, a.image) < std::tuple(-b.probability, b.image);
     });
     mistakes_.resize(std::min(mistakes_.size(), Evaluation::kMaxMistakes));
@@ -172,14 +172,9 @@ class MistakeSelection {
 /// Returns the images of the mistakes, one per row.
 Tensor images_of(const std::vector<Mistake>& mistakes, const data::ImageSet& set) {
   if (mistakes.empty()) return {};
-  const Shape& shape = set.images.shape();
-  const Tensor images =
-      Tensor::empty({std::ssize(mistakes), shape[1], shape[2], shape[3]}, DType::u8, Device::cpu());
-  for (std::int64_t row = 0; const Mistake& mistake : mistakes) {
-    images.rows(row, row + 1).copy_from(set.images.rows(mistake.image, mistake.image + 1));
-    ++row;
-  }
-  return images;
+  std::vector<std::int32_t> rows;
+  for (const Mistake& mistake : mistakes) rows.push_back(static_cast<std::int32_t>(mistake.image));
+  return data::select(set, rows).images;
 }
 
 }  // namespace

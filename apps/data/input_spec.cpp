@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "convoy/apps/flags/config_file.h"
-#include "convoy/engine/io/checkpoint.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_text.h"
 #include "convoy/models/models.h"
@@ -18,14 +17,9 @@ namespace fs = std::filesystem;
 
 constexpr const char* kKey = "input";
 
-nlohmann::json floats_to_json(const std::array<float, 4>& values, std::int64_t count) {
-  nlohmann::json list = nlohmann::json::array();
-  for (std::int64_t i = 0; i < count; ++i) list.push_back(values[static_cast<std::size_t>(i)]);
-  return list;
-}
-
 void floats_from_json(const nlohmann::json& list, std::array<float, 4>& values) {
-  for (std::size_t i = 0; i < values.size() && i < list.size(); ++i) values[i] = list.at(i).get<float>();
+  const auto floats = list.get<std::vector<float>>();
+  std::copy_n(floats.begin(), std::min(floats.size(), values.size()), values.begin());
 }
 
 models::Stem parse_stem(const std::string& stem) {
@@ -44,12 +38,14 @@ std::optional<nn::ActivationKind> parse_activation(const std::string& activation
 }  // namespace
 
 void write_input_spec(const InputSpec& spec, std::map<std::string, std::string>& extra) {
-  const std::int64_t channels = spec.image[2];
+  const auto floats = [channels = spec.image[2]](const std::array<float, 4>& values) {
+    return std::vector<float>(values.begin(), values.begin() + channels);
+  };
   const nlohmann::json json{{"dataset", spec.dataset},
                             {"classes", spec.classes},
                             {"image", spec.image.sizes()},
-                            {"mean", floats_to_json(spec.transform.augment.mean, channels)},
-                            {"inverse_std", floats_to_json(spec.transform.augment.inverse_std, channels)}};
+                            {"mean", floats(spec.transform.augment.mean)},
+                            {"inverse_std", floats(spec.transform.augment.inverse_std)}};
   extra[kKey] = json_text(json);
 }
 

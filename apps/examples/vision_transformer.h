@@ -3,7 +3,6 @@
 
 #include <convoy/convoy.h>
 
-#include <memory>
 #include <string>
 #include <vector>
 

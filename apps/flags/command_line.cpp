@@ -5,10 +5,8 @@
 #include <cmath>
 #include <span>
 #include <type_traits>
-#include <utility>
 
-#include "convoy/apps/common/machine.h"
-#include "convoy/apps/flags/arguments.h"
+#include "convoy/apps/common/text.h"
 #include "convoy/apps/flags/config_file.h"
 #include "convoy/apps/flags/flag_names.h"
 #include "convoy/kernels/base/check.h"
@@ -94,7 +92,7 @@ bool parse_bool(const std::string& text, const std::string& source) {
 
 std::string parse_string(const std::string& text, const std::string& source, const FlagDetails& details) {
   const auto& choices = details.choices;
-  if (choices.empty() || std::find(choices.begin(), choices.end(), text) != choices.end()) return text;
+  if (choices.empty() || std::ranges::find(choices, text) != choices.end()) return text;
   const std::string nearest = nearest_name(text, choices);
   fail<UsageError>("{}: found '{}', expected {}{}", source, text, fmt::join(choices, ", "),
                    nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
@@ -194,13 +192,17 @@ std::int64_t TrainingLength::steps(std::int64_t total_steps, std::int64_t steps_
 CommandLine::CommandLine(std::string program, std::string description)
     : program_(std::move(program)), description_(std::move(description)) {}
 
-void CommandLine::group(std::string title) {
+void CommandLine::group(std::string title, const FlagDetails& shared) {
   group_ = std::move(title);
-  if (std::find(groups_.begin(), groups_.end(), group_) == groups_.end()) groups_.push_back(group_);
+  adds_advanced_ = shared.advanced;
+  adds_fixed_ = shared.fixed;
+  if (std::ranges::find(groups_, group_) == groups_.end()) groups_.push_back(group_);
 }
 
 void CommandLine::add(std::string name, FlagTarget target, std::string help, FlagDetails details) {
-  group(group_);
+  if (groups_.empty()) group(group_);
+  details.advanced |= adds_advanced_;
+  details.fixed |= adds_fixed_ && !details.reschedules;
   flags_.push_back({std::move(name), std::move(help), group_, std::move(target), std::move(details)});
 }
 
@@ -230,64 +232,6 @@ const std::vector<CommandLine::Flag>& CommandLine::common_flags() {
         flag("version", on_or_off, "Print version, devices and libraries, and exit", {})};
   }();
   return kFlags;
-}
-
-bool CommandLine::parse(int argc, const char* const* argv) {
-  std::vector<ArgumentName> names;
-  for (const std::vector<Flag>* const flags : {&std::as_const(flags_), &common_flags()})
-    for (const Flag& flag : *flags)
-      names.push_back({.name = flag.name,
-                       .short_name = flag.details.short_name,
-                       .is_switch = flag.target.is_boolean,
-                       .is_negatable = flag.details.in_config,
-                       .without_value = flag.details.without_value});
-  Arguments arguments = split_arguments(argc, argv, names, positionals_ != nullptr, command_ != nullptr);
-  const auto is_given = [&](std::size_t i) { return !arguments.values[i].empty(); };
-  const std::size_t common = flags_.size();  // the first one of common_flags()
-  if (is_given(common) || is_given(common + 1)) {
-    fmt::print("{}", help(is_given(common + 1)));
-    return false;
-  }
-  if (is_given(common + 2)) {
-    fmt::print("{}\n", version_text(program_));
-    return false;
-  }
-  // Whatever follows a flag has been taken as its value.
-  for (std::size_t i = 0; i < flags_.size(); ++i)
-    for (const std::string& value : arguments.values[i])
-      if (!flags_[i].target.is_boolean && is_flag(value))
-        fail<UsageError>("--{}: its value is missing, found the flag {}", flags_[i].name, value);
-  std::vector<std::string>& rest = arguments.rest;
-  if (command_ != nullptr && !rest.empty() && !rest.front().starts_with('-'))
-    *command_ = std::exchange(rest, {});
-  if (positionals_ != nullptr) *positionals_ = std::move(arguments.positionals);
-  for (const std::string& argument : rest)
-    if (argument.starts_with('-')) refuse_unknown(argument);
-  if (!rest.empty()) {
-    std::string hint;
-    for (std::size_t i = 0; i < flags_.size() && hint.empty(); ++i)
-      if (flags_[i].details.required && !is_given(i))
-        hint = fmt::format("; did you mean --{} {}?", flags_[i].name, rest.front());
-    fail<UsageError>("'{}': unexpected argument, expected a flag{}", rest.front(), hint);
-  }
-  bool has_config = false;
-  for (std::size_t i = 0; i < flags_.size(); ++i)
-    if (flags_[i].name == "config") has_config = is_given(i);
-  for (std::size_t i = 0; i < flags_.size(); ++i)
-    if (is_given(i)) {
-      const std::string& value = arguments.values[i].back();
-      const std::string& kind = flags_[i].details.value;
-      // A variable of a script that is not set, unless it replaces another value.
-      if (value.empty() && (kind.starts_with("FILE") || kind.ends_with("DIR")) && !has_config &&
-          arguments.values[i].size() == 1)
-        fail<UsageError>("--{}: found '', expected {}", flags_[i].name, kind);
-      give(flags_[i],
-           flags_[i].details.joins ? fmt::format("{}", fmt::join(arguments.values[i], " ")) : value,
-           "--" + flags_[i].name);
-    } else if (flags_[i].details.required)
-      fail<UsageError>("--{}: missing, expected --{} {}", flags_[i].name, flags_[i].name,
-                       flags_[i].details.value);
-  return true;
 }
 
 void CommandLine::give(Flag& flag, std::string text, std::string source) {
@@ -321,8 +265,7 @@ void CommandLine::apply_config(const std::filesystem::path& path) {
   std::vector<std::string> seen;
   for (ConfigEntry& entry : read_config_file(path)) {
     const std::string source = fmt::format("{}:{}: {}", path.string(), entry.line, entry.key);
-    if (std::find(seen.begin(), seen.end(), entry.key) != seen.end())
-      fail<UsageError>("{}: duplicate key", source);
+    if (std::ranges::find(seen, entry.key) != seen.end()) fail<UsageError>("{}: duplicate key", source);
     seen.push_back(entry.key);
     Flag* const flag = find(entry.key);
     if (flag == nullptr || !flag->details.in_config) {
@@ -353,10 +296,8 @@ std::string CommandLine::start_row(std::string_view row) const {
     if (flag.details.start.row != row) continue;
     std::string value = format_value(flag.target, flag.details, false).value_or("");
     // Six digits say enough of a default that is a quotient.
-    if (double number = 0;
-        value.size() > 8 &&
-        std::from_chars(value.data(), value.data() + value.size(), number).ptr == value.data() + value.size())
-      value = fmt::format("{:.6g}", number);
+    if (const auto number = number_in<double>(value); number && value.size() > 8)
+      value = fmt::format("{:.6g}", *number);
     if (value.empty() || value == "0" || value == "none" || value == "false") continue;
     all += ", " + fmt::format(fmt::runtime(flag.details.start.text), value);
   }
@@ -377,28 +318,6 @@ const CommandLine::Flag* CommandLine::find(std::string_view name) const {
   for (const Flag& flag : flags_)
     if (flag.name == name) return &flag;
   return nullptr;
-}
-
-std::vector<std::string> CommandLine::long_names() const {
-  std::vector<std::string> names;
-  for (const std::vector<Flag>* const flags : {&common_flags(), &flags_})
-    for (const Flag& known : *flags) {
-      names.push_back("--" + known.name);
-      if (known.target.is_boolean && known.details.in_config) names.push_back("--no-" + known.name);
-    }
-  return names;
-}
-
-bool CommandLine::is_flag(const std::string& argument) const {
-  const std::vector<std::string> names = long_names();
-  return std::find(names.begin(), names.end(), argument.substr(0, argument.find('='))) != names.end();
-}
-
-void CommandLine::refuse_unknown(const std::string& argument) const {
-  const std::string flag = argument.substr(0, argument.find('='));
-  std::vector<std::string> names;
-  for (const std::string& name : long_names()) names.push_back(name.substr(2));
-  fail<UsageError>("{}: unknown flag{} (--help-all lists all flags)", flag, suggestion(flag, names, "--"));
 }
 
 }  // namespace convoy

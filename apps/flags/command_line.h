@@ -171,8 +171,9 @@ class CommandLine {
 
   /// Puts the flags that are added next into the group `title` of the help. Groups are shown in the order of
   /// their first mention; the help omits a group that has no flags to show. "Other" should be the last group:
-  /// --help, --help-all and --version are shown in it.
-  void group(std::string title);
+  /// --help, --help-all and --version are shown in it. Of `shared`, `advanced` is true for all of these flags, and `fixed`
+  /// for those that do not reschedule.
+  void group(std::string title, const FlagDetails& shared = {});
   /// Adds a flag. `name` has no dashes; a boolean setting also gets --no-NAME. `help` is a noun phrase with
   /// the unit, without a trailing period. `target` holds the default and must outlive the parsing.
   void add(std::string name, FlagTarget target, std::string help, FlagDetails details = {});
@@ -230,6 +231,7 @@ class CommandLine {
   std::string program_, description_;
   std::vector<std::string> groups_;
   std::string group_ = "Options";
+  bool adds_advanced_ = false, adds_fixed_ = false;  // for the flags that are added next
   std::vector<Flag> flags_;
   std::function<std::map<std::string, std::string>()> default_texts_;
   std::string positionals_name_, positionals_help_;

@@ -87,8 +87,8 @@ std::vector<std::string> cpu_level_names() {
 }
 
 void use_cpu_level(const std::string& level) {
-  const auto* const found = std::find_if(std::begin(kLevels), std::end(kLevels),
-                                         [&](const Level& candidate) { return candidate.name == level; });
+  const auto* const found =
+      std::ranges::find_if(kLevels, [&](const Level& candidate) { return candidate.name == level; });
   check(found != std::end(kLevels), "{}: found '{}', expected {}", kLevelVariable, level,
         fmt::join(cpu_level_names(), ", "));
   const std::pair<const char*, std::string> wanted[] = {
@@ -97,8 +97,8 @@ void use_cpu_level(const std::string& level) {
       {"OPENBLAS_CORETYPE", found->openblas},
       {kLevelVariable, found->name},
   };
-  const bool is_set = std::all_of(std::begin(wanted), std::end(wanted),
-                                  [](const auto& entry) { return variable(entry.first) == entry.second; });
+  const bool is_set =
+      std::ranges::all_of(wanted, [](const auto& entry) { return variable(entry.first) == entry.second; });
   if (!is_set) {
     for (const auto& [name, value] : wanted) ::setenv(name, value.c_str(), 1);
     start_again();
@@ -129,12 +129,14 @@ void add_data_on_device_flag(CommandLine& line, ComputeOptions& options) {
 }
 
 void add_algorithm_flags(CommandLine& line, ComputeOptions& options) {
-  line.group("Precision and device");
-  line.add("deterministic", &options.deterministic, "Deterministic GPU algorithms only, without autotuning",
-           {.advanced = true});
+  line.group("Precision and device", {.advanced = true});
+  line.add("cuda-graph", &options.cuda_graph, "Capture and replay of the training step as one CUDA graph",
+           {.default_text = "true on a GPU"});
+  line.add("deterministic", &options.deterministic, "Deterministic GPU algorithms only, without autotuning");
   line.add("plan-cache", &options.plan_cache,
            "GPU algorithm cache between runs: a file, auto (in the user's cache directory), or none",
-           {.value = "FILE", .advanced = true});
+           {.value = "FILE"});
+  line.group("Precision and device");  // flags of which not all are advanced
 }
 
 void check_algorithm_flags(const ComputeOptions& options, const DeviceContext& device) {
@@ -154,12 +156,6 @@ void add_cpu_level_flag(CommandLine& line, ComputeOptions& options) {
             .default_text = "the best of the processor",
             .choices = cpu_level_names(),
             .advanced = true});
-}
-
-void add_cuda_graph_flag(CommandLine& line, ComputeOptions& options) {
-  line.group("Precision and device");
-  line.add("cuda-graph", &options.cuda_graph, "Capture and replay of the training step as one CUDA graph",
-           {.default_text = "true on a GPU", .advanced = true});
 }
 
 bool use_cuda_graph(const ComputeOptions& options, const DeviceContext& device) {

@@ -34,7 +34,7 @@ void add_compute_flags(CommandLine& line, ComputeOptions& options);
 /// Adds --data-on-device, for programs that iterate over whole data sets.
 void add_data_on_device_flag(CommandLine& line, ComputeOptions& options);
 
-/// Adds --deterministic and --plan-cache, for programs that compute the same shapes many times.
+/// Adds --cuda-graph, --deterministic and --plan-cache, for programs that train.
 void add_algorithm_flags(CommandLine& line, ComputeOptions& options);
 /// Throws UsageError if --plan-cache names a file that would be neither read nor written.
 void check_algorithm_flags(const ComputeOptions& options, const DeviceContext& device);
@@ -52,9 +52,6 @@ void use_cpu_level(const std::string& level);
 
 /// Calls use_cpu_level() with the environment variable CONVOY_CPU_LEVEL, if it is set.
 void use_cpu_level_of_environment();
-
-/// Adds --cuda-graph, for programs that train.
-void add_cuda_graph_flag(CommandLine& line, ComputeOptions& options);
 
 /// Opens the device of `options` and replaces the values "auto" and 0 in `options` by what was chosen. Each
 /// rank of a host gets its own GPU, or 1 / `ranks_on_my_cores` of the cores that this process may use. Throws

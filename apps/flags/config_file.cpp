@@ -1,5 +1,6 @@
 #include "convoy/apps/flags/config_file.h"
 
+#include <algorithm>
 #include <cctype>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -35,12 +36,7 @@ class LineParser {
     if (rest_.empty()) refuse(fmt::format("'{}' has no value", entry.key));
     const char first = rest_.front();
     entry.is_text = first == '\'' || first == '"';
-    if (first == '\'')
-      entry.value = literal_string();
-    else if (first == '"')
-      entry.value = basic_string();
-    else
-      entry.value = bare_word();
+    entry.value = entry.is_text ? quoted_string(first) : bare_word();
     if (entry.is_text && entry.value.starts_with(kEncodedPrefix)) {
       const auto decoded = percent_decoded(std::string_view(entry.value).substr(kEncodedPrefix.size()));
       if (!decoded) refuse(fmt::format("the value of '{}' has a % without two digits 0-9A-F", entry.key));
@@ -55,10 +51,7 @@ class LineParser {
   }
 
  private:
-  void skip_blanks() {
-    while (!rest_.empty() && (rest_.front() == ' ' || rest_.front() == '\t' || rest_.front() == '\r'))
-      rest_.remove_prefix(1);
-  }
+  void skip_blanks() { rest_.remove_prefix(std::min(rest_.find_first_not_of(" \t\r"), rest_.size())); }
 
   std::string bare_word() {
     std::size_t length = 0;
@@ -70,22 +63,15 @@ class LineParser {
     return word;
   }
 
-  std::string literal_string() {
-    const std::size_t end = rest_.find('\'', 1);
-    if (end == std::string_view::npos) refuse("a string has no closing quote");
-    const std::string value(rest_.substr(1, end - 1));
-    rest_.remove_prefix(end + 1);
-    return value;
-  }
-
-  std::string basic_string() {
+  /// Parses a literal string in single quotes, or a basic one in double quotes, which has escapes.
+  std::string quoted_string(char quote) {
     std::string value;
     for (std::size_t i = 1; i < rest_.size(); ++i) {
-      if (rest_[i] == '"') {
+      if (rest_[i] == quote) {
         rest_.remove_prefix(i + 1);
         return value;
       }
-      if (rest_[i] != '\\') {
+      if (quote == '\'' || rest_[i] != '\\') {
         value += rest_[i];
         continue;
       }

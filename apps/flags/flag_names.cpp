@@ -1,10 +1,8 @@
 #include "convoy/apps/flags/flag_names.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <map>
-#include <string_view>
 #include <vector>
 
 #include "convoy/kernels/base/check.h"
@@ -140,8 +138,8 @@ std::string suggestion(std::string_view name, std::span<const std::string> candi
   for (const char c : name)
     plain += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   for (const auto& [flag, names, text] : kSynonyms) {
-    if (std::find(names.begin(), names.end(), plain) == names.end()) continue;
-    const bool has_flag = std::find(candidates.begin(), candidates.end(), flag) != candidates.end();
+    if (std::ranges::find(names, plain) == names.end()) continue;
+    const bool has_flag = std::ranges::find(candidates, flag) != candidates.end();
     if (!has_flag && !flag.empty()) continue;
     return text.empty() ? fmt::format("; did you mean '{}{}'?", prefix, flag) : fmt::format("; {}", text);
   }

@@ -6,8 +6,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <exception>
-#include <filesystem>
 #include <new>
 
 #include "convoy/apps/flags/compute.h"

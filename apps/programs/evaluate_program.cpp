@@ -69,10 +69,7 @@ CommandLine evaluate_command_line(EvaluateOptions& o, const std::string& name) {
 
 /// Fills in the data flags that were not given with those of the training run.
 void fill_from_checkpoint(DataOptions& data, const CommandLine& line, const LoadedModel& loaded) {
-  const auto flag = [&](const char* name) {
-    const auto found = loaded.flags.find(name);
-    return found == loaded.flags.end() ? std::string() : found->second;
-  };
+  const auto flag = [&](const char* name) { return value_at(loaded.flags, name); };
   const bool same_set = !line.given("dataset") || data.dataset == loaded.input.dataset;
   if (!line.given("dataset")) data.dataset = flag("dataset").empty() ? loaded.input.dataset : flag("dataset");
   std::error_code ignored;
@@ -182,11 +179,10 @@ int evaluate_on_rank(EvaluateOptions& options, const CommandLine& line, Job& job
   if (precision.is_half()) loaded.model.root().keep_low_precision_copies(precision.compute);
   fill_from_checkpoint(options.data, line, loaded);
   options.data.quiet = !first;
-  const auto seed = loaded.flags.find("seed");
   DataLocation location;
   job.run_on_rank_zero_first([&] { location = locate_data(options.data); });
-  const data::DataSet data = *read_shared_data(job, location, options.data,
-                                               seed == loaded.flags.end() ? 1 : std::stoull(seed->second));
+  const std::uint64_t seed = std::stoull(value_at(loaded.flags, "seed", "1"));
+  const data::DataSet data = *read_shared_data(job, location, options.data, seed);
   std::vector<std::string> warnings = data.warnings;
   if (auto warning = oversubscription_warning(job, device)) warnings.push_back(std::move(*warning));
   const auto print_warnings = [first](const std::vector<std::string>& texts) {

@@ -28,9 +28,9 @@ void load_libraries(const DeviceContext& device, const Precision& precision) {
   device.synchronize();
 }
 
-LibraryLoading::LibraryLoading(const DeviceContext& device, const Precision& precision) {
-  if (device.kind() != DeviceKind::cuda) return;
-  thread_ = std::jthread([index = device.device().index, precision] {
+std::jthread load_libraries_in_background(const DeviceContext& device, const Precision& precision) {
+  if (device.kind() != DeviceKind::cuda) return {};
+  return std::jthread([index = device.device().index, precision] {
     try {
       const DeviceContext own = DeviceContext::create_cuda(index);
       own.set_autotune(false);

@@ -8,21 +8,12 @@
 
 namespace convoy {
 
-/// Runs a step of a tiny network on a stream of its own, in another thread: cuDNN, cuBLASLt and the most
-/// common kernels are in memory afterwards, which takes a few tenths of a second. Does nothing for a CPU.
-class LibraryLoading {
- public:
-  LibraryLoading(const DeviceContext& device, const Precision& precision);
-  /// Waits for the thread. An error of the step is not reported: the training meets it too, if it matters.
-  ~LibraryLoading() = default;
-  LibraryLoading(const LibraryLoading&) = delete;
-  LibraryLoading& operator=(const LibraryLoading&) = delete;
-
- private:
-  std::jthread thread_;
-};
-
-/// Does the same in this thread, and waits for the device. Throws like the operations of a training.
+/// Runs a step of a tiny network, and waits for the device: cuDNN, cuBLASLt and the most common kernels are in memory
+/// afterwards, which takes a few tenths of a second. Throws like the operations of a training.
 void load_libraries(const DeviceContext& device, const Precision& precision);
+
+/// Does the same on a stream of its own, in another thread, for which the result waits at its end; nothing for a CPU. An
+/// error is not reported: the training meets it too, if it matters.
+std::jthread load_libraries_in_background(const DeviceContext& device, const Precision& precision);
 
 }  // namespace convoy

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <numeric>
 #include <sstream>
@@ -199,8 +198,8 @@ class Explanations {
 Prediction top_classes(const std::string& file, std::span<const double> probabilities, std::size_t top) {
   std::vector<std::size_t> order(probabilities.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return probabilities[a] > probabilities[b]; });
+  std::ranges::stable_sort(order,
+                           [&](std::size_t a, std::size_t b) { return probabilities[a] > probabilities[b]; });
   Prediction prediction{.path = file, .top = {}};
   for (std::size_t i = 0; i < std::min(top, order.size()); ++i)
     prediction.top.emplace_back(order[i], probabilities[order[i]]);
@@ -232,7 +231,7 @@ int run_predict(const std::string& name, int argc, char** argv) {
   CommandLine line = predict_command_line(options, name);
   if (!line.parse(argc, argv)) return 0;
   check(!options.files.empty(), "no images: expected files, directories, or - for standard input");
-  check(std::count(options.files.begin(), options.files.end(), "-") <= 1,
+  check(std::ranges::count(options.files, std::string("-")) <= 1,
         "'-': found several times, expected at most once, since standard input can be read only once");
   check(options.json != "-" || options.csv != "-",
         "--json and --csv: found - for both, expected at most one of them on standard output");

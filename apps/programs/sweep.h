@@ -1,4 +1,5 @@
-// The trainings of --sweep: the combinations of its values, their directories and the table of their results.
+// The trainings of --sweep and --repeat: the combinations of the values of a sweep, the seeds, their directories and the
+// tables of their results.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,6 +10,23 @@
 #include "convoy/apps/train/options/options.h"
 
 namespace convoy {
+
+/// Throws UsageError for flags that contradict --repeat or --sweep. Accesses no files.
+void check_repeat(const TrainOptions& options);
+
+/// Returns the options of each training of --repeat: seeds from --seed on, and the directories OUT/seed-K.
+/// Without --repeat, returns `options`, which must be resolved.
+std::vector<TrainOptions> repetitions_of(const TrainOptions& options);
+
+/// Throws UsageError if a training of `repetitions` exists already and --resume auto is not given, or if
+/// their directory contains a training of its own. Throws OutputError if a directory cannot be used.
+void check_repetitions(const TrainOptions& options, const std::vector<TrainOptions>& repetitions);
+
+/// Writes OUT/repeat.json with the results of the trainings of --repeat, which must be complete, and prints their mean
+/// accuracy as one line. Returns the results by their names: values, mean and, for several trainings, standard
+/// deviation and error. Throws OutputError if the file cannot be written.
+nlohmann::ordered_json report_repetitions(const TrainOptions& options,
+                                          const std::vector<TrainOptions>& repetitions);
 
 /// A combination of the values of --sweep: {{"lr", "0.1"}, {"momentum", "0.9"}}.
 using SweptValues = std::vector<std::pair<std::string, std::string>>;

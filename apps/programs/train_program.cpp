@@ -14,7 +14,6 @@
 #include "convoy/apps/flags/run_main.h"
 #include "convoy/apps/programs/library_loading.h"
 #include "convoy/apps/programs/programs.h"
-#include "convoy/apps/programs/repetitions.h"
 #include "convoy/apps/programs/sweep.h"
 #include "convoy/apps/ranks/cluster.h"
 #include "convoy/apps/ranks/job.h"
@@ -51,12 +50,8 @@ void write_start_files(const Setup& setup, const RunDirectory& directory) {
 /// paths.
 std::vector<dist::ConsistencyEntry> consistency_entries_of(const TrainOptions& options,
                                                            const CommandLine& line) {
-  constexpr const char* kMayDiffer[] = {"device",   "threads",    "workers", "data",
-                                        "download", "plan-cache", "out"};
-  std::vector<dist::ConsistencyEntry> entries;
-  for (const auto& [name, value] : parse_values(line.config()))
-    if (std::find(std::begin(kMayDiffer), std::end(kMayDiffer), name) == std::end(kMayDiffer))
-      entries.push_back({"--" + name, value});
+  std::vector<dist::ConsistencyEntry> entries =
+      consistency_entries_of(line, {"device", "threads", "workers", "data", "download", "plan-cache", "out"});
   entries.push_back({"--dry-run", options.dry_run ? "true" : "false"});
   entries.push_back({"--repeat", std::to_string(options.repeat)});
   entries.push_back({"--sweep", options.sweep.value_or("")});
@@ -79,34 +74,21 @@ std::vector<dist::ConsistencyEntry> consistency_entries_of(const Setup& setup) {
 /// null on other ranks.
 /// Collective.
 bool take_from_checkpoint(TrainOptions& options, const RunDirectory* directory, Job& job) {
-  std::string stem, activation, init_from, lr, batch_size;  // empty without a checkpoint
-  if (directory != nullptr && directory->checkpoint()) {
-    const std::map<std::string, std::string> stored = stored_flags(directory->checkpoint()->manifest);
-    const auto value = [&](const char* flag, const char* missing) {
-      const auto found = stored.find(flag);
-      return found == stored.end() ? missing : found->second;
-    };
-    stem = value("stem", "auto");
-    activation = value("activation", "auto");
-    init_from = value("init-from", "");
-    lr = value("lr", "");
-    batch_size = value("batch-size", "");
-  }
-  if (dist::Communicator* comm = job.control()) {
-    stem = dist::broadcast_text(*comm, stem);
-    activation = dist::broadcast_text(*comm, activation);
-    init_from = dist::broadcast_text(*comm, init_from);
-    lr = dist::broadcast_text(*comm, lr);
-    batch_size = dist::broadcast_text(*comm, batch_size);
-  }
-  if (stem.empty()) return false;
-  options.init_from = init_from;
+  std::string config;  // of the checkpoint's training, with one line at least; empty without a checkpoint
+  if (directory != nullptr && directory->checkpoint())
+    config = value_at(directory->checkpoint()->manifest.extra, "config") + "\n";
+  if (dist::Communicator* comm = job.control()) config = dist::broadcast_text(*comm, config);
+  if (config.empty()) return false;
+  const std::map<std::string, std::string> stored = parse_values(config, "the checkpoint's configuration");
+  options.init_from = value_at(stored, "init-from");
   // With these, a launcher has started the training again.
-  if (std::exchange(options.finds_lr, false)) options.lr = std::stod(lr);
-  if (std::exchange(options.finds_batch_size, false)) options.batch_size = std::stoll(batch_size);
+  if (std::exchange(options.finds_lr, false)) options.lr = std::stod(value_at(stored, "lr"));
+  if (std::exchange(options.finds_batch_size, false))
+    options.batch_size = std::stoll(value_at(stored, "batch-size"));
   const models::Entry& entry = models::find(options.model);
-  if (options.stem == "auto" && entry.has_stems) options.stem = stem;
-  if (options.activation == "auto" && entry.has_activations) options.activation = activation;
+  if (options.stem == "auto" && entry.has_stems) options.stem = value_at(stored, "stem", "auto");
+  if (options.activation == "auto" && entry.has_activations)
+    options.activation = value_at(stored, "activation", "auto");
   return true;
 }
 
@@ -128,19 +110,18 @@ std::vector<std::string> with_other_ranks(std::vector<std::string> warnings, Job
   const std::vector<std::string> all = job.control()->gather_object(json_text(Json(warnings)));
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     for (const std::string& warning : Json::parse(all[rank]).get<std::vector<std::string>>())
-      if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end())
+      if (std::ranges::find(warnings, warning) == warnings.end())
         warnings.push_back(fmt::format("rank {}: {}", rank, warning));
   return warnings;
 }
 
-/// Tells convoy-launch how far the training is, and lets a second Ctrl-C name the newest checkpoint.
+/// Tells convoy-launch how far the training is.
 class ProgressReport final : public training::Callback {
  public:
   void on_progress(std::int64_t step, double /*lr*/) override {
     cluster().report_progress(step_ = step, saved_step_);
   }
   void on_save(const training::SavedCheckpoint& checkpoint) override {
-    StopSignals::set_newest_checkpoint(checkpoint.step);
     cluster().report_progress(step_, saved_step_ = checkpoint.step);
   }
 
@@ -215,7 +196,6 @@ class Training {
             step,
             "the file system of --out has no locks: nothing prevents a second training into this directory");
       for (const std::string& warning : warnings_) reporter_->on_warning(step, warning);
-      if (mode == StartMode::resumed) StopSignals::set_newest_checkpoint(step);
       trainer_.add(*reporter_);
       for (training::Callback* callback : callbacks) trainer_.add(*callback);
     }
@@ -349,9 +329,9 @@ int run_training(const std::string& program, TrainOptions& options, const TrainO
   if (job.is_first()) directory.emplace(options);
   const bool resumes = take_from_checkpoint(options, directory ? &*directory : nullptr, job);
   if (!options.init_from.empty() && !resumes) check_initial_parameters(options.init_from);
-  std::optional<LibraryLoading> loading(std::in_place, device, parse_precision(options.precision));
+  std::jthread loading = load_libraries_in_background(device, parse_precision(options.precision));
   Setup setup = set_up(options, line, device, location, job, resumes);
-  loading.reset();
+  loading = {};
   job.verify_consistency(consistency_entries_of(setup));
   if (directory && !directory->checkpoint()) initialize_from_data(setup);
   if (options.finds_batch_size) {

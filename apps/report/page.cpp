@@ -3,7 +3,6 @@
 #include <fmt/chrono.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -134,12 +133,11 @@ Json timeline_of(const Json& trace_events) {
     for (const Span& span : ranks.begin()->second)
       if (span.name == "optimizer") ends.push_back(span.end);
   if (ends.size() < 2) return nullptr;
-  std::sort(ends.begin(), ends.end());
+  std::ranges::sort(ends);
   std::vector<std::size_t> steps(ends.size() - 1);  // by the index of their end
   std::iota(steps.begin(), steps.end(), std::size_t{1});
   const auto length = [&](std::size_t step) { return ends[step] - ends[step - 1]; };
-  std::stable_sort(steps.begin(), steps.end(),
-                   [&](std::size_t a, std::size_t b) { return length(a) < length(b); });
+  std::ranges::stable_sort(steps, [&](std::size_t a, std::size_t b) { return length(a) < length(b); });
   const std::size_t chosen = steps[steps.size() / 2];
   const double begin = ends[chosen - 1], end = ends[chosen];
   Json timeline{{"step", chosen + 1}, {"ms", end - begin}, {"ranks", Json::array()}};

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -11,6 +10,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "convoy/apps/common/text.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_text.h"
 
@@ -70,8 +70,8 @@ void read_log(RunRecord& run) {
     else
       ++run.damaged_lines;
   }
-  const auto start = std::find_if(run.events.begin(), run.events.end(),
-                                  [](const Json& event) { return event["event"] == "start"; });
+  const auto start =
+      std::ranges::find_if(run.events, [](const Json& event) { return event["event"] == "start"; });
   if (start == run.events.end())
     fail<DataError>("{}: found no start event, expected the log of convoy-train{}", path.string(),
                     run.damaged_lines > 0 ? fmt::format(" ({} damaged lines)", run.damaged_lines) : "");
@@ -81,33 +81,27 @@ void read_log(RunRecord& run) {
     run.notes.push_back(fmt::format("log.jsonl: {} damaged lines are left out", run.damaged_lines));
 }
 
-bool is_list_of(const Json& list, std::size_t size, bool (Json::*is_type)() const noexcept) {
-  return list.is_array() && list.size() == size &&
-         std::all_of(list.begin(), list.end(), [&](const Json& each) { return (each.*is_type)(); });
-}
-
-/// Returns whether a mistake has all its fields, with classes below `classes`.
-bool is_mistake(const Json& mistake, std::size_t classes) {
-  const auto is_class = [&](const Json& number) { return number.is_number_unsigned() && number < classes; };
-  return mistake.is_object() && mistake.value("image", Json()).is_number() &&
-         mistake.value("probability", Json()).is_number() && mistake.value("file", Json("")).is_string() &&
-         is_class(mistake.value("label", Json())) && is_class(mistake.value("prediction", Json()));
-}
-
 /// Returns whether the contents of evaluation.json have the fields and sizes that docs/files.md describes.
-bool is_evaluation(const Json& json) {
-  if (!json.is_object() || !json.value("step", Json()).is_number()) return false;
-  const Json names = json.value("classes", Json()), confusion = json.value("confusion", Json());
-  const Json mistakes = json.value("mistakes", Json()), per_row = json.value("mistakes_per_row", Json());
-  const std::size_t classes = names.size();
-  const auto is_row = [&](const Json& row) { return is_list_of(row, classes, &Json::is_number); };
-  return is_list_of(names, classes, &Json::is_string) && is_row(json.value("images", Json())) &&
-         is_row(json.value("correct", Json())) && confusion.is_array() &&
-         (confusion.empty() || confusion.size() == classes) &&
-         std::all_of(confusion.begin(), confusion.end(), is_row) && mistakes.is_array() &&
-         std::all_of(mistakes.begin(), mistakes.end(),
-                     [&](const Json& each) { return is_mistake(each, classes); }) &&
-         per_row.is_number_unsigned() && per_row > 0;
+bool is_evaluation(const Json& json) try {
+  const std::size_t classes = json.at("classes").get<std::vector<std::string>>().size();
+  const auto are = [](const Json& list, const auto& is_valid) {
+    return list.is_array() && std::all_of(list.begin(), list.end(), is_valid);
+  };
+  const auto is_number = [](const Json& value) { return value.is_number(); };
+  const auto is_class = [&](const Json& value) { return value.is_number_unsigned() && value < classes; };
+  const auto is_row = [&](const Json& row) { return are(row, is_number) && row.size() == classes; };
+  const auto is_mistake = [&](const Json& mistake) {
+    return is_number(mistake.at("image")) && is_number(mistake.at("probability")) &&
+           mistake.value("file", Json("")).is_string() && is_class(mistake.at("label")) &&
+           is_class(mistake.at("prediction"));
+  };
+  const Json& confusion = json.at("confusion");
+  return is_number(json.at("step")) && is_row(json.at("images")) && is_row(json.at("correct")) &&
+         are(confusion, is_row) && (confusion.empty() || confusion.size() == classes) &&
+         are(json.at("mistakes"), is_mistake) && json.at("mistakes_per_row").is_number_unsigned() &&
+         json.at("mistakes_per_row") > 0;
+} catch (const Json::exception&) {
+  return false;
 }
 
 /// Reads evaluation.json, unless it belongs to steps that a resumed training has not repeated yet.
@@ -119,7 +113,7 @@ void read_evaluation(RunRecord& run) {
     run.notes.emplace_back("evaluation.json: damaged, and left out");
     return;
   }
-  const bool is_in_log = std::any_of(run.events.begin(), run.events.end(), [&](const Json& event) {
+  const bool is_in_log = std::ranges::any_of(run.events, [&](const Json& event) {
     return event["event"] == "eval" && event.value("step", Json()) == evaluation["step"];
   });
   if (!is_in_log) return;
@@ -159,11 +153,8 @@ std::string tail_of(const fs::path& path, int parts) {
 /// Returns the number in the name seed-K of a run of --repeat; nullopt for other names.
 std::optional<std::int64_t> seed_of(const fs::path& run) {
   const std::string name = run.filename().string();
-  const std::string_view prefix = "seed-";
-  std::int64_t seed = 0;
-  if (!name.starts_with(prefix)) return std::nullopt;
-  const auto [end, problem] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), seed);
-  return problem == std::errc() && end == name.data() + name.size() ? std::optional(seed) : std::nullopt;
+  const std::string prefix = "seed-";
+  return name.starts_with(prefix) ? number_in<std::int64_t>(name.substr(prefix.size())) : std::nullopt;
 }
 
 /// Returns the directories of the trainings of --sweep, by OUT/sweep.json; none if there is no such file.

@@ -100,7 +100,7 @@ void CheckpointSaver::exchange_records() {
   if (error) std::rethrow_exception(error);
   // A rank whose write has failed ends the job with its error.
   const auto is_written = [](const ShardStatus& status) { return status.state == ShardStatus::written; };
-  if (!std::all_of(all.begin(), all.end(), is_written)) return;
+  if (!std::ranges::all_of(all, is_written)) return;
   shards_pending_ = false;
   if (!is_first()) return;
   std::vector<io::FileRecord> records;

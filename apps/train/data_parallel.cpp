@@ -7,7 +7,6 @@
 #include "convoy/apps/common/precision.h"
 #include "convoy/apps/common/signals.h"
 #include "convoy/apps/train/options/optimizer.h"
-#include "convoy/comm/parallel/broadcast.h"
 #include "convoy/comm/parallel/consistency.h"
 #include "convoy/comm/parallel/gradient_synchronizer.h"
 #include "convoy/comm/parallel/sync_batch_norm.h"
@@ -22,13 +21,6 @@ namespace {
 // Keys of a manifest.
 constexpr const char* kPlanKey = "bucket_plan";
 constexpr const char* kBucketKey = "bucket_mb";  // the --bucket-mb of the plan
-
-/// Returns the type that --grad-dtype requests for communication; nullopt for the type of the gradients.
-std::optional<DType> communicated_dtype(const TrainOptions& options) {
-  if (!options.grad_dtype) return std::nullopt;
-  if (*options.grad_dtype == "fp32") return DType::f32;
-  return *options.grad_dtype == "bf16" ? DType::bf16 : DType::f16;
-}
 
 }  // namespace
 
@@ -73,11 +65,13 @@ void DataParallel::connect() {
         context_.options.zero == 1 ? dist::ZeroStage::optimizer : dist::ZeroStage::gradients;
     reducer_ = std::make_unique<dist::ShardedGradients>(*shards_, stage, context_.is_traced());
   } else {
-    const dist::GradientSynchronizerOptions options{.bucket_mb = context_.options.bucket_mb,
-                                                    .grad_dtype = communicated_dtype(context_.options),
-                                                    .deterministic = context_.options.compute.deterministic,
-                                                    .plan = plan_to_store(),
-                                                    .time_buckets = context_.is_traced()};
+    const std::optional<std::string>& type = context_.options.grad_dtype;
+    const dist::GradientSynchronizerOptions options{
+        .bucket_mb = context_.options.bucket_mb,
+        .grad_dtype = type ? std::optional(parse_precision(*type).compute) : std::nullopt,
+        .deterministic = context_.options.compute.deterministic,
+        .plan = plan_to_store(),
+        .time_buckets = context_.is_traced()};
     reducer_ = std::make_unique<dist::GradientSynchronizer>(context_.model.parameters(), *context_.gradients,
                                                             options);
   }

@@ -4,7 +4,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "convoy/apps/data/data_source.h"

@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <tuple>
-#include <utility>
 
 #include "convoy/apps/common/text.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_text.h"
-#include "convoy/kernels/runtime/memory/memory.h"
 
 namespace convoy {
 
@@ -58,7 +55,7 @@ void StepProfile::begin_step() {
 }
 
 void StepProfile::stage_done(std::string_view name) {
-  if (is_active_) add({.module = "", .name = std::string(name), .is_stage = true, .result = {}, .cost = {}});
+  if (is_active_) add({{.module = "", .name = std::string(name)}, true, {}, DType::f32, {}});
 }
 
 bool StepProfile::end_step() {
@@ -79,21 +76,20 @@ bool StepProfile::end_step() {
 
 void StepProfile::forward_done(const OpCall& call, const Node* node) {
   if (node != nullptr) modules_[node] = call.module;
-  add({.module = std::string(call.module),
-       .name = std::string(call.name),
-       .result = call.result.shape(),
-       .dtype = call.result.dtype(),
-       .cost = call.cost});
+  add({{.module = std::string(call.module), .name = std::string(call.name)},
+       /*is_stage=*/false,
+       call.result.shape(),
+       call.result.dtype(),
+       call.cost});
 }
 
 void StepProfile::backward_done(const Node& node, const Tensor& dy) {
   const auto found = modules_.find(&node);
-  add({.module = found == modules_.end() ? "" : found->second,
-       .name = std::string(node.name),
-       .is_backward = true,
-       .result = dy.shape(),
-       .dtype = dy.dtype(),
-       .cost = node.cost.backward});
+  add({{found == modules_.end() ? "" : found->second, std::string(node.name), /*is_backward=*/true},
+       /*is_stage=*/false,
+       dy.shape(),
+       dy.dtype(),
+       node.cost.backward});
 }
 
 void StepProfile::add(ProfiledCall call) {
@@ -161,24 +157,17 @@ std::optional<MemoryPeak> StepProfile::peak() const {
   const auto call_of = [&](const Allocation& each) -> const ProfiledCall* {
     return each.is_own_thread && each.call < calls_.size() ? &calls_[each.call] : nullptr;
   };
-  std::map<std::tuple<std::string, std::string, bool>, std::size_t> sums;
+  std::map<CallName, std::size_t> sums;
   for (const auto& [block, each] : living) {
-    std::tuple<std::string, std::string, bool> key;
-    if (const ProfiledCall* const call = call_of(*each)) key = {call->module, call->name, call->is_backward};
-    sums[key] += static_cast<std::size_t>(each->bytes);
+    const ProfiledCall* const call = call_of(*each);
+    sums[call == nullptr ? CallName() : CallName(*call)] += static_cast<std::size_t>(each->bytes);
   }
+  const ProfiledCall* const last = end == 0 ? nullptr : call_of(allocations_[end - 1]);
   MemoryPeak peak{.bytes = static_cast<std::size_t>(most),
                   .before_step = static_cast<std::size_t>(before),
-                  .module = {},
-                  .name = {},
-                  .living = {}};
-  if (const ProfiledCall* const call = end == 0 ? nullptr : call_of(allocations_[end - 1]))
-    std::tie(peak.module, peak.name, peak.is_backward) =
-        std::tie(call->module, call->name, call->is_backward);
-  for (const auto& [key, bytes] : sums)
-    peak.living.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), bytes});
-  std::stable_sort(peak.living.begin(), peak.living.end(),
-                   [](const LivingMemory& a, const LivingMemory& b) { return a.bytes > b.bytes; });
+                  .call = last == nullptr ? CallName() : CallName(*last),
+                  .living = {sums.begin(), sums.end()}};
+  std::ranges::stable_sort(peak.living, [](const auto& a, const auto& b) { return a.second > b.second; });
   return peak;
 }
 
@@ -186,7 +175,7 @@ namespace {
 
 /// The calls of one operation of one module.
 struct Row {
-  std::string module, name;
+  CallName call;       // without its direction
   std::string result;  // of the first call
   double forward_ms = 0, backward_ms = 0;
   Cost cost;
@@ -210,11 +199,11 @@ std::string rate(std::int64_t amount, double ms) {
 }
 
 std::vector<Row> rows_of(const StepProfile& profile) {
-  std::map<std::pair<std::string, std::string>, Row> rows;
+  std::map<CallName, Row> rows;
   for (const ProfiledCall& call : profile.calls()) {
-    Row& row = rows[{call.module, call.name}];
-    row.module = call.module;
-    row.name = call.name;
+    const CallName name{call.module, call.name};
+    Row& row = rows[name];
+    row.call = name;
     (call.is_backward ? row.backward_ms : row.forward_ms) += call.ms;
     row.cost += call.cost;
     row.allocations += call.allocations;
@@ -224,12 +213,14 @@ std::vector<Row> rows_of(const StepProfile& profile) {
   }
   std::vector<Row> sorted;
   for (auto& [key, row] : rows) sorted.push_back(std::move(row));
-  std::stable_sort(sorted.begin(), sorted.end(), [](const Row& a, const Row& b) { return a.ms() > b.ms(); });
+  std::ranges::stable_sort(sorted, [](const Row& a, const Row& b) { return a.ms() > b.ms(); });
   return sorted;
 }
 
-std::string label_of(const std::string& module, const std::string& name, bool is_backward) {
-  return fmt::format("{}{}{}{}", module, module.empty() ? "" : " ", name, is_backward ? ", backward" : "");
+/// Returns "layer1.0.conv1 conv2d, backward", with `other` in place of an empty name.
+std::string label_of(const CallName& call, const char* other = "") {
+  return fmt::format("{}{}{}{}", call.module, call.module.empty() ? "" : " ",
+                     call.name.empty() ? other : call.name, call.is_backward ? ", backward" : "");
 }
 
 }  // namespace
@@ -239,15 +230,15 @@ std::string format_profile(const StepProfile& profile, std::size_t rows) {
   const auto steps = static_cast<double>(profile.steps());
   std::size_t width = 6, name_width = 9;
   for (std::size_t i = 0; i < std::min(rows, all.size()); ++i) {
-    width = std::max(width, all[i].module.size());
-    name_width = std::max(name_width, all[i].name.size());
+    width = std::max(width, all[i].call.module.size());
+    name_width = std::max(name_width, all[i].call.name.size());
   }
   std::string table = fmt::format("{:<{}}  {:<{}} {:>7} {:>7} {:>5} {:>7} {:>6} {:>6} {:>7}  {}\n", "module",
                                   width, "operation", name_width, "fwd ms", "bwd ms", "%", "GFLOP/s", "GB/s",
                                   "allocs", "MiB", "result");
   const auto line = [&](const std::string& module, const Row& row) {
     table += fmt::format("{:<{}}  {:<{}} {:>7.3f} {:>7.3f} {:>5.1f} {:>7} {:>6} {:>6.0f} {:>7.2f}", module,
-                         width, row.name, name_width, row.forward_ms / steps, row.backward_ms / steps,
+                         width, row.call.name, name_width, row.forward_ms / steps, row.backward_ms / steps,
                          100 * row.ms() / profile.total_ms(), rate(row.cost.flops, row.ms()),
                          rate(row.cost.bytes, row.ms()), static_cast<double>(row.allocations) / steps,
                          static_cast<double>(row.allocated_bytes) / (1 << 20) / steps);
@@ -256,7 +247,7 @@ std::string format_profile(const StepProfile& profile, std::size_t rows) {
   Row others, sum;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (i < rows)
-      line(all[i].module, all[i]);
+      line(all[i].call.module, all[i]);
     else
       others += all[i];
     sum += all[i];
@@ -278,9 +269,8 @@ std::size_t bytes_of(const nn::Module& module) {
 
 std::string format_memory(const MemoryPeak& peak,
                           const std::vector<std::pair<std::string, std::size_t>>& known, std::size_t rows) {
-  std::string text =
-      fmt::format("memory at the peak: {}, in {}\n", format_bytes(peak.bytes),
-                  label_of(peak.module, peak.name.empty() ? "the step" : peak.name, peak.is_backward));
+  std::string text = fmt::format("memory at the peak: {}, in {}\n", format_bytes(peak.bytes),
+                                 label_of(peak.call, "the step"));
   const auto line = [&](std::size_t bytes, const std::string& what) {
     text += fmt::format("  {:>11}  {}\n", format_bytes(bytes), what);
   };
@@ -293,12 +283,11 @@ std::string format_memory(const MemoryPeak& peak,
   line(rest, "other memory from before the step: data, temporary memory of kernels");
   std::size_t others = 0;
   for (std::size_t i = 0; i < peak.living.size(); ++i) {
-    const LivingMemory& each = peak.living[i];
+    const auto& [call, bytes] = peak.living[i];
     if (i < rows)
-      line(each.bytes,
-           each.name.empty() ? "other threads" : label_of(each.module, each.name, each.is_backward));
+      line(bytes, label_of(call, "other threads"));
     else
-      others += each.bytes;
+      others += bytes;
   }
   if (others > 0) line(others, fmt::format("{} more", peak.living.size() - rows));
   return text;
@@ -331,7 +320,7 @@ std::string profile_trace(const StepProfile& profile) {
                       {"tid", call.is_stage      ? 2
                               : call.is_backward ? 1
                                                  : 0},
-                      {"name", label_of(call.module, call.name, false)},
+                      {"name", label_of({call.module, call.name})},
                       {"cat", call.is_stage      ? "stage"
                               : call.is_backward ? "backward"
                                                  : "forward"},

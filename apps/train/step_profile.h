@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -22,12 +21,18 @@
 
 namespace convoy {
 
+/// What has been called.
+struct CallName {
+  std::string module;        // path, such as "layer1.0.conv1"; empty outside of modules
+  std::string name;          // "conv2d"; empty for what is no call of the thread that trains
+  bool is_backward = false;  // the call computed gradients
+
+  auto operator<=>(const CallName&) const = default;
+};
+
 /// One call of an operation in a profiled step, or a stage of the step that is no operation, such as the
 /// optimizer.
-struct ProfiledCall {
-  std::string module;               // path, such as "layer1.0.conv1"; empty outside of modules
-  std::string name;                 // "conv2d"
-  bool is_backward = false;         // the call computed gradients
+struct ProfiledCall : CallName {
   bool is_stage = false;            // not an operation
   Shape result;                     // the shape of the result, or of its gradient
   DType dtype = DType::f32;         // the type of the same
@@ -40,20 +45,14 @@ struct ProfiledCall {
   std::size_t allocated_bytes = 0;  // of these, with the rounding of the allocator
 };
 
-/// A part of the memory in use at the peak of a step.
-struct LivingMemory {
-  std::string module, name;  // of the call that allocated it; the name is empty for other threads
-  bool is_backward = false;  // of the call
-  std::size_t bytes = 0;     // with the rounding of the allocator
-};
-
 /// The memory in use at the peak of the last profiled step.
 struct MemoryPeak {
-  std::size_t bytes = 0;             // in use
-  std::size_t before_step = 0;       // of these, allocated before the step
-  std::string module, name;          // of the call at the peak
-  bool is_backward = false;          // of the call
-  std::vector<LivingMemory> living;  // allocated in the step, the largest first
+  std::size_t bytes = 0;        // in use
+  std::size_t before_step = 0;  // of these, allocated before the step
+  CallName call;                // at the peak
+  /// What was allocated in the step, by the call that allocated it: bytes with the rounding of the allocator, the largest
+  /// first.
+  std::vector<std::pair<CallName, std::size_t>> living;
 };
 
 /// Observes training steps on one thread. Between begin_step() and end_step() all operations of the thread

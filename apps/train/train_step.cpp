@@ -10,7 +10,6 @@
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/augment.h"
 #include "convoy/kernels/base/check.h"
-#include "convoy/kernels/elementwise.h"
 
 namespace convoy {
 
@@ -119,7 +118,7 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
   const auto runs = [&](const Input& input) {
     return context_.statistics != nullptr || input.labels.size(0) > 0;
   };
-  const auto count = static_cast<std::size_t>(std::count_if(inputs.begin(), inputs.end(), runs));
+  const auto count = static_cast<std::size_t>(std::ranges::count_if(inputs, runs));
   dist::GradientReducer& gradients = parallel_.reducer();
   const auto mark = [&](std::size_t k, Event Marks::*event) {
     if (times_phases_) ((*marks_[k]).*event).record();

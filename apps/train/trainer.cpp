@@ -1,6 +1,5 @@
 #include "convoy/apps/train/trainer.h"
 
-#include <chrono>
 #include <cmath>
 #include <utility>
 

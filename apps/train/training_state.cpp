@@ -4,69 +4,70 @@
 #include <nlohmann/json.hpp>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_integer.h"
 #include "convoy/kernels/base/json_text.h"
 
+namespace nlohmann {
+
+/// An optional without a value is null.
+template <class T>
+struct adl_serializer<std::optional<T>> {
+  static void to_json(json& json, const std::optional<T>& value) {
+    if (value) json = *value;
+  }
+  static void from_json(const json& json, std::optional<T>& value) {
+    if (!json.is_null()) value = json.get<T>();
+  }
+};
+
+}  // namespace nlohmann
+
 namespace convoy {
+
+namespace optim {
+CONVOY_DEFINE_JSON(LossScaler::State, scale, good_steps, skipped)
+}  // namespace optim
+
+namespace training {
+CONVOY_DEFINE_JSON(EvaluationResult, step, accuracy, loss, count)
+CONVOY_DEFINE_JSON(EpochTotals, samples, loss, counted, correct)
+CONVOY_DEFINE_JSON(ReduceOnPlateau::State, first, rate, best, bad)
+}  // namespace training
+
 namespace {
 
 constexpr const char* kKey = "training";
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
-Json score_to_json(const std::optional<training::EvaluationResult>& score) {
-  if (!score) return nullptr;
-  return {
-      {"step", score->step}, {"accuracy", score->accuracy}, {"loss", score->loss}, {"count", score->count}};
+/// Returns all but the position.
+Json to_json(const TrainingState& state) {
+  return {{"train_seconds", state.train_seconds},
+          {"loss_sum", state.losses.average.sum},
+          {"loss_weight", state.losses.average.weight},
+          {"last_loss", state.losses.last},
+          {"epoch_totals", state.losses.totals},
+          {"loss_scale", state.scale},
+          {"evaluated", state.evaluated},
+          {"best", state.stopping.best},
+          {"evaluations_since_best", state.stopping.evaluations_since_best},
+          {"plateau", state.plateau}};
 }
 
-std::optional<training::EvaluationResult> score_from_json(const Json& json) {
-  if (json.is_null()) return std::nullopt;
-  // JSON has no NaN or infinity: a loss that is not finite is stored as null.
-  return training::EvaluationResult{.step = json.at("step"),
-                                    .accuracy = json.at("accuracy"),
-                                    .loss = json.at("loss").is_null() ? NAN : json.at("loss").get<double>(),
-                                    .count = json.at("count")};
-}
-
-Json scale_to_json(const std::optional<optim::LossScaler::State>& scale) {
-  if (!scale) return nullptr;
-  return {{"scale", scale->scale}, {"good_steps", scale->good_steps}, {"skipped", scale->skipped}};
-}
-
-std::optional<optim::LossScaler::State> scale_from_json(const Json& json) {
-  if (json.is_null()) return std::nullopt;
-  return optim::LossScaler::State{
-      .scale = json.at("scale"), .good_steps = json.at("good_steps"), .skipped = json.at("skipped")};
-}
-
-Json totals_to_json(const training::EpochTotals& totals) {
-  return {{"samples", totals.samples},
-          {"loss", totals.loss},
-          {"counted", totals.counted},
-          {"correct", totals.correct}};
-}
-
-training::EpochTotals totals_from_json(const Json& json) {
-  return {.samples = json.at("samples"),
-          .loss = json.at("loss"),
-          .counted = json.at("counted"),
-          .correct = json.at("correct")};
-}
-
-/// The best loss is null if there is none.
-Json plateau_to_json(const std::optional<training::ReduceOnPlateau::State>& plateau) {
-  if (!plateau) return nullptr;
-  return {{"first", plateau->first},
-          {"rate", plateau->rate},
-          {"best", plateau->best ? Json(*plateau->best) : Json()},
-          {"bad", plateau->bad}};
-}
-
-std::optional<training::ReduceOnPlateau::State> plateau_from_json(const Json& json) {
-  if (json.is_null()) return std::nullopt;
-  training::ReduceOnPlateau::State state{
-      .first = json.at("first"), .rate = json.at("rate"), .best = {}, .bad = json.at("bad")};
-  if (!json.at("best").is_null()) state.best = json.at("best").get<double>();
+/// Adds what to_json() returns to the position.
+TrainingState from_json(Json json, TrainingState state) {
+  for (const char* name : {"evaluated", "best"})  // JSON has no NaN: such a loss is stored as null
+    if (Json& score = json.at(name); score.is_object() && score.at("loss").is_null()) score["loss"] = NAN;
+  json.at("train_seconds").get_to(state.train_seconds);
+  json.at("loss_sum").get_to(state.losses.average.sum);
+  json.at("loss_weight").get_to(state.losses.average.weight);
+  json.at("last_loss").get_to(state.losses.last);
+  json.at("epoch_totals").get_to(state.losses.totals);
+  json.at("loss_scale").get_to(state.scale);
+  json.at("evaluated").get_to(state.evaluated);
+  json.at("best").get_to(state.stopping.best);
+  json.at("evaluations_since_best").get_to(state.stopping.evaluations_since_best);
+  json.at("plateau").get_to(state.plateau);
   return state;
 }
 
@@ -90,37 +91,16 @@ void write_state(const TrainingState& state, io::Manifest& manifest, const std::
     manifest.metrics[split + "_accuracy"] = state.evaluated->accuracy;
     manifest.metrics[split + "_loss"] = state.evaluated->loss;
   }
-  manifest.extra[kKey] = json_text(Json{{"train_seconds", state.train_seconds},
-                                        {"loss_sum", state.losses.average.sum},
-                                        {"loss_weight", state.losses.average.weight},
-                                        {"last_loss", state.losses.last},
-                                        {"epoch_totals", totals_to_json(state.losses.totals)},
-                                        {"loss_scale", scale_to_json(state.scale)},
-                                        {"evaluated", score_to_json(state.evaluated)},
-                                        {"best", score_to_json(state.stopping.best)},
-                                        {"evaluations_since_best", state.stopping.evaluations_since_best},
-                                        {"plateau", plateau_to_json(state.plateau)}});
+  manifest.extra[kKey] = json_text(to_json(state));
 }
 
 std::string format_state(const TrainingState& state) {
-  io::Manifest manifest;
-  write_state(state, manifest);
-  return json_text(Json{{"step", manifest.step},
-                        {"epoch", manifest.epoch},
-                        {"epoch_step", manifest.epoch_step},
-                        {"samples", manifest.samples},
-                        {kKey, manifest.extra[kKey]}});
+  return json_text(Json{state.step, state.epoch, state.epoch_step, state.samples, to_json(state)});
 }
 
 TrainingState parse_state(const std::string& text) {
   const Json json = Json::parse(text);
-  io::Manifest manifest;
-  manifest.step = json.at("step");
-  manifest.epoch = json.at("epoch");
-  manifest.epoch_step = json.at("epoch_step");
-  manifest.samples = json.at("samples");
-  manifest.extra[kKey] = json.at(kKey).get<std::string>();
-  return read_state(manifest, "the training state of rank 0");
+  return from_json(json[4], {.step = json[0], .epoch = json[1], .epoch_step = json[2], .samples = json[3]});
 }
 
 TrainingState read_state(const io::Manifest& manifest, const std::filesystem::path& checkpoint) {
@@ -130,21 +110,11 @@ TrainingState read_state(const io::Manifest& manifest, const std::filesystem::pa
         "{}: manifest.json has no entry '{}', expected a checkpoint written by convoy-train",
         checkpoint.string(), kKey);
   try {
-    const Json json = Json::parse(found->second);
-    return {.step = manifest.step,
-            .epoch = manifest.epoch,
-            .epoch_step = manifest.epoch_step,
-            .samples = manifest.samples,
-            .train_seconds = json.at("train_seconds"),
-            .losses = {.last = json.at("last_loss"),
-                       .average = {.sum = json.at("loss_sum"), .weight = json.at("loss_weight")},
-                       .totals = totals_from_json(json.at("epoch_totals"))},
-            .scale = scale_from_json(json.at("loss_scale")),
-            .evaluated = score_from_json(json.at("evaluated")),
-            .stopping = {.best = score_from_json(json.at("best")),
-                         .evaluations_since_best = json.at("evaluations_since_best")},
-            .plateau = plateau_from_json(json.at("plateau"))};
-  } catch (const nlohmann::json::exception& error) {
+    return from_json(Json::parse(found->second), {.step = manifest.step,
+                                                  .epoch = manifest.epoch,
+                                                  .epoch_step = manifest.epoch_step,
+                                                  .samples = manifest.samples});
+  } catch (const std::exception& error) {
     fail<CheckpointError>("{}: entry '{}' of manifest.json is damaged: {}", checkpoint.string(), kKey,
                           error.what());
   }

@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "bench/collectives/report.h"
-#include "convoy/apps/flags/config_file.h"
 #include "convoy/apps/flags/run_main.h"
 #include "convoy/apps/ranks/local_ranks.h"
+#include "convoy/apps/train/options/options.h"
 #include "convoy/comm/nccl/nccl_communicator.h"
 #include "convoy/comm/transport/cpu_communicator.h"
 #include "convoy/engine/io/file.h"
@@ -59,17 +59,8 @@ RunInfo describe(const Job& job, dist::Communicator& measured, const DeviceConte
           .devices = job.devices()};
 }
 
-/// Returns the flags that all ranks must agree on.
-std::vector<dist::ConsistencyEntry> consistency_entries_of(const CommandLine& line) {
-  std::vector<dist::ConsistencyEntry> entries;
-  for (const auto& [flag, value] : parse_values(line.config()))
-    if (flag != "json" && flag != "output_file" && flag != "device" && flag != "threads")
-      entries.push_back({"--" + flag, value});
-  return entries;
-}
-
 int run_rank(CollectiveOptions& options, const CommandLine& line, const CollectivePlan& plan, Job& job) {
-  job.verify_consistency(consistency_entries_of(line));
+  job.verify_consistency(consistency_entries_of(line, {"json", "output_file", "device", "threads"}));
   const DeviceContext device =
       open_device(options.compute, parse_precision("fp32"), job.info(), job.ranks_on_my_cores());
   job.connect(device);

@@ -174,17 +174,6 @@ double percentile(std::vector<double> values, double share) {
   return values[static_cast<std::size_t>(at)];
 }
 
-double over_ranks(OverRanks how, std::span<const double> by_rank) {
-  switch (how) {
-    case OverRanks::rank_0: return by_rank.front();
-    case OverRanks::mean:
-      return std::accumulate(by_rank.begin(), by_rank.end(), 0.0) / static_cast<double>(by_rank.size());
-    case OverRanks::minimum: return *std::min_element(by_rank.begin(), by_rank.end());
-    case OverRanks::maximum: return *std::max_element(by_rank.begin(), by_rank.end());
-  }
-  return 0;
-}
-
 CollectiveBench::CollectiveBench(const CollectivePlan& plan, dist::Communicator& measured,
                                  dist::Communicator& control, dist::MpiCollective mpi, int threads)
     : plan_(plan),
@@ -246,14 +235,11 @@ PlacementResult CollectiveBench::measure(const Case& one, Placement placement, C
 double CollectiveBench::window(Side side, const Case& one, Placement placement, const CollectiveData& data) {
   control_.barrier();
   const Clock::time_point begin = Clock::now();
-  for (int i = 0; i < plan_.iters; ++i) {
-    launch(side, one, placement, data);
-    if (plan_.blocking != Blocking::none) wait(side);
-    if (plan_.blocking == Blocking::with_barrier) control_.barrier();
-  }
+  for (int i = 0; i < plan_.iters; ++i) launch(side, one, placement, data);
   wait(side);
   const double local = seconds_since(begin) / static_cast<double>(plan_.iters);
-  return over_ranks(plan_.over_ranks, gather_values(std::span(&local, 1)));
+  const std::vector<double> all = gather_values(std::span(&local, 1));
+  return std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
 }
 
 Percentiles CollectiveBench::time_singles(const Case& one, Placement placement, const CollectiveData& data) {

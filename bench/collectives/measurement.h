@@ -99,9 +99,6 @@ double bus_bandwidth(const Case& one, double seconds);
 /// `share` of the values. `values` must not be empty.
 double percentile(std::vector<double> values, double share);
 
-/// Reduces one number per rank as specified by the flag -a of nccl-tests.
-double over_ranks(OverRanks how, std::span<const double> by_rank);
-
 /// The benchmark on one rank. All ranks must make the same calls, and all get the same results. Not
 /// thread-safe.
 class CollectiveBench {
@@ -122,7 +119,7 @@ class CollectiveBench {
   enum class Side : std::uint8_t { convoy, mpi };
 
   PlacementResult measure(const Case& one, Placement placement, CollectiveData& data);
-  /// Returns the seconds per collective of a window of `iters` collectives launched back to back.
+  /// Returns the seconds per collective of a window of `iters` collectives launched back to back: the mean over the ranks.
   double window(Side side, const Case& one, Placement placement, const CollectiveData& data);
   /// Times single collectives, each after a barrier, until its last rank has completed.
   Percentiles time_singles(const Case& one, Placement placement, const CollectiveData& data);

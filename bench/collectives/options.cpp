@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <limits>
 #include <utility>
 
 #include "convoy/apps/common/text.h"
@@ -18,44 +17,37 @@ namespace {
 
 constexpr std::int64_t kMaxBytes = std::int64_t{1} << 40;
 
-constexpr std::array kCollectives = {Collective::all_reduce, Collective::reduce_scatter,
-                                     Collective::all_gather, Collective::broadcast};
+constexpr std::array kCollectives = {
+    std::pair(Collective::all_reduce, "all_reduce"), std::pair(Collective::reduce_scatter, "reduce_scatter"),
+    std::pair(Collective::all_gather, "all_gather"), std::pair(Collective::broadcast, "broadcast")};
 
 std::vector<std::string> collective_names() {
   std::vector<std::string> names;
-  for (const Collective collective : kCollectives) names.push_back(to_string(collective));
+  for (const auto& [collective, name] : kCollectives) names.emplace_back(name);
   return names;
 }
 
-Collective parse_collective(const std::string& name) {
-  for (const Collective collective : kCollectives)
-    if (to_string(collective) == name) return collective;
-  fail<UsageError>("--collective: {}", unknown_name("collective", name, collective_names()));
-}
-
-const std::vector<std::pair<std::string, DType>>& types() {
-  static const std::vector<std::pair<std::string, DType>> all = {{"float", DType::f32},
-                                                                 {"half", DType::f16},
-                                                                 {"bfloat16", DType::bf16},
-                                                                 {"double", DType::f64},
-                                                                 {"int32", DType::i32}};
-  return all;
-}
+constexpr std::array kTypes = {std::pair("float", DType::f32), std::pair("half", DType::f16),
+                               std::pair("bfloat16", DType::bf16), std::pair("double", DType::f64),
+                               std::pair("int32", DType::i32)};
 
 std::vector<std::string> type_names() {
   std::vector<std::string> names;
-  for (const auto& [name, dtype] : types()) names.push_back(name);
-  names.push_back("all");
+  for (const auto& [name, dtype] : kTypes) names.emplace_back(name);
+  names.emplace_back("all");
   return names;
 }
 
 std::vector<Collective> parse_collectives(const std::string& text) {
   std::vector<Collective> found;
   for (const std::string& name : split(text)) {
-    const Collective collective = parse_collective(name);
-    check(std::find(found.begin(), found.end(), collective) == found.end(), "--collective {}: found {} twice",
-          text, name);
-    found.push_back(collective);
+    const auto* const known =
+        std::ranges::find_if(kCollectives, [&](const auto& each) { return each.second == name; });
+    if (known == kCollectives.end())
+      fail<UsageError>("--collective: {}", unknown_name("collective", name, collective_names()));
+    check(std::ranges::find(found, known->first) == found.end(), "--collective {}: found {} twice", text,
+          name);
+    found.push_back(known->first);
   }
   check(!found.empty(), "--collective: found no name, expected one or more of {}",
         fmt::join(collective_names(), ", "));
@@ -64,16 +56,14 @@ std::vector<Collective> parse_collectives(const std::string& text) {
 
 std::optional<int> parse_root(const std::string& text) {
   if (text == "all") return std::nullopt;
-  int root = -1;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), root);
-  check(error == std::errc() && stop == text.data() + text.size() && root >= 0,
-        "--root: found '{}', expected a rank or 'all'", text);
+  const std::optional<int> root = number_in<int>(text);
+  check(root.value_or(-1) >= 0, "--root: found '{}', expected a rank or 'all'", text);
   return root;
 }
 
 /// Throws UsageError if MPI cannot reduce one of the selected types.
 void check_beside_mpi(const CollectivePlan& plan, const CollectiveOptions& options) {
-  if (std::none_of(plan.collectives.begin(), plan.collectives.end(), adds)) return;
+  if (std::ranges::none_of(plan.collectives, adds)) return;
   for (const DType dtype : plan.dtypes)
     check(dist::mpi_can_sum(dtype) || dist::mpi_version_text().empty(),
           "--beside-mpi: MPI has no sum of {}; found --datatype {}, expected float, double or int32",
@@ -103,13 +93,9 @@ bool is_divided(Collective collective) {
 }  // namespace
 
 std::string to_string(Collective collective) {
-  switch (collective) {
-    case Collective::all_reduce: return "all_reduce";
-    case Collective::reduce_scatter: return "reduce_scatter";
-    case Collective::all_gather: return "all_gather";
-    case Collective::broadcast: return "broadcast";
-    default: return "?";
-  }
+  for (const auto& [known, name] : kCollectives)
+    if (known == collective) return name;
+  return "?";
 }
 
 double bus_factor(Collective collective, int ranks) {
@@ -164,11 +150,6 @@ CommandLine collective_command_line(CollectiveOptions& o) {
            {.short_name = 'w', .value = "N", .minimum = 0, .maximum = 1e6});
   line.add("check", &o.plan.checks, "Number of result checks per size; 0: none",
            {.short_name = 'c', .value = "N", .minimum = 0, .maximum = 1000});
-  line.add("average", &o.average, "Reported time; 0: of rank 0, 1: mean, 2: minimum, 3: maximum over ranks",
-           {.short_name = 'a', .value = "0|1|2|3", .choices = {"0", "1", "2", "3"}});
-  line.add("blocking", &o.blocking,
-           "Wait after each collective; 0: none, 1: for completion on all ranks, 2: on this rank",
-           {.short_name = 'z', .value = "0|1|2", .choices = {"0", "1", "2"}});
   line.add("percentiles", &o.plan.percentiles,
            "Additional columns with the median and 99th percentile of single collectives");
   line.add("beside-mpi", &o.beside_mpi,
@@ -218,7 +199,7 @@ std::vector<std::int64_t> sizes_between(std::int64_t min_size, std::int64_t max_
 }
 
 std::string nccl_type_name(DType dtype) {
-  for (const auto& [name, known] : types())
+  for (const auto& [name, known] : kTypes)
     if (known == dtype) return name;
   return std::string(to_string(dtype));
 }
@@ -249,13 +230,11 @@ CollectivePlan make_plan(CollectiveOptions& options, const CommandLine& line) {
   plan.sizes = sizes_between(min_size, max_size, step, options.stepfactor);
   plan.step = options.stepfactor.value_or(step);
   plan.is_factor = is_factor;
-  plan.over_ranks = static_cast<OverRanks>(options.average.front() - '0');
-  plan.blocking = static_cast<Blocking>(options.blocking.front() - '0');
   plan.root = parse_root(options.root);
   if (options.beside_mpi) plan.mpi_rounds = options.rounds;
-  check(!line.given("root") || std::any_of(plan.collectives.begin(), plan.collectives.end(), has_root),
+  check(!line.given("root") || std::ranges::any_of(plan.collectives, has_root),
         "--root {}: only broadcast has a root, found --collective {}", options.root, options.collective);
-  for (const auto& [name, dtype] : types())
+  for (const auto& [name, dtype] : kTypes)
     if (options.datatype == name || options.datatype == "all") plan.dtypes.push_back(dtype);
   if (options.beside_mpi) check_beside_mpi(plan, options);
   return plan;

@@ -56,12 +56,6 @@ struct Case {
 /// is rounded down so that all ranks have shards of equal size.
 Case make_case(Collective collective, DType dtype, int root, int ranks, std::int64_t bytes);
 
-/// How the times of all ranks are reduced to one. The values are those of the flag -a of nccl-tests.
-enum class OverRanks : std::uint8_t { rank_0, mean, minimum, maximum };
-/// What the host waits for after each collective: nothing, completion on all ranks, or completion on this
-/// rank.
-enum class Blocking : std::uint8_t { none, with_barrier, own };
-
 /// The parsed and validated flags.
 struct CollectivePlan {
   std::vector<Collective> collectives;
@@ -71,8 +65,6 @@ struct CollectivePlan {
   std::int64_t step = 0;            // bytes, or the factor if is_factor
   bool is_factor = false;
   std::int64_t iters = 20, warmup_iters = 5, checks = 1;
-  OverRanks over_ranks = OverRanks::mean;
-  Blocking blocking = Blocking::none;
   std::optional<int> root;  // empty: every rank in turn
   bool percentiles = false;
   std::int64_t mpi_rounds = 0;  // 0: MPI is not measured
@@ -85,7 +77,6 @@ struct CollectiveOptions {
   std::string minbytes = "32M", maxbytes = "32M", stepbytes = "1M";
   std::optional<std::int64_t> stepfactor;
   std::string op = "sum", datatype = "float", root = "0";
-  std::string average = "1", blocking = "0";
   std::string collective = "all_reduce";
   bool beside_mpi = false;
   std::int64_t rounds = 5;

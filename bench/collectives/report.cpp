@@ -82,10 +82,9 @@ std::string format_run_info(const RunInfo& run_info, const CollectivePlan& plan)
   if (!run_info.hardware.empty()) text += fmt::format("# {}\n", run_info.hardware);
   text += fmt::format(
       "# nThread {} nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: 1 validation: {} "
-      "graph: 0 blocking: {} average: {}\n",
+      "graph: 0 blocking: 0 average: 1\n",
       plan.ranks_per_process, plan.min_bytes, plan.max_bytes, plan.step, plan.is_factor ? "factor" : "bytes",
-      plan.warmup_iters, plan.iters, plan.checks, static_cast<int>(plan.blocking),
-      static_cast<int>(plan.over_ranks));
+      plan.warmup_iters, plan.iters, plan.checks);
   text += "#\n# Using devices\n";
   for (const dist::RankInfo& rank : run_info.all)
     text += fmt::format("#  Rank {:>2} on {:>10} device {}\n", rank.rank, rank.host,
@@ -165,29 +164,25 @@ nlohmann::ordered_json json_of(const RunInfo& run_info, const CollectivePlan& pl
                          {"root", row.one.root},
                          {"out_of_place", json_of(row.one, row.out_of_place)},
                          {"in_place", json_of(row.one, row.in_place)}});
-  return Json{{"program", "convoy-bench-allreduce"},
-              {"version", kVersion},
-              {"machine",
-               {{"processor", run_info.machine.processor},
-                {"cores", run_info.machine.cores.size()},
-                {"machine_cores", run_info.machine.online_cores},
-                {"system", run_info.machine.system},
-                {"gpu", run_info.hardware},
-                {"libraries", run_info.machine.libraries}}},
-              {"backend", run_info.backend},
-              {"ranks", run_info.all.size()},
-              {"met", run_info.ranks},
-              {"threads", run_info.threads},
-              {"devices", devices},
-              {"settings",
-               {{"warmup_iters", plan.warmup_iters},
-                {"iters", plan.iters},
-                {"check", plan.checks},
-                {"blocking", static_cast<int>(plan.blocking)},
-                {"average", static_cast<int>(plan.over_ranks)}}},
-              {"rows", table},
-              {"out_of_bounds", count_wrong(rows)},
-              {"average_busbw", average_bus_bandwidth(rows)}};
+  return Json{
+      {"program", "convoy-bench-allreduce"},
+      {"version", kVersion},
+      {"machine",
+       {{"processor", run_info.machine.processor},
+        {"cores", run_info.machine.cores.size()},
+        {"machine_cores", run_info.machine.online_cores},
+        {"system", run_info.machine.system},
+        {"gpu", run_info.hardware},
+        {"libraries", run_info.machine.libraries}}},
+      {"backend", run_info.backend},
+      {"ranks", run_info.all.size()},
+      {"met", run_info.ranks},
+      {"threads", run_info.threads},
+      {"devices", devices},
+      {"settings", {{"warmup_iters", plan.warmup_iters}, {"iters", plan.iters}, {"check", plan.checks}}},
+      {"rows", table},
+      {"out_of_bounds", count_wrong(rows)},
+      {"average_busbw", average_bus_bandwidth(rows)}};
 }
 
 std::int64_t count_wrong(const std::vector<RowResult>& rows) {

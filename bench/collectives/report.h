@@ -3,7 +3,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "bench/collectives/measurement.h"

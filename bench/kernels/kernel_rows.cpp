@@ -41,7 +41,23 @@ Tensor allocated(const Array& array, const DeviceContext& device) {
   return Tensor::from(order, array.shape, device);
 }
 
-/// Collects rows over arrays of one size. The kernel of a row is called with the stream and its arrays.
+/// Returns the row of a kernel that reads `read` bytes and writes `written` bytes, and that is called with the stream and
+/// its arrays. The first array is the largest.
+template <class Kernel>
+KernelRow row_of(std::string name, std::int64_t read, std::int64_t written, const std::vector<Array>& arrays,
+                 Kernel kernel) {
+  return {.name = std::move(name),
+          .shape = arrays.front().shape.text(),
+          .bytes_read = read,
+          .bytes_written = written,
+          .prepare = [arrays, kernel](const DeviceContext& device) {
+            std::vector<Tensor> tensors;
+            for (const Array& array : arrays) tensors.push_back(allocated(array, device));
+            return [device, tensors, kernel] { on(device.stream(), [&](auto& s) { kernel(s, tensors); }); };
+          }};
+}
+
+/// Collects rows over arrays of one size.
 class Rows {
  public:
   explicit Rows(std::int64_t elements)
@@ -51,21 +67,11 @@ class Rows {
   std::int64_t images() const { return images_; }
   std::int64_t array_bytes() const { return image_shape().numel() * kFloat; }
 
-  /// Adds a kernel that reads `read` bytes and writes `written` bytes. The first array is the largest.
+  /// Adds row_of() these arguments.
   template <class Kernel>
   void add(std::string name, std::int64_t read, std::int64_t written, const std::vector<Array>& arrays,
            Kernel kernel) {
-    rows_.push_back({.name = std::move(name),
-                     .shape = arrays.front().shape.text(),
-                     .bytes_read = read,
-                     .bytes_written = written,
-                     .prepare = [arrays, kernel](const DeviceContext& device) {
-                       std::vector<Tensor> tensors;
-                       for (const Array& array : arrays) tensors.push_back(allocated(array, device));
-                       return [device, tensors, kernel] {
-                         on(device.stream(), [&](auto& s) { kernel(s, tensors); });
-                       };
-                     }});
+    rows_.push_back(row_of(std::move(name), read, written, arrays, kernel));
   }
 
   /// Adds a kernel over `count` f32 arrays [N, 32, 32, 64], which it reads `reads` times and writes `writes`
@@ -292,58 +298,31 @@ std::vector<KernelRow> kernel_rows(std::int64_t elements) {
   return rows.take();
 }
 
-namespace {
-
-constexpr Conv2dOptions kOptions{.stride = 1, .padding = 1};
-
-/// Returns a row whose kernel is called with a CUDA stream, two operands and the result.
-template <class Kernel>
-KernelRow row_of(std::string name, const Shape& shape, const Shape& second_shape, const Shape& out_shape,
-                 Kernel kernel) {
-  const std::int64_t channels = shape[3];
-  return {.name = std::move(name),
-          .shape = shape.text(),
-          .bytes_read = 2 * (shape.numel() + second_shape.numel()),
-          .bytes_written = 2 * out_shape.numel(),
-          .flops = 2 * shape.numel() * 9 * channels,
-          .prepare = [=](const DeviceContext& device) {
-            const Tensor in = Tensor::full(shape, 0.5, DType::bf16, device);
-            const Tensor second = Tensor::full(second_shape, 0.5, DType::bf16, device);
-            const Tensor out = Tensor::full(out_shape, 0, DType::bf16, device);
-            return [=] {
-              on(device.stream(), [&](auto& stream) {
-                if constexpr (std::is_same_v<decltype(stream), CudaStream&>)
-                  kernel(stream, in.view(), second.view(), out.view());
-              });
-            };
-          }};
-}
-
-Shape filter_shape(const Shape& in) { return {in[3], 3, 3, in[3]}; }
-
-/// A row for forward or backward_data: input and filters.
-template <class Kernel>
-KernelRow pixel_row(std::string name, const Shape& shape, Kernel kernel) {
-  return row_of(std::move(name), shape, filter_shape(shape), shape, kernel);
-}
-
-}  // namespace
-
 std::vector<KernelRow> convolution_rows(std::int64_t batch) {
+  static constexpr Conv2dOptions kOptions{.stride = 1, .padding = 1};
   std::vector<KernelRow> rows;
   for (const auto& [side, channels] : {std::pair{32, 64}, {16, 128}, {8, 256}, {4, 512}}) {
-    const Shape shape{batch, side, side, channels};
+    const Array pixels{{batch, side, side, channels}, DType::bf16},
+        filter{{channels, 3, 3, channels}, DType::bf16};
     const std::string name = fmt::format("conv2d_3x3/{}x{}x{}/", side, side, channels);
-    rows.push_back(pixel_row(name + "forward", shape, [](auto& s, auto x, auto filter, View y) {
-      kernels::conv2d_forward(s, x, filter, {}, y, kOptions);
-    }));
-    rows.push_back(pixel_row(name + "backward_data", shape, [](auto& s, auto dy, auto filter, View dx) {
-      kernels::conv2d_backward_data(s, dy, filter, GradView(dx), kOptions);
-    }));
-    rows.push_back(row_of(name + "backward_filter", shape, shape, filter_shape(shape),
-                          [](auto& s, auto dy, auto x, View dfilter) {
-                            kernels::conv2d_backward_filter(s, dy, x, GradView(dfilter), kOptions);
-                          }));
+    const std::int64_t flops = 2 * pixels.shape.numel() * 9 * channels;
+    const auto add = [&](const char* direction, const Array& second, const Array& out, auto kernel) {
+      rows.push_back(row_of(name + direction, 2 * (pixels.shape.numel() + second.shape.numel()),
+                            2 * out.shape.numel(), {pixels, second, out}, [kernel](auto& s, auto& a) {
+                              if constexpr (std::is_same_v<decltype(s), CudaStream&>)
+                                kernel(s, a[0].view(), a[1].view(), a[2].view());
+                            }));
+      rows.back().flops = flops;
+    };
+    add("forward", filter, pixels, [](auto& s, auto x, auto filters, View y) {
+      kernels::conv2d_forward(s, x, filters, {}, y, kOptions);
+    });
+    add("backward_data", filter, pixels, [](auto& s, auto dy, auto filters, View dx) {
+      kernels::conv2d_backward_data(s, dy, filters, GradView(dx), kOptions);
+    });
+    add("backward_filter", pixels, filter, [](auto& s, auto dy, auto x, View dfilter) {
+      kernels::conv2d_backward_filter(s, dy, x, GradView(dfilter), kOptions);
+    });
   }
   return rows;
 }

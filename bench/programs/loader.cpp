@@ -31,34 +31,6 @@ struct LoaderBenchOptions {
   std::string json;  // file
 };
 
-/// A number of images and the time that they took.
-struct LoaderTime {
-  std::int64_t images = 0;
-  double seconds = 0;       // wall time
-  double core_seconds = 0;  // user and system time of the process, over all cores
-};
-
-/// The results of the benchmark.
-struct LoaderFigures {
-  std::string note;                 // description of the data set
-  std::vector<std::int64_t> image;  // [H, W, C]
-  std::string transform;
-  /// Opening, decoding and resizing of all training and test files, which a training does once.
-  LoaderTime reading;
-  /// Making batches of the training images from memory, per epoch.
-  std::vector<LoaderTime> epochs;
-
-  /// Returns the cost of a first epoch: the share of `reading` that belongs to the training images, plus the
-  /// first of `epochs`.
-  LoaderTime first_epoch() const {
-    const LoaderTime& first = epochs.front();
-    const double fraction = static_cast<double>(first.images) / static_cast<double>(reading.images);
-    return {.images = first.images,
-            .seconds = fraction * reading.seconds + first.seconds,
-            .core_seconds = fraction * reading.core_seconds + first.core_seconds};
-  }
-};
-
 double core_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -68,13 +40,23 @@ double core_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+/// Returns a number of images, the wall time and the user and system time of the process over all cores that they took,
+/// and the rates.
+Json time_of(std::int64_t images, double seconds, double core_seconds) {
+  const auto count = static_cast<double>(images);
+  return {{"images", images},
+          {"seconds", seconds},
+          {"core_seconds", core_seconds},
+          {"images_per_second", count / seconds},
+          {"images_per_core_second", count / core_seconds}};
+}
+
 /// Measures wall time and CPU time since its construction.
 class Watch {
  public:
-  LoaderTime stop(std::int64_t images) const {
-    return {.images = images,
-            .seconds = std::chrono::duration<double>(Clock::now() - begin_).count(),
-            .core_seconds = core_seconds() - core_begin_};
+  Json stop(std::int64_t images) const {
+    return time_of(images, std::chrono::duration<double>(Clock::now() - begin_).count(),
+                   core_seconds() - core_begin_);
   }
 
  private:
@@ -83,7 +65,7 @@ class Watch {
   double core_begin_ = core_seconds();
 };
 
-LoaderTime run_epoch(data::DataLoader& loader, std::int64_t images) {
+Json run_epoch(data::DataLoader& loader, std::int64_t images) {
   const Watch watch;
   std::int64_t found = 0;
   for (std::vector<data::Batch> step = loader.next_step(); !step.empty(); step = loader.next_step())
@@ -92,14 +74,11 @@ LoaderTime run_epoch(data::DataLoader& loader, std::int64_t images) {
   return watch.stop(images);
 }
 
-Spread rates_of(const std::vector<LoaderTime>& times, double LoaderTime::*seconds) {
-  std::vector<double> rates;
-  for (const LoaderTime& time : times) rates.push_back(static_cast<double>(time.images) / time.*seconds);
-  return spread_of(rates);
-}
-
-/// Requests every batch of every epoch and discards it. Throws DataError if the data set cannot be read.
-LoaderFigures measure_loader(const LoaderBenchOptions& options) {
+/// Requests every batch of every epoch and discards it. Returns the time of opening, decoding and resizing all training and
+/// test files, which a training does once; that of making batches of the training images from memory, per epoch; and the
+/// cost of a first epoch: the share of the former that belongs to the training images, plus the first of the latter. Throws
+/// DataError if the data set cannot be read.
+Json measure_loader(const LoaderBenchOptions& options) {
   const DataLocation location = locate_data(options.data);
   const auto seed = static_cast<std::uint64_t>(options.seed);
   const Watch watch;
@@ -107,42 +86,31 @@ LoaderFigures measure_loader(const LoaderBenchOptions& options) {
   data::TransformSpec transform =
       data::make_transform(options.augment, data::channel_statistics(data.train), {.natural_images = true});
   apply_augmentation(options.augmentation, transform);
-  LoaderFigures figures{.note = data.note,
-                        .image = {},
-                        .transform = transform.describe(),
-                        .reading = watch.stop(data.train.size() + data.test.size()),
-                        .epochs = {}};
-  const Shape shape = data.image_shape();
-  for (int i = 0; i < shape.rank(); ++i) figures.image.push_back(shape[i]);
+  const Json reading = watch.stop(data.train.size() + data.test.size());
   data::DataLoader loader(data.train, {.global_batch = options.batch_size,
                                        .seed = seed,
                                        .transform = transform,
                                        .workers = static_cast<int>(options.data.workers),
                                        .max_epochs = options.epochs});
-  for (std::int64_t epoch = 0; epoch < options.epochs; ++epoch)
-    figures.epochs.push_back(run_epoch(loader, data.train.size()));
-  return figures;
-}
-
-Json to_json(const LoaderTime& time) {
-  const auto images = static_cast<double>(time.images);
-  return {{"images", time.images},
-          {"seconds", time.seconds},
-          {"core_seconds", time.core_seconds},
-          {"images_per_second", images / time.seconds},
-          {"images_per_core_second", images / time.core_seconds}};
-}
-
-Json to_json(const LoaderFigures& figures) {
   Json epochs = Json::array();
-  for (const LoaderTime& time : figures.epochs) epochs.push_back(to_json(time));
-  return {{"data", figures.note},
-          {"image", figures.image},
-          {"transform", figures.transform},
-          {"reading", to_json(figures.reading)},
-          {"first_epoch", to_json(figures.first_epoch())},
-          {"images_per_second", to_json(rates_of(figures.epochs, &LoaderTime::seconds))},
-          {"images_per_core_second", to_json(rates_of(figures.epochs, &LoaderTime::core_seconds))},
+  for (std::int64_t epoch = 0; epoch < options.epochs; ++epoch)
+    epochs.push_back(run_epoch(loader, data.train.size()));
+  const auto first = [&](const char* seconds) {
+    const double fraction = static_cast<double>(data.train.size()) / reading["images"].get<double>();
+    return fraction * reading[seconds].get<double>() + epochs[0][seconds].get<double>();
+  };
+  const auto rates = [&](const char* name) {
+    std::vector<double> values;
+    for (const Json& epoch : epochs) values.push_back(epoch[name].get<double>());
+    return to_json(spread_of(values));
+  };
+  return {{"data", data.note},
+          {"image", data.image_shape().sizes()},
+          {"transform", transform.describe()},
+          {"reading", reading},
+          {"first_epoch", time_of(data.train.size(), first("seconds"), first("core_seconds"))},
+          {"images_per_second", rates("images_per_second")},
+          {"images_per_core_second", rates("images_per_core_second")},
           {"epochs", epochs}};
 }
 
@@ -164,15 +132,13 @@ CommandLine loader_command_line(LoaderBenchOptions& options) {
   return line;
 }
 
-std::string format_rates(double per_second, double per_core_second) {
-  return fmt::format("{:.0f} images/s; {:.0f} images per core-second", per_second, per_core_second);
-}
-
 void print_report(const Json& report) {
-  const auto rates = [&](const char* part) {
-    const Json& time = report[part];
-    return format_rates(time["images_per_second"].get<double>(),
-                        time["images_per_core_second"].get<double>());
+  const auto rates = [](const Json& per_second, const Json& per_core_second) {
+    return fmt::format("{:.0f} images/s; {:.0f} images per core-second", per_second.get<double>(),
+                       per_core_second.get<double>());
+  };
+  const auto rates_of = [&](const char* part) {
+    return rates(report[part]["images_per_second"], report[part]["images_per_core_second"]);
   };
   const Json& machine = report["machine"];
   print_table(
@@ -182,11 +148,11 @@ void print_report(const Json& report) {
                                report["workers"].get<std::int64_t>())},
        {"machine", fmt::format("{}, {} cores, {}", machine["processor"].get<std::string>(),
                                machine["cores"].get<std::int64_t>(), machine["system"].get<std::string>())},
-       {"reading", rates("reading")},
-       {"first epoch", rates("first_epoch") + ", including reading"},
-       {"each epoch", format_rates(report["images_per_second"]["median"].get<double>(),
-                                   report["images_per_core_second"]["median"].get<double>()) +
-                          ", from memory"}});
+       {"reading", rates_of("reading")},
+       {"first epoch", rates_of("first_epoch") + ", including reading"},
+       {"each epoch",
+        rates(report["images_per_second"]["median"], report["images_per_core_second"]["median"]) +
+            ", from memory"}});
 }
 
 int run(int argc, char** argv) {
@@ -202,7 +168,7 @@ int run(int argc, char** argv) {
       {"machine", {{"processor", host.processor}, {"cores", host.cores.size()}, {"system", host.system}}},
       {"batch_size", options.batch_size},
       {"workers", options.data.workers}};
-  report.update(to_json(measure_loader(options)));
+  report.update(measure_loader(options));
   print_report(report);
   write_json(options.json, report);
   return 0;

@@ -1,10 +1,8 @@
 // convoy-bench-step: measures whole training steps.
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "bench/programs/results.h"
 #include "bench/step/step.h"
-#include "convoy/apps/flags/config_file.h"
 #include "convoy/apps/flags/run_main.h"
 #include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/kernels/base/check.h"
@@ -14,19 +12,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Returns the flags that all ranks must agree on. The other flags select resources of one rank.
-std::vector<dist::ConsistencyEntry> consistency_entries_of(const CommandLine& line) {
-  constexpr const char* kRankLocal[] = {"device", "threads", "workers", "plan-cache", "json"};
-  std::vector<dist::ConsistencyEntry> entries;
-  for (const auto& [name, value] : parse_values(line.config()))
-    if (std::find(std::begin(kRankLocal), std::end(kRankLocal), name) == std::end(kRankLocal))
-      entries.push_back({"--" + name, value});
-  return entries;
-}
-
 /// Measures on one rank, after the rendezvous.
 int measure(StepOptions& options, const CommandLine& line, Job& job) {
-  job.verify_consistency(consistency_entries_of(line));
+  job.verify_consistency(  // the other flags select resources of one rank
+      consistency_entries_of(line, {"device", "threads", "workers", "plan-cache", "json"}));
   TrainOptions& training = options.training;
   const Precision precision = parse_precision(training.precision);
   const DeviceContext device = open_device(training.compute, precision, job.info(), job.ranks_on_my_cores());

@@ -38,7 +38,6 @@ CommandLine step_command_line(StepOptions& options) {
 
   add_compute_flags(line, o.compute);
   add_data_on_device_flag(line, o.compute);
-  add_cuda_graph_flag(line, o.compute);
   add_algorithm_flags(line, o.compute);
   line.add("precision", &o.precision, "Compute precision", {.value = "NAME", .choices = precision_names()});
   add_job_flags(line, o.job);

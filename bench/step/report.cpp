@@ -20,12 +20,6 @@ std::string format_spread(const Json& spread, const char* unit) {
                      spread["lowest"].get<double>(), spread["highest"].get<double>());
 }
 
-std::string joined(const Json& words) {
-  std::string text;
-  for (const Json& word : words) text += (text.empty() ? "" : ", ") + word.get<std::string>();
-  return text;
-}
-
 }  // namespace
 
 Json about_step(const StepOptions& options, const std::string& hardware, const std::string& ranks,
@@ -73,8 +67,8 @@ void print_about(const Json& about) {
        {"device", fmt::format("{}, {} threads", about["device"].get<std::string>(),
                               about["threads"].get<std::int64_t>())},
        {"ranks", about["ranks"].get<std::string>()},
-       {"versions",
-        fmt::format("Convoy {}, {}", about["version"].get<std::string>(), joined(about["libraries"]))},
+       {"versions", fmt::format("Convoy {}, {}", about["version"].get<std::string>(),
+                                fmt::join(about["libraries"].get<std::vector<std::string>>(), ", "))},
        {"machine", fmt::format("{}, {} cores, {}", machine["processor"].get<std::string>(),
                                machine["cores"].get<std::int64_t>(), machine["system"].get<std::string>())},
        {"rounds", fmt::format("{} of {} steps, after {} warm-up rounds", about["rounds"].get<std::int64_t>(),
@@ -97,12 +91,6 @@ struct Group {
   int launches = 0;
   double seconds = 0;
 };
-
-double predicted_step_seconds(const std::vector<CountedLaunch>& launches) {
-  double seconds = 0;
-  for (const CountedLaunch& launch : launches) seconds += predicted_seconds(h100_model(), launch);
-  return seconds;
-}
 
 double mega(std::int64_t count) { return static_cast<double>(count) / 1e6; }
 
@@ -129,8 +117,8 @@ std::string step_counts_table(const std::vector<CountedLaunch>& launches, std::i
       group->seconds += predicted_seconds(gpu, launch);
     }
   std::vector<std::pair<std::string, Group>> sorted(groups.begin(), groups.end());
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  std::ranges::stable_sort(sorted,
+                           [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
   std::string text = fmt::format(
       "| kernel or operation | launches | moved MB | sector efficiency | GFLOP | us on an {}, predicted | % |\n"
       "|---|---|---|---|---|---|---|\n",
@@ -141,9 +129,12 @@ std::string step_counts_table(const std::vector<CountedLaunch>& launches, std::i
                             static_cast<double>(images) / all.seconds);
 }
 
-nlohmann::ordered_json step_counts_json(const std::vector<CountedLaunch>& launches) {
-  nlohmann::ordered_json nodes = nlohmann::ordered_json::array();
-  for (const CountedLaunch& launch : launches)
+Json step_counts_json(const std::vector<CountedLaunch>& launches) {
+  Json nodes = Json::array();
+  double seconds = 0;
+  for (const CountedLaunch& launch : launches) {
+    const double predicted = predicted_seconds(h100_model(), launch);
+    seconds += predicted;
     nodes.push_back({{"name", launch.name},
                      {"blocks", launch.blocks},
                      {"threads", launch.block_threads},
@@ -155,10 +146,9 @@ nlohmann::ordered_json step_counts_json(const std::vector<CountedLaunch>& launch
                      {"sectors_stored", launch.stores.sectors},
                      {"shared_wavefronts", launch.shared_wavefronts},
                      {"flops", launch.flops},
-                     {"predicted_us", 1e6 * predicted_seconds(h100_model(), launch)}});
-  return {{"gpu", h100_model().name},
-          {"predicted_step_ms", 1e3 * predicted_step_seconds(launches)},
-          {"launches", std::move(nodes)}};
+                     {"predicted_us", 1e6 * predicted}});
+  }
+  return {{"gpu", h100_model().name}, {"predicted_step_ms", 1e3 * seconds}, {"launches", std::move(nodes)}};
 }
 
 }  // namespace convoy::bench

@@ -31,7 +31,7 @@ void expect_right_sums(const ProcessResult& result, const char* ranks) {
 TEST(AllreduceOnGpus, RunsWithThreadsProcessesAndOneRank) {
   expect_right_sums(run_program(arguments({"--device", "cuda", "--devices", "2"})),
                     "2 on 1 host, nccl; rendezvous: 2 threads of one process");
-  expect_right_sums(run_by_mpi(2, arguments({"--device", "cuda", "-d", "half", "-z", "2", "--percentiles"})),
+  expect_right_sums(run_by_mpi(2, arguments({"--device", "cuda", "-d", "half", "--percentiles"})),
                     "2 on 1 host, nccl");
   expect_right_sums(run_program(arguments({"--device", "cuda:1"})), "one process, nccl");
 }

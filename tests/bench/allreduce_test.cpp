@@ -108,8 +108,7 @@ TEST_F(Allreduce, ComparesWithMpi) {
 }
 
 TEST_F(Allreduce, RunsThroughMpiAndTcp) {
-  const Arguments flags = {"-b", "16", "-e", "80000", "-f",           "50",
-                           "-z", "1",  "-a", "3",     "--collective", kEveryCollective};
+  const Arguments flags = {"-b", "16", "-e", "80000", "-f", "50", "--collective", kEveryCollective};
   const auto with = [&](const char* comm) {
     Arguments more = flags;
     more.insert(more.end(), {"--comm", comm});

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -37,7 +36,6 @@ struct CpuFacts {
   std::vector<int> cores;  // cores that this process may use
   double quota = 0;        // CPU quota of the container in cores; 0: no limit
   std::uint64_t memory_bytes = 0, memory_available = 0;
-  double copy_rate = 0;  // memory copy rate of this rank in B/s, while all other ranks copy as well
 };
 
 struct LimitFacts {
@@ -129,7 +127,7 @@ using Findings = std::vector<Finding>;
 
 /// Checks launchers, versions of programs and libraries, host names and clocks.
 Findings check_launch(const Examination& examination);
-/// Checks cores, threads, limits and memory.
+/// Checks cores, limits and memory.
 Findings check_hosts(const Examination& examination);
 /// Checks drivers, visible GPUs and their assignment to ranks.
 Findings check_gpus(const Examination& examination);
@@ -152,8 +150,6 @@ ExitCode verdict(const Findings& findings);
 std::vector<std::vector<const RankFacts*>> by_host(const std::vector<RankFacts>& ranks);
 /// Returns a list such as "ranks 0, 1".
 std::string rank_list(const std::vector<const RankFacts*>& ranks);
-/// Returns the value of an environment variable of the rank, or "" if it is not set.
-std::string environment_variable(const RankFacts& facts, const std::string& name);
 /// Returns whether this is a loopback address or name.
 bool is_loopback(const std::string& address);
 
@@ -161,9 +157,6 @@ bool is_loopback(const std::string& address);
 
 /// Collects all facts that need no rendezvous, except those about GPUs.
 RankFacts examine_host(const dist::Variables& variables);
-
-/// Returns the memory copy rate of this process in B/s: the maximum of several copies.
-double measure_copy_rate();
 
 /// Parses the cpu.max of a control group and returns the CPU quota in cores: 4 for "400000 100000", 0 for no
 /// limit.

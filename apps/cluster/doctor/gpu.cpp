@@ -1,5 +1,4 @@
 // GPUs: drivers, visible devices, and their assignment to ranks.
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <set>

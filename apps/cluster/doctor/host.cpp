@@ -1,12 +1,9 @@
-// The process and its host: cores, threads, limits and memory.
+// The process and its host: cores, limits and memory.
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
-#include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -64,7 +61,7 @@ LimitFacts limits_of_this_process() {
   return limits;
 }
 
-/// Returns the variables that affect launchers, communication libraries and OpenMP.
+/// Returns the variables that affect launchers and communication libraries.
 dist::Variables select_variables(const dist::Variables& variables) {
   constexpr const char* kNames[] = {
       "RANK",         "WORLD_SIZE",           "LOCAL_RANK",           "LOCAL_WORLD_SIZE",
@@ -76,8 +73,8 @@ dist::Variables select_variables(const dist::Variables& variables) {
       secret != variables.end() && !secret->second.empty())
     found.emplace(dist::kSecretVariable, "set");  // without its value
   for (const auto& [name, value] : variables)
-    if (std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ||
-        name.starts_with("MLP_") || name.starts_with("OMP_") || name.starts_with("NCCL_"))
+    if (std::ranges::find(kNames, name) != std::end(kNames) || name.starts_with("MLP_") ||
+        name.starts_with("NCCL_"))
       found.emplace(name, value);
   return found;
 }
@@ -85,13 +82,6 @@ dist::Variables select_variables(const dist::Variables& variables) {
 using Ranks = std::vector<const RankFacts*>;
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-
-/// Parses a thread count. Returns 0 if the text is not an integer.
-int threads_of(const std::string& text) {
-  int threads = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
-  return error == std::errc() && end == text.data() + text.size() ? threads : 0;
-}
 
 bool is_by_mpi(const RankFacts& facts) { return facts.met_by == "mpi"; }
 
@@ -138,35 +128,6 @@ void check_cores(const Ranks& host, Findings& findings) {
              std::max(1, static_cast<int>(quota) / ranks))});
 }
 
-void check_threads(const Ranks& host, Findings& findings) {
-  constexpr const char* kFix =
-      "unset OMP_NUM_THREADS; Convoy's programs use --threads N or else divide the cores among the ranks";
-  const RankFacts& first = *host.front();
-  const std::string of_first = environment_variable(first, "OMP_NUM_THREADS");
-  for (const RankFacts* rank : host) {
-    const std::string text = environment_variable(*rank, "OMP_NUM_THREADS");
-    const std::string who = fmt::format("rank {} on {} has OMP_NUM_THREADS={}", rank->rank, rank->host, text);
-    if (text != of_first)
-      findings.push_back(
-          {.found = fmt::format("{}, rank {} has {}", who, first.rank, of_first.empty() ? "none" : of_first),
-           .expected = "the same value on all ranks of a host",
-           .fix = kFix});
-    if (text.empty()) continue;
-    const std::string first_level = text.substr(0, text.find(','));  // without the nested levels
-    const int threads = threads_of(first_level);
-    if (threads < 1) {
-      findings.push_back({.found = who, .expected = "an integer of at least 1", .fix = kFix});
-    } else if (!rank->cpu.cores.empty() && threads > static_cast<int>(rank->cpu.cores.size())) {
-      findings.push_back(
-          {.found = fmt::format(
-               "{}, but {} to run on", who,
-               rank->cpu.cores.size() == 1 ? "one core" : fmt::format("{} cores", rank->cpu.cores.size())),
-           .expected = "at most one thread per core",
-           .fix = kFix});
-    }
-  }
-}
-
 void check_limits(const Ranks& host, Findings& findings) {
   const RankFacts& first = *host.front();
   const LimitFacts& limits = first.limits;
@@ -189,8 +150,7 @@ void check_limits(const Ranks& host, Findings& findings) {
 
 void check_shared_memory(const Ranks& host, Findings& findings) {
   const RankFacts& first = *host.front();
-  const auto on_gpu =
-      std::count_if(host.begin(), host.end(), [](const RankFacts* rank) { return rank->gpu.index >= 0; });
+  const auto on_gpu = std::ranges::count_if(host, [](const RankFacts* rank) { return rank->gpu.index >= 0; });
   const char* needs = nullptr;
   std::uint64_t bytes = 0;
   if (on_gpu >= 2) {
@@ -219,26 +179,6 @@ void check_memory(const Ranks& host, Findings& findings) {
        .fix = "end other processes on that host (top -o %MEM), or start fewer ranks there"});
 }
 
-/// Checks for slow ranks, since every step waits for the slowest rank.
-void check_speed(const std::vector<RankFacts>& ranks, Findings& findings) {
-  constexpr double kSlowFactor = 4;  // relative to the median; beyond random variation
-  std::vector<double> rates;
-  for (const RankFacts& rank : ranks) rates.push_back(rank.cpu.copy_rate);
-  std::nth_element(rates.begin(), rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2), rates.end());
-  const double median = rates[rates.size() / 2];
-  for (const Ranks& host : by_host(ranks))
-    if (!host.empty() && static_cast<int>(host.size()) > host.front()->cpu.machine_cores)
-      return;  // ranks that wait for a core are slow
-  for (const RankFacts& rank : ranks)
-    if (rank.cpu.copy_rate * kSlowFactor < median)
-      findings.push_back(
-          {.found = fmt::format("rank {} on {} copies {:.1f} GB/s in memory, the median rank {:.1f}",
-                                rank.rank, rank.host, rank.cpu.copy_rate / 1e9, median / 1e9),
-           .expected = "similar rates on all ranks, since every step waits for the slowest",
-           .fix = fmt::format("run top on {}: look for other processes on cores {}", rank.host,
-                              format_cores(rank.cpu.cores))});
-}
-
 }  // namespace
 
 double parse_cpu_quota(const std::string& text) {
@@ -257,23 +197,6 @@ std::string format_cores(const std::vector<int>& cores) {
     i = last + 1;
   }
   return text;
-}
-
-double measure_copy_rate() {
-  constexpr std::size_t kBytes = std::size_t{8} << 20;
-  constexpr std::chrono::milliseconds kDuration(250);  // long enough for at least one undisturbed copy
-  const std::vector<char> from(kBytes, 1);
-  std::vector<char> to(kBytes);
-  double best = 0;
-  const auto end = std::chrono::steady_clock::now() + kDuration;
-  while (best == 0 || std::chrono::steady_clock::now() < end) {
-    const auto begin = std::chrono::steady_clock::now();
-    std::memcpy(to.data(), from.data(), kBytes);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    // Reading the last byte keeps the compiler from removing the copy.
-    if (to.back() == 1) best = std::max(best, static_cast<double>(kBytes) / std::max(took.count(), 1e-9));
-  }
-  return best;
 }
 
 RankFacts examine_host(const dist::Variables& variables) {
@@ -306,12 +229,10 @@ Findings check_hosts(const Examination& examination) {
   for (const Ranks& host : by_host(examination.ranks)) {
     if (host.empty()) continue;
     check_cores(host, findings);
-    check_threads(host, findings);
     check_limits(host, findings);
     check_shared_memory(host, findings);
     check_memory(host, findings);
   }
-  check_speed(examination.ranks, findings);
   return findings;
 }
 

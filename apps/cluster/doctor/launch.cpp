@@ -1,10 +1,10 @@
 // The launch: world size, versions of programs and libraries, host names and clocks.
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 
 #include "convoy/apps/cluster/doctor/doctor.h"
+#include "convoy/apps/common/text.h"
 #include "convoy/comm/cluster/net/secret.h"
 #include "convoy/comm/core/endpoint.h"
 #include "convoy/kernels/base/check.h"
@@ -17,28 +17,22 @@ constexpr double kMaxClockDifference = 2;  // seconds; ranks read their clocks w
 /// The variables in which launchers pass the world size, in order of precedence.
 constexpr std::array kWorldSizes = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE"};
 
-int number_of(const std::string& text) {
-  int number = 0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
-}
-
 bool is_launcher(const std::string& parent) {
   constexpr std::array kNames = {"mpirun",  "mpiexec", "mpiexec.hydra",   "orterun",  "orted",
                                  "prterun", "prted",   "hydra_pmi_proxy", "pmi_proxy"};
-  return std::find(kNames.begin(), kNames.end(), parent) != kNames.end();
+  return std::ranges::find(kNames, parent) != kNames.end();
 }
 
 void check_world_sizes(const RankFacts& facts, Findings& findings) {
-  const std::string winner =
-      environment_variable(facts, "WORLD_SIZE").empty() ? "--rendezvous" : "WORLD_SIZE";
+  const std::string winner = value_at(facts.variables, "WORLD_SIZE").empty() ? "--rendezvous" : "WORLD_SIZE";
   bool any = false;
   for (const char* name : kWorldSizes) {
-    const std::string text = environment_variable(facts, name);
+    const std::string text = value_at(facts.variables, name);
     any = any || !text.empty();
     // A world size of 1 belongs to an outer launcher (environment.h).
-    if (text.empty() || number_of(text) == facts.world_size || number_of(text) == 1) continue;
-    const bool is_alone = facts.world_size == 1 && number_of(text) > 1;
+    const int size = number_in<int>(text).value_or(0);
+    if (text.empty() || size == facts.world_size || size == 1) continue;
+    const bool is_alone = facts.world_size == 1 && size > 1;
     findings.push_back(
         {.grade = is_alone ? Grade::error : Grade::warning,
          .found = is_alone ? fmt::format("rank {} on {} has world size 1 ({}), but {} is {}", facts.rank,
@@ -54,9 +48,8 @@ void check_world_sizes(const RankFacts& facts, Findings& findings) {
                     : "use --rendezvous auto"});
   }
   if (any || facts.world_size > 1 || !is_launcher(facts.parent)) return;
-  const auto mpi = std::find_if(facts.libraries.begin(), facts.libraries.end(), [](const std::string& text) {
-    return text.find("MPI") != std::string::npos;
-  });
+  const auto mpi = std::ranges::find_if(
+      facts.libraries, [](const std::string& text) { return text.find("MPI") != std::string::npos; });
   findings.push_back(
       {.grade = Grade::error,
        .found = fmt::format("{} started this process on {} without a rank or a world size", facts.parent,
@@ -71,7 +64,7 @@ void check_world_sizes(const RankFacts& facts, Findings& findings) {
 void check_secret(const RankFacts& facts, Findings& findings) {
   const std::size_t begin = facts.source.find("tcp://");
   if (begin == std::string::npos || facts.world_size == 1 ||
-      !environment_variable(facts, dist::kSecretVariable).empty())
+      !value_at(facts.variables, dist::kSecretVariable).empty())
     return;
   const std::string address = facts.source.substr(begin, facts.source.find_first_of(" ,;", begin) - begin);
   if (is_loopback(dist::parse_endpoint(address.substr(6)).host)) return;
@@ -167,7 +160,7 @@ Findings check_launch(const Examination& examination) {
 
 Findings check_failed_rendezvous(const RankFacts& facts) {
   Findings findings;
-  const std::string master = environment_variable(facts, "MASTER_ADDR");
+  const std::string master = value_at(facts.variables, "MASTER_ADDR");
   if (is_loopback(master)) {
     findings.push_back(
         {.found = fmt::format("MASTER_ADDR={} is a loopback address, which is {} itself", master, facts.host),
@@ -175,8 +168,8 @@ Findings check_failed_rendezvous(const RankFacts& facts) {
          .fix = "export MASTER_ADDR=<address of rank 0's host>, the same on all hosts"});
   } else if (facts.rank == 0 && !master.empty() &&
              master.find_first_not_of("0123456789.") == std::string::npos &&
-             std::none_of(facts.interfaces.begin(), facts.interfaces.end(),
-                          [&](const InterfaceFacts& interface) { return interface.address == master; })) {
+             std::ranges::find(facts.interfaces, master, &InterfaceFacts::address) ==
+                 facts.interfaces.end()) {
     std::string local;
     for (const InterfaceFacts& interface : facts.interfaces)
       if (!interface.is_loopback) local += fmt::format("{}{}", local.empty() ? "" : ", ", interface.address);

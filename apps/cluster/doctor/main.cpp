@@ -114,7 +114,6 @@ class Examiner {
     if (local_.local_rank == 0 && rendezvous_->info().nodes > 1) port_probes_.emplace(local_.interfaces);
     rendezvous_->barrier();
     local_.clock = clock_seconds();
-    local_.cpu.copy_rate = measure_copy_rate();
     for (const std::string& text : rendezvous_->all_gather(json_text(nlohmann::json(local_))))
       examination_.ranks.push_back(nlohmann::json::parse(text).get<RankFacts>());
   }
@@ -158,11 +157,10 @@ class Examiner {
   bool can_exchange_between_gpus() const {
     const std::vector<RankFacts>& ranks = examination_.ranks;
     if (ranks.size() == 1 || !dist::nccl_supported()) return false;
-    if (std::any_of(examination_.collectives.begin(), examination_.collectives.end(),
-                    [](const CollectiveFacts& facts) { return !facts.error.empty(); }))
+    if (std::ranges::any_of(examination_.collectives,
+                            [](const CollectiveFacts& facts) { return !facts.error.empty(); }))
       return false;
-    if (std::any_of(ranks.begin(), ranks.end(), [](const RankFacts& facts) { return facts.gpu.index < 0; }))
-      return false;
+    if (std::ranges::any_of(ranks, [](const RankFacts& facts) { return facts.gpu.index < 0; })) return false;
     const Findings gpus = check_gpus(examination_);
     return verdict(gpus) == ExitCode::ok;
   }

@@ -60,23 +60,16 @@ void read_reply(Probe& probe) {
 
 /// Returns whether the rank has an interface called `name`, or beginning with `name` unless `is_whole`.
 bool has_interface(const RankFacts& facts, const std::string& name, bool is_whole) {
-  return std::any_of(
-      facts.interface_names.begin(), facts.interface_names.end(),
-      [&](const std::string& known) { return is_whole ? known == name : known.starts_with(name); });
-}
-
-/// Joins texts with ", ".
-std::string list_of(const std::vector<std::string>& texts) {
-  std::string list;
-  for (const std::string& text : texts) list += (list.empty() ? "" : ", ") + text;
-  return list;
+  return std::ranges::any_of(facts.interface_names, [&](const std::string& known) {
+    return is_whole ? known == name : known.starts_with(name);
+  });
 }
 
 /// NCCL accepts prefixes of names, "=eth0" for an exact name, and "^docker" to exclude a prefix.
 /// CONVOY_INTERFACE is one exact name.
 void check_interface_names(const RankFacts& facts, bool is_alone, Findings& findings) {
   for (const char* variable : {"NCCL_SOCKET_IFNAME", "CONVOY_INTERFACE"}) {
-    std::string value = environment_variable(facts, variable);
+    std::string value = value_at(facts.variables, variable);
     const bool is_nccl = variable[0] == 'N';
     if (value.empty() || (is_nccl && value[0] == '^')) continue;
     const bool is_whole = !is_nccl || value[0] == '=';
@@ -87,9 +80,9 @@ void check_interface_names(const RankFacts& facts, bool is_alone, Findings& find
     const bool is_needed = is_nccl ? facts.gpu.index >= 0 : !is_alone;
     findings.push_back(
         {.grade = is_needed ? Grade::error : Grade::warning,
-         .found = fmt::format("{}={} names no interface of {}", variable,
-                              environment_variable(facts, variable), facts.host),
-         .expected = fmt::format("one of {}", list_of(facts.interface_names)),
+         .found = fmt::format("{}={} names no interface of {}", variable, value_at(facts.variables, variable),
+                              facts.host),
+         .expected = fmt::format("one of {}", fmt::join(facts.interface_names, ", ")),
          .fix = fmt::format("unset {}, or set it to the interface that reaches the other hosts", variable)});
   }
 }
@@ -118,9 +111,8 @@ void check_links(const IncomingLinks& incoming, const std::vector<LinkFacts>& li
   for (const auto& [address, failures] : incoming.broken) {
     const LinkFacts& link = *failures.front();
     if (!incoming.reached_from.at(link.from)) continue;  // reported above
-    const std::string interfaces =
-        list_of({incoming.good_interfaces.begin(), incoming.good_interfaces.end()});
-    const std::string networks = list_of({incoming.good_networks.begin(), incoming.good_networks.end()});
+    const std::string interfaces = fmt::format("{}", fmt::join(incoming.good_interfaces, ", "));
+    const std::string networks = fmt::format("{}", fmt::join(incoming.good_networks, ", "));
     findings.push_back(
         {.found = fmt::format("{} cannot reach {} through its interface {} ({}): {}", link.from_host,
                               link.to_host, link.interface, address, link.error),
@@ -205,7 +197,7 @@ Findings check_network(const Examination& examination) {
   for (const auto& host : hosts) {
     if (host.empty()) continue;
     check_interface_names(*host.front(), hosts.size() == 1, findings);
-    const std::string master = environment_variable(*host.front(), "MASTER_ADDR");
+    const std::string master = value_at(host.front()->variables, "MASTER_ADDR");
     if (hosts.size() > 1 && is_loopback(master))
       findings.push_back(
           {.found = fmt::format("MASTER_ADDR={} on {} is a loopback address, but there are {} hosts", master,

@@ -34,7 +34,7 @@ std::string format_event(const RecordedEvent& event) {
 std::vector<int> missing_ranks(const std::vector<FlightFile>& files) {
   std::vector<int> missing;
   for (int rank = 0; rank < files.front().world_size; ++rank)
-    if (std::none_of(files.begin(), files.end(), [&](const FlightFile& f) { return f.status.rank == rank; }))
+    if (std::ranges::none_of(files, [&](const FlightFile& f) { return f.status.rank == rank; }))
       missing.push_back(rank);
   return missing;
 }
@@ -109,8 +109,7 @@ std::string format_post_mortem(const std::vector<FlightFile>& files, int ignored
                         dist::format_ranks(missing));
   if (ignored > 0)
     text += fmt::format("{} {} of earlier jobs left out\n", ignored, ignored == 1 ? "file" : "files");
-  const auto verdict =
-      std::find_if(files.begin(), files.end(), [](const auto& f) { return !f.verdict.empty(); });
+  const auto verdict = std::ranges::find_if(files, [](const auto& f) { return !f.verdict.empty(); });
   text += fmt::format("\nverdict: {}\n", verdict == files.end() ? "none was reached" : verdict->verdict);
   for (const FlightFile& file : files) {
     text += fmt::format("\n{}\n", dist::describe(file.status));

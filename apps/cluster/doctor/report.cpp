@@ -34,21 +34,19 @@ std::string gpus_of(const GpuRankFacts& gpu) {
   if (gpu.names.empty()) return fmt::format("none: {}", gpu.reason);
   std::string text;
   for (const std::string& name : std::set<std::string>(gpu.names.begin(), gpu.names.end()))
-    text += fmt::format("{}{} x {}", text.empty() ? "" : "; ",
-                        std::count(gpu.names.begin(), gpu.names.end(), name), name);
+    text += fmt::format("{}{} x {}", text.empty() ? "" : "; ", std::ranges::count(gpu.names, name), name);
   return fmt::format("{}; driver for CUDA {}, built for {} with code for {}", text, gpu.supports, gpu.needs,
                      gpu.code);
 }
 
 std::string format_rank(const RankFacts& facts) {
   std::string text = fmt::format("process {}, cores {}", facts.process, format_cores(facts.cpu.cores));
-  for (const char* name : {"OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"})
-    if (facts.variables.contains(name))
-      text += fmt::format(", {}={}", name, environment_variable(facts, name));
+  if (const auto visible = facts.variables.find("CUDA_VISIBLE_DEVICES"); visible != facts.variables.end())
+    text += ", CUDA_VISIBLE_DEVICES=" + visible->second;
   if (facts.gpu.index >= 0)
     text += fmt::format(", cuda:{} with {} of {} free", facts.gpu.index, format_bytes(facts.gpu.free_bytes),
                         format_bytes(facts.gpu.bytes));
-  return text + fmt::format(", copies {:.1f} GB/s", facts.cpu.copy_rate / 1e9);
+  return text;
 }
 
 std::string format_host(const Ranks& host, double clock) {
@@ -79,8 +77,7 @@ std::string format_host(const Ranks& host, double clock) {
 }  // namespace
 
 CONVOY_DEFINE_JSON(InterfaceFacts, name, address, network, is_loopback, port)
-CONVOY_DEFINE_JSON(CpuFacts, processor, machine_cores, cores, quota, memory_bytes, memory_available,
-                   copy_rate)
+CONVOY_DEFINE_JSON(CpuFacts, processor, machine_cores, cores, quota, memory_bytes, memory_available)
 CONVOY_DEFINE_JSON(LimitFacts, open_files, locked_bytes, shm_bytes, shm_free, has_rdma)
 CONVOY_DEFINE_JSON(GpuRankFacts, is_built_in, needs, supports, code, reason, installed, names, uuids, index,
                    bytes, free_bytes)
@@ -106,11 +103,6 @@ std::string rank_list(const std::vector<const RankFacts*>& ranks) {
   return dist::format_ranks(numbers);
 }
 
-std::string environment_variable(const RankFacts& facts, const std::string& name) {
-  const auto found = facts.variables.find(name);
-  return found == facts.variables.end() ? "" : found->second;
-}
-
 bool is_loopback(const std::string& address) {
   return address == "localhost" || address == "::1" || address.starts_with("127.");
 }
@@ -119,14 +111,13 @@ Findings check_all(const Examination& examination) {
   Findings findings;
   for (const auto check : {check_launch, check_network, check_collectives, check_gpus, check_hosts})
     for (Finding& finding : check(examination)) findings.push_back(std::move(finding));
-  std::stable_partition(findings.begin(), findings.end(),
-                        [](const Finding& finding) { return finding.grade == Grade::error; });
+  std::ranges::stable_partition(findings,
+                                [](const Finding& finding) { return finding.grade == Grade::error; });
   return findings;
 }
 
 ExitCode verdict(const Findings& findings) {
-  const auto first = std::find_if(findings.begin(), findings.end(),
-                                  [](const Finding& finding) { return finding.grade == Grade::error; });
+  const auto first = std::ranges::find(findings, Grade::error, &Finding::grade);
   return first == findings.end() ? ExitCode::ok : first->code;
 }
 
@@ -157,9 +148,9 @@ std::string format_exchanges(const Examination& examination) {
   for (const CollectiveFacts& facts : examination.collectives) {
     if (world_size == 1 || facts.rank != 0 || !facts.error.empty())
       continue;  // a single rank transfers nothing
-    const bool is_correct = std::all_of(
-        examination.collectives.begin(), examination.collectives.end(),
-        [&](const auto& of) { return of.name != facts.name || (of.wrong == 0 && of.error.empty()); });
+    const bool is_correct = std::ranges::all_of(examination.collectives, [&](const auto& of) {
+      return of.name != facts.name || (of.wrong == 0 && of.error.empty());
+    });
     text += fmt::format("{}: all-reduce of {} in {:.3f} ms: algbw {:.2f} GB/s, busbw {:.2f} GB/s; {}\n",
                         facts.name, format_bytes(static_cast<std::size_t>(facts.bytes)), facts.seconds * 1e3,
                         algorithm_bandwidth(facts) / 1e9, bus_bandwidth(facts, world_size) / 1e9,

@@ -2,18 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <type_traits>
 
+#include "convoy/apps/common/text.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy {
 
 std::vector<double> parse_milestones(const std::string& text) {
-  std::vector<double> milestones = parse_numbers(text);
-  const bool is_valid = !milestones.empty() && std::all_of(milestones.begin(), milestones.end(),
-                                                           [](double milestone) { return milestone > 0; });
-  check(is_valid,
+  std::vector<double> milestones;
+  for (const std::string& word : split(text + ","))  // with spaces after commas or without
+    milestones.push_back(
+        number_in<double>(word.substr(std::min(word.find_first_not_of(' '), word.size()))).value_or(0));
+  check(*std::ranges::min_element(milestones) > 0,
         "--milestones: found '{}', expected fractions of all steps or epochs, such as 0.5,0.75 or 30,60,90",
         text);
   return milestones;
@@ -99,7 +100,7 @@ bool LearningRates::freeze_ended(const std::vector<optim::ParameterGroup>& group
   const auto has_rate = [&](const optim::ParameterGroup& group) {
     return step < rates_.at(static_cast<std::size_t>(group.rate)).end;
   };
-  const bool all_ended = std::none_of(groups.begin(), groups.end(), has_rate);  // backward needs a parameter
+  const bool all_ended = std::ranges::none_of(groups, has_rate);  // backward needs a parameter
   bool changes = false;
   for (const optim::ParameterGroup& group : groups) {
     const bool trains = has_rate(group) || all_ended;

@@ -5,7 +5,6 @@
 
 #include "convoy/apps/train/tuning/parameter_rules.h"
 #include "convoy/engine/optim/muon.h"
-#include "convoy/engine/optim/optimizer.h"
 
 namespace convoy {
 namespace {

@@ -1,7 +1,9 @@
 #include "convoy/apps/train/options/options.h"
 
-#include <charconv>
+#include <algorithm>
 
+#include "convoy/apps/common/text.h"
+#include "convoy/apps/flags/config_file.h"
 #include "convoy/apps/ranks/local_ranks.h"
 #include "convoy/apps/train/options/learning_rates.h"
 #include "convoy/apps/train/tuning/parameter_rules.h"
@@ -185,24 +187,22 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            "Augmentation: auto, none, or a list such as crop=4,flip,jitter; a wrong name lists all",
            {.value = "LIST", .default_text = "auto: for photographs mostly crop=4,flip", .fixed = true});
   add_augmentation_flags(line, o.augmentation);
+  line.group("Data", {.fixed = true, .advanced = true});
   line.add(
       "class-weights", &o.class_weights,
       "Weights of the classes in the loss: none, balanced (all classes count the same), or a file with a weight and a "
       "class per line",
-      {.value = "balanced|FILE",
-       .start = {"optimizer", "class weights {}"},
-       .fixed = true,
-       .advanced = true});
+      {.value = "balanced|FILE", .start = {"optimizer", "class weights {}"}});
   line.add(
       "sampling", &o.sampling,
       "Samples of an epoch: each image once, or balanced: the same number of each class, whose images may repeat",
-      {.value = "NAME", .choices = {"uniform", "balanced"}, .fixed = true, .advanced = true});
+      {.value = "NAME", .choices = {"uniform", "balanced"}});
   line.add(
       "validation", &o.data.validation,
       "Training images held out for evaluations during the training: none, a percentage such as 10%, or a number; "
       "the test images are then evaluated once, at the end; none: the images of a directory val/ next to train/ and "
       "test/, if there is one",
-      {.value = "PART", .fixed = true, .advanced = true});
+      {.value = "PART"});
 
   line.group("Debugging");
   line.add("overfit-batch", &o.overfit_batch,
@@ -222,155 +222,114 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
             .minimum = 0,
             .word = {"find", &o.finds_lr},
             .reschedules = true});
+  line.group("Optimizer and schedule", {.fixed = true, .advanced = true});
   line.add("sgd-lr", member_of("optimizer", o.optimizer, &MuonOptions::sgd_lr),
            "Peak learning rate of the parameters that muon leaves to SGD: biases, norms and the last weight",
            {.value = "RATE",
             .above = 0,
             .start = {"optimizer", "SGD with peak {} for other parameters"},
-            .reschedules = true,
-            .advanced = true});
+            .reschedules = true});
   line.add("bias-lr", &o.bias_lr, "Peak learning rate of biases and norms",
            {.value = "RATE",
             .default_note = "else that of --lr",
             .above = 0,
             .start = {"optimizer", "rate of biases and norms {}"},
-            .reschedules = true,
-            .advanced = true});
+            .reschedules = true});
   line.add("sgd-momentum", member_of("optimizer", o.optimizer, &MuonOptions::sgd_momentum),
            "Nesterov momentum of the parameters that muon leaves to SGD",
-           {.value = "M",
-            .minimum = 0,
-            .below = 1,
-            .start = {"optimizer", "momentum of SGD {}"},
-            .fixed = true,
-            .advanced = true});
+           {.value = "M", .minimum = 0, .below = 1, .start = {"optimizer", "momentum of SGD {}"}});
   line.add("ns-steps", member_of("optimizer", o.optimizer, &MuonOptions::ns_steps),
-           "Newton-Schulz iterations of muon",
-           {.value = "N", .minimum = 1, .maximum = 99, .fixed = true, .advanced = true});
+           "Newton-Schulz iterations of muon", {.value = "N", .minimum = 1, .maximum = 99});
   line.add("normalize-filters", member_of("optimizer", o.optimizer, &MuonOptions::normalize_filters),
-           "Filters rescaled to a constant norm by muon, instead of a decay; for filters in front of a norm",
-           {.fixed = true, .advanced = true});
+           "Filters rescaled to a constant norm by muon, instead of a decay; for filters in front of a norm");
   line.add("adam-betas", member_of("optimizer", o.optimizer, &AdamOptions::betas, &AdamWOptions::betas),
-           "Decays of the moments of adam and adamw",
-           {.value = "B1,B2", .minimum = 0, .below = 1, .fixed = true, .advanced = true});
+           "Decays of the moments of adam and adamw", {.value = "B1,B2", .minimum = 0, .below = 1});
   line.add("adam-eps",
            member_of("optimizer", o.optimizer, &AdamOptions::eps, &AdamWOptions::eps, &RmspropOptions::eps),
-           "Constant in the denominator of adam, adamw and rmsprop",
-           {.value = "EPS", .above = 0, .fixed = true, .advanced = true});
+           "Constant in the denominator of adam, adamw and rmsprop", {.value = "EPS", .above = 0});
   line.add("rms-alpha", member_of("optimizer", o.optimizer, &RmspropOptions::alpha),
            "Decay of the average of squared gradients of rmsprop",
-           {.value = "ALPHA", .minimum = 0, .below = 1, .fixed = true, .advanced = true});
+           {.value = "ALPHA", .minimum = 0, .below = 1});
   line.add("momentum",
            member_of("optimizer", o.optimizer, &SgdOptions::momentum, &RmspropOptions::momentum,
                      &MuonOptions::momentum),
            "Momentum of sgd, rmsprop and muon",
-           {.value = "M",
-            .minimum = 0,
-            .below = 1,
-            .start = {"optimizer", "momentum {}"},
-            .fixed = true,
-            .advanced = true});
+           {.value = "M", .minimum = 0, .below = 1, .start = {"optimizer", "momentum {}"}});
   line.add("nesterov", member_of("optimizer", o.optimizer, &SgdOptions::nesterov, &MuonOptions::nesterov),
            "Nesterov momentum for sgd and muon",
-           {.default_note = "false with --momentum 0",
-            .start = {"optimizer", "Nesterov"},
-            .fixed = true,
-            .advanced = true});
+           {.default_note = "false with --momentum 0", .start = {"optimizer", "Nesterov"}});
   line.add("weight-decay", &o.weight_decay, "Weight decay of filters and weights (not of biases and norms)",
-           {.value = "W",
-            .minimum = 0,
-            .start = {"optimizer", "weight decay {}"},
-            .fixed = true,
-            .advanced = true});
-  line.add("decay-biases", &o.decay_biases, "Weight decay of biases and norms too",
-           {.fixed = true, .advanced = true});
+           {.value = "W", .minimum = 0, .start = {"optimizer", "weight decay {}"}});
+  line.add("decay-biases", &o.decay_biases, "Weight decay of biases and norms too");
   line.add("label-smoothing", &o.label_smoothing, "Label smoothing factor",
-           {.value = "S",
-            .minimum = 0,
-            .below = 1,
-            .start = {"optimizer", "label smoothing {}"},
-            .fixed = true,
-            .advanced = true});
+           {.value = "S", .minimum = 0, .below = 1, .start = {"optimizer", "label smoothing {}"}});
   line.add("loss-reduction", &o.loss_reduction,
            "What gradients are computed of: the mean or the sum of the losses of a batch",
-           {.value = "NAME",
-            .choices = {"mean", "sum"},
-            .start = {"optimizer", "{} of the losses"},
-            .fixed = true,
-            .advanced = true});
+           {.value = "NAME", .choices = {"mean", "sum"}, .start = {"optimizer", "{} of the losses"}});
   line.add("clip-norm", &o.clip_norm, "Maximum global gradient norm; 0: no clipping",
-           {.value = "NORM",
-            .minimum = 0,
-            .start = {"optimizer", "gradients clipped to {}"},
-            .fixed = true,
-            .advanced = true});
+           {.value = "NORM", .minimum = 0, .start = {"optimizer", "gradients clipped to {}"}});
 
+  line.group("Optimizer and schedule");
   line.add("schedule",
            choice_of(o.schedule, [&o](std::string_view name) { return default_schedule(o, name); }),
            "Learning rate schedule", {.value = "NAME", .choices = names_of(o.schedule), .fixed = true});
+  line.group("Optimizer and schedule", {.fixed = true, .advanced = true});
+  line.add("warmup",
+           member_of("schedule", o.schedule, &ConstantSchedule::warmup, &LinearSchedule::warmup,
+                     &CosineSchedule::warmup, &StepSchedule::warmup, &ExponentialSchedule::warmup,
+                     &PolynomialSchedule::warmup, &PlateauSchedule::warmup),
+           "Warmup length: a fraction of all steps, or 500steps or 5epochs",
+           {.value = "LENGTH", .minimum = 0, .maximum = 0.99, .unused = "0"});
   line.add(
-      "warmup",
-      member_of("schedule", o.schedule, &ConstantSchedule::warmup, &LinearSchedule::warmup,
-                &CosineSchedule::warmup, &StepSchedule::warmup, &ExponentialSchedule::warmup,
-                &PolynomialSchedule::warmup, &PlateauSchedule::warmup),
-      "Warmup length: a fraction of all steps, or 500steps or 5epochs",
-      {.value = "LENGTH", .minimum = 0, .maximum = 0.99, .unused = "0", .fixed = true, .advanced = true});
-  line.add("min-lr",
-           member_of("schedule", o.schedule, &LinearSchedule::min_lr, &CosineSchedule::min_lr,
-                     &PolynomialSchedule::min_lr, &PlateauSchedule::min_lr),
-           "Rate at the end of the schedules cosine, linear and polynomial, and lowest one of plateau",
-           {.value = "RATE",
-            .minimum = 0,
-            .unused = "0",
-            .start = {"lr", "at least {}"},
-            .reschedules = true,
-            .advanced = true});
+      "min-lr",
+      member_of("schedule", o.schedule, &LinearSchedule::min_lr, &CosineSchedule::min_lr,
+                &PolynomialSchedule::min_lr, &PlateauSchedule::min_lr),
+      "Rate at the end of the schedules cosine, linear and polynomial, and lowest one of plateau",
+      {.value = "RATE", .minimum = 0, .unused = "0", .start = {"lr", "at least {}"}, .reschedules = true});
   line.add("cycles", member_of("schedule", o.schedule, &CosineSchedule::cycles),
            "Cycles of the schedule cosine, which restarts at the peak (SGDR)",
-           {.value = "N", .minimum = 1, .maximum = 99, .fixed = true, .advanced = true});
+           {.value = "N", .minimum = 1, .maximum = 99});
   line.add("cycle-growth", member_of("schedule", o.schedule, &CosineSchedule::growth),
            "Length of a cycle of --cycles, as a multiple of the one before",
-           {.value = "FACTOR", .minimum = 1, .maximum = 10, .fixed = true, .advanced = true});
+           {.value = "FACTOR", .minimum = 1, .maximum = 10});
   line.add(
       "milestones", member_of("schedule", o.schedule, &StepSchedule::milestones),
       "When the schedule step multiplies the rate by --gamma: a comma-separated list of fractions of all steps "
       "(below 1) and epochs (1 and more)",
-      {.value = "LIST", .start = {"lr", "at {}"}, .fixed = true, .advanced = true});
+      {.value = "LIST", .start = {"lr", "at {}"}});
   line.add("gamma",
            member_of("schedule", o.schedule, &StepSchedule::gamma, &ExponentialSchedule::gamma,
                      &PlateauSchedule::gamma),
            "Factor of the rate: at each milestone of step, after each epoch of exponential, at each plateau",
-           {.value = "FACTOR", .above = 0, .start = {"lr", "factor {}"}, .fixed = true, .advanced = true});
+           {.value = "FACTOR", .above = 0, .start = {"lr", "factor {}"}});
   line.add(
       "plateau-patience", member_of("schedule", o.schedule, &PlateauSchedule::patience),
       "Epochs or, with --validation, evaluations without a lower loss which the schedule plateau allows before "
       "it multiplies the rate by --gamma",
-      {.value = "N", .minimum = 0, .maximum = 1e6, .fixed = true, .advanced = true});
+      {.value = "N", .minimum = 0, .maximum = 1e6});
   line.add("plateau-threshold", member_of("schedule", o.schedule, &PlateauSchedule::threshold),
            "Fraction by which a loss must be lower than the best one for the schedule plateau",
-           {.value = "FRACTION", .minimum = 0, .maximum = 0.999, .fixed = true, .advanced = true});
+           {.value = "FRACTION", .minimum = 0, .maximum = 0.999});
   line.add("power", member_of("schedule", o.schedule, &PolynomialSchedule::power),
-           "Exponent of the schedule polynomial",
-           {.value = "P", .above = 0, .start = {"lr", "power {}"}, .fixed = true, .advanced = true});
+           "Exponent of the schedule polynomial", {.value = "P", .above = 0, .start = {"lr", "power {}"}});
   line.add(
       "freeze", &o.freeze,
       "Parameters that are not trained (PREFIX), or only in the first epochs (PREFIX=EPOCHS), by prefixes of their "
       "names: none, or a comma-separated list",
-      {.value = "LIST", .fixed = true, .advanced = true});
+      {.value = "LIST"});
   line.add(
       "lr-for", &o.lr_for,
       "Peak learning rates by prefixes of parameter names: none, or a comma-separated list of PREFIX=FACTORx (of "
       "--lr) and PREFIX=RATE; head is the last layer",
-      {.value = "LIST", .start = {"lr", "{}"}, .reschedules = true, .advanced = true});
+      {.value = "LIST", .start = {"lr", "{}"}, .reschedules = true});
   line.add("ema", &o.ema,
            "Decay of an exponential moving average of the weights, which is evaluated and saved; 0: none",
            {.value = "DECAY",
             .minimum = 0,
             .below = 1,
-            .start = {"optimizer", "average of weights with decay {}"},
-            .fixed = true,
-            .advanced = true});
+            .start = {"optimizer", "average of weights with decay {}"}});
 
+  line.group("Optimizer and schedule");
   line.add("seed", &o.seed, "Random seed", {.value = "N", .minimum = 0, .fixed = true});
   line.add(
       "repeat", &o.repeat,
@@ -385,7 +344,6 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
 
   add_compute_flags(line, o.compute);
   add_data_on_device_flag(line, o.compute);
-  add_cuda_graph_flag(line, o.compute);
   add_algorithm_flags(line, o.compute);
   add_cpu_level_flag(line, o.compute);
   line.add("precision", &o.precision, "Compute precision; fp16 and tf32 require a GPU",
@@ -420,27 +378,28 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add("out", &o.out, "Output directory", {.value = "DIR", .default_text = "runs/MODEL-DATASET"});
   line.add("resume", &o.resume, "Checkpoint directory to resume from; auto: the latest in --out",
            {.value = "auto|DIR"});
+  line.group("Checkpoints and logging", {.advanced = true});
   line.add("save-every", &o.save_every, "Checkpoint interval (steps); 0: each epoch",
-           {.value = "STEPS", .minimum = 0, .advanced = true});
+           {.value = "STEPS", .minimum = 0});
   line.add("keep-last", &o.keep_last, "Latest checkpoints to keep, in addition to the best; 0: all",
-           {.value = "N", .minimum = 0, .maximum = 1e6, .advanced = true});
-  line.add("keep-best", &o.keep_best, "Checkpoint with the best test accuracy saved and kept",
-           {.advanced = true});
+           {.value = "N", .minimum = 0, .maximum = 1e6});
+  line.add("keep-best", &o.keep_best, "Checkpoint with the best test accuracy saved and kept");
   line.add(
       "snapshot-every", &o.snapshot_every,
       "Interval between copies of the state in memory, from which the ranks continue when one fails under "
       "convoy-launch --min-ranks (steps); used with --zero and on GPUs",
-      {.value = "STEPS", .minimum = 1, .maximum = 1e9, .advanced = true});
+      {.value = "STEPS", .minimum = 1, .maximum = 1e9});
   line.add("eval-every", &o.eval_every, "Evaluation interval (epochs); 0: at the end only",
-           {.value = "EPOCHS", .minimum = 0, .advanced = true});
+           {.value = "EPOCHS", .minimum = 0});
   line.add("patience", &o.patience,
            "Evaluations without a better accuracy after which the training ends; 0: no early end",
-           {.value = "N", .minimum = 0, .maximum = 1e6, .advanced = true});
+           {.value = "N", .minimum = 0, .maximum = 1e6});
   line.add("tta", &o.tta,
            "Second evaluation at the end, whose predictions are averages over six views of each image",
-           {.default_note = "only for photographs", .advanced = true});
+           {.default_note = "only for photographs"});
   line.add("log-every", &o.log_every, "Logging interval (steps); 0: steps 1, 2, 5 and 10, and then by time",
-           {.value = "STEPS", .minimum = 0, .advanced = true});
+           {.value = "STEPS", .minimum = 0});
+  line.group("Checkpoints and logging");
   line.add("quiet", &o.quiet, "Only warnings, errors and the result on the terminal", {.in_config = false});
   line.add(
       "profile", &o.profile,
@@ -461,12 +420,18 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   return line;
 }
 
+std::vector<dist::ConsistencyEntry> consistency_entries_of(const CommandLine& line,
+                                                           const std::vector<std::string>& local) {
+  std::vector<dist::ConsistencyEntry> entries;
+  for (const auto& [name, value] : parse_values(line.config()))
+    if (std::ranges::find(local, name) == local.end()) entries.push_back({"--" + name, value});
+  return entries;
+}
+
 optim::LossScaleSettings loss_scale_settings(const TrainOptions& options) {
   if (options.loss_scale == "dynamic") return {};
-  double scale = 0;
-  const char* const end = options.loss_scale.data() + options.loss_scale.size();
-  const auto [rest, problem] = std::from_chars(options.loss_scale.data(), end, scale);
-  check(problem == std::errc() && rest == end && scale >= 1 && scale <= kMaxLossScale,
+  const double scale = number_in<double>(options.loss_scale).value_or(0);
+  check(scale >= 1 && scale <= kMaxLossScale,
         "--loss-scale: found '{}', expected dynamic or a number from 1 to {}", options.loss_scale,
         kMaxLossScale);
   return optim::LossScaleSettings::fixed(scale);

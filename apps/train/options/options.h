@@ -203,6 +203,10 @@ std::map<std::string, std::string> default_texts();
 /// Returns the flags of convoy-train, or of a program of this name. `options` must outlive the result.
 CommandLine train_command_line(TrainOptions& options, const std::string& program = "convoy-train");
 
+/// Returns the settings of `line` that all ranks must have in common: those that are not among `local`.
+std::vector<dist::ConsistencyEntry> consistency_entries_of(const CommandLine& line,
+                                                           const std::vector<std::string>& local);
+
 /// Sets the model and the image size of own photographs (--dataset folder) that `line` has not been given. Call it
 /// before CommandLine::settle(), since other defaults depend on the model.
 void set_default_model(TrainOptions& options, const CommandLine& line);

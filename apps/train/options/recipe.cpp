@@ -45,7 +45,7 @@ constexpr std::array kSgdRecipes{
 };
 
 Recipe sgd_recipe(std::string_view model, std::string_view dataset) {
-  const auto entry = std::find_if(kSgdRecipes.begin(), kSgdRecipes.end(), [&](const RecipeEntry& row) {
+  const auto entry = std::ranges::find_if(kSgdRecipes, [&](const RecipeEntry& row) {
     return (row.model.empty() || row.model == model) && (row.dataset.empty() || row.dataset == dataset);
   });
   return entry->recipe;
@@ -102,8 +102,7 @@ constexpr std::array kSpeedrunEntries{
 
 /// Returns the row of a model; null for other models.
 const SpeedrunEntry* speedrun_entry(std::string_view model) {
-  const auto* const entry = std::find_if(kSpeedrunEntries.begin(), kSpeedrunEntries.end(),
-                                         [&](const SpeedrunEntry& row) { return row.model == model; });
+  const auto* const entry = std::ranges::find(kSpeedrunEntries, model, &SpeedrunEntry::model);
   return entry == kSpeedrunEntries.end() ? nullptr : entry;
 }
 

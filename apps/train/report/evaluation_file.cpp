@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <vector>
 
 #include "convoy/datasets/formats/png_grid.h"
 #include "convoy/engine/io/file.h"

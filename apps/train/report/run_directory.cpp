@@ -6,6 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "convoy/apps/common/text.h"
 #include "convoy/apps/data/input_spec.h"
 #include "convoy/datasets/formats/class_directories.h"
 #include "convoy/kernels/base/check.h"
@@ -15,12 +16,6 @@ namespace convoy {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Returns the value of a flag; "none" for one that its training does not have.
-std::string value_of(const std::map<std::string, std::string>& flags, const std::string& name) {
-  const auto found = flags.find(name);
-  return found == flags.end() ? "none" : found->second;
-}
 
 /// Throws OutputError if `out` or a path above it exists and is not a directory.
 void check_is_directory(const fs::path& out) {
@@ -80,7 +75,7 @@ std::vector<std::string> compare_flags(const std::map<std::string, std::string>&
   for (const CommandLine::Flag& flag : line.flags()) {
     const std::string& name = flag.name;
     if (!flag.details.fixed && !flag.details.reschedules) continue;
-    const std::string before = value_of(stored, name), after = value_of(current, name);
+    const std::string before = value_at(stored, name, "none"), after = value_at(current, name, "none");
     if (before == after) continue;
     if (flag.details.reschedules) {
       differences.push_back(
@@ -109,10 +104,7 @@ std::string image_counts(const data::DataSet& data) {
 void compare_data(const io::Checkpoint& checkpoint, const data::DataSet& data, const std::string& weights) {
   using Json = nlohmann::json;
   const std::string path = checkpoint.path.string();
-  const auto stored = [&](const char* entry) {
-    const auto found = checkpoint.manifest.extra.find(entry);
-    return found == checkpoint.manifest.extra.end() ? "" : found->second;
-  };
+  const auto stored = [&](const char* entry) { return value_at(checkpoint.manifest.extra, entry); };
   const std::vector<std::string> trained = read_input_spec(checkpoint.manifest, checkpoint.path).classes;
   // In the form in which a manifest stores names that are not UTF-8.
   const std::vector<std::string> found = Json::parse(json_text(Json(data.classes)));

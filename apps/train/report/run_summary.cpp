@@ -29,8 +29,7 @@ Json settings_to_json(const std::string& config) {
   const CommandLine line = train_command_line(options);
   Json settings = Json::object();
   for (const ConfigEntry& entry : parse_config(config, "configuration")) {
-    const auto flag = std::find_if(line.flags().begin(), line.flags().end(),
-                                   [&](const CommandLine::Flag& each) { return each.name == entry.key; });
+    const auto flag = std::ranges::find(line.flags(), entry.key, &CommandLine::Flag::name);
     if (flag != line.flags().end() && flag->details.value == "LIST")
       settings[entry.key] = split(entry.value == "none" ? "" : entry.value);
     else if (entry.is_text)

@@ -1,14 +1,16 @@
 #include "convoy/apps/train/tuning/initial_parameters.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string_view>
 #include <vector>
 
+#include "convoy/apps/common/text.h"
 #include "convoy/apps/data/input_spec.h"
-#include "convoy/apps/train/tuning/pretrained.h"
+#include "convoy/datasets/download/download.h"
 #include "convoy/engine/io/manifest.h"
 #include "convoy/engine/io/safetensors.h"
 #include "convoy/engine/io/state_dict.h"
@@ -17,28 +19,114 @@
 namespace convoy {
 namespace {
 
-std::filesystem::path file_of(const std::string& source) {
+namespace fs = std::filesystem;
+
+/// A row of the table of weights. torchvision names a file by the first digits of its SHA-256.
+struct Pretrained {
+  std::string_view name, file, digits;
+};
+constexpr std::array kPretrained{Pretrained{"resnet18-imagenet", "resnet18-f37072fd.pth", "f37072fd"},
+                                 Pretrained{"resnet34-imagenet", "resnet34-b627a593.pth", "b627a593"},
+                                 Pretrained{"resnet50-imagenet", "resnet50-11ad3fa6.pth", "11ad3fa6"}};
+
+/// Returns the hash of the floating-point tensors of a file, in the order of their names.
+std::string content_hash(const io::SafetensorsReader& file) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < file.tensors().size(); ++i)
+    if (is_floating(file.tensors()[i].tensor.dtype())) order.push_back(i);
+  std::ranges::sort(
+      order, [&](std::size_t a, std::size_t b) { return file.tensors()[a].name < file.tensors()[b].name; });
+  std::vector<Tensor> tensors;
+  std::vector<std::string_view> bytes;
+  for (const std::size_t i : order) {
+    tensors.push_back(file.read(i));
+    bytes.emplace_back(tensors.back().view().as<char>(), tensors.back().bytes());
+  }
+  return data::sha256_of(bytes);
+}
+
+void verify(const fs::path& file, const Pretrained& weights) {
+  const io::SafetensorsReader reader(file);
+  const auto value = [&](const char* key) { return value_at(reader.metadata(), key, "none"); };
+  const std::string source = value("source_sha256"), expected = value("content_sha256");
+  if (!source.starts_with(weights.digits))
+    fail<CheckpointError>(
+        "{}: found source_sha256 {} in its metadata, expected {}…, that of {}; remove it, and convert again",
+        file.string(), io::printable(source), weights.digits, weights.file);
+  if (const std::string content = content_hash(reader); content != expected)
+    fail<CheckpointError>(
+        "{}: found tensors of SHA-256 {}, expected {}, as its metadata say; remove it, and convert again",
+        file.string(), content, io::printable(expected));
+}
+
+const Pretrained* find_weights(const std::string& name) {
+  const auto* const found = std::ranges::find(kPretrained, name, &Pretrained::name);
+  std::error_code ignored;
+  return found == kPretrained.end() || fs::exists(name, ignored) ? nullptr : found;
+}
+
+/// Returns the file with the weights `name`, models/NAME.safetensors in the cache of downloads
+/// (data::cache_directory()), whether it exists or not. nullopt if no weights have this name, or if a file or a directory
+/// in the working directory has it.
+std::optional<fs::path> pretrained_file(const std::string& name) {
+  if (find_weights(name) == nullptr) return std::nullopt;
+  return data::cache_directory() / "models" / (name + ".safetensors");
+}
+
+/// Throws CheckpointError unless the file of the weights `name` is a conversion of torchvision's file: its metadata
+/// `source_sha256` begins with the eight digits in the name of that file, and `content_sha256` is the SHA-256 of its
+/// floating-point tensors, in the order of their names. If there is no file, downloads it from $CONVOY_MODELS_URL, if that
+/// is set, and else throws a CheckpointError that says where torchvision's file is and which command converts it. Does
+/// nothing for another name.
+void check_pretrained(const std::string& name) {
+  const Pretrained* const weights = find_weights(name);
+  if (weights == nullptr) return;
+  const fs::path file = *pretrained_file(name);
+  std::error_code error;
+  const bool exists = fs::exists(file, error);
+  if (!exists) {
+    if (const char* const server = std::getenv("CONVOY_MODELS_URL"); server != nullptr && *server != '\0') {
+      fmt::print(stderr, "downloading {} from {}\n", file.filename().string(), server);
+      const std::string file_name = file.filename().string();
+      data::download({{.url = fmt::format("{}/{}", server, file_name), .name = file_name, .md5 = {}}},
+                     file.parent_path());
+    } else {
+      fail<CheckpointError>(
+          "--init-from {}: found no {}; download https://download.pytorch.org/models/{}, and convert it once with: mkdir -p {} "
+          "&& python3 -c \"import torch, hashlib, safetensors.torch as s; f = '{}'; h = lambda b: "
+          "hashlib.sha256(b).hexdigest(); t = torch.load(f, map_location='cpu', weights_only=True); s.save_file(t, '{}', "
+          "{{'source_sha256': h(open(f, 'rb').read()), 'content_sha256': h(b''.join(t[k].detach().numpy().tobytes() for k in "
+          "sorted(t) if t[k].is_floating_point()))}})\"",
+          name, file.string(), weights->file, file.parent_path().string(), weights->file, file.string());
+    }
+  }
+  try {
+    verify(file, *weights);
+  } catch (const CheckpointError&) {
+    if (!exists) fs::remove(file, error);  // the download
+    throw;
+  }
+}
+
+fs::path file_of(const std::string& source) {
   if (const auto file = pretrained_file(source)) return *file;
   std::error_code ignored;
-  return std::filesystem::is_directory(source, ignored)
-             ? find_checkpoint(source, "--init-from").path / io::kModelFile
-             : std::filesystem::path(source);
+  return fs::is_directory(source, ignored) ? find_checkpoint(source, "--init-from").path / io::kModelFile
+                                           : fs::path(source);
 }
 
 void remove_prefixes(std::vector<io::NamedTensor>& tensors) {
   // DistributedDataParallel(torch.compile(model)) and the reverse have both.
   for (const std::string_view prefix : {"module.", "_orig_mod.", "module."}) {
-    const bool has_prefix = std::all_of(tensors.begin(), tensors.end(), [&](const io::NamedTensor& each) {
-      return each.name.starts_with(prefix);
-    });
+    const bool has_prefix = std::ranges::all_of(
+        tensors, [&](const io::NamedTensor& each) { return each.name.starts_with(prefix); });
     if (has_prefix)
       for (io::NamedTensor& each : tensors) each.name.erase(0, prefix.size());
   }
 }
 
 const io::NamedTensor* find(const std::vector<io::NamedTensor>& tensors, const std::string& name) {
-  const auto found = std::find_if(tensors.begin(), tensors.end(),
-                                  [&](const io::NamedTensor& each) { return each.name == name; });
+  const auto found = std::ranges::find(tensors, name, &io::NamedTensor::name);
   return found == tensors.end() ? nullptr : &*found;
 }
 
@@ -112,13 +200,11 @@ std::string stem_of_initial_parameters(const std::string& source) {
 }
 
 std::string activation_of_initial_parameters(const std::string& source) {
-  const std::filesystem::path file = file_of(source), checkpoint = file.parent_path();
+  const fs::path file = file_of(source), checkpoint = file.parent_path();
   std::error_code ignored;
-  if (file.filename() != io::kModelFile || !std::filesystem::exists(checkpoint / io::kManifestFile, ignored))
+  if (file.filename() != io::kModelFile || !fs::exists(checkpoint / io::kManifestFile, ignored))
     return "auto";
-  const std::map<std::string, std::string> flags = stored_flags(io::read_manifest(checkpoint));
-  const auto found = flags.find("activation");
-  return found == flags.end() ? "auto" : found->second;
+  return value_at(stored_flags(io::read_manifest(checkpoint)), "activation", "auto");
 }
 
 }  // namespace convoy

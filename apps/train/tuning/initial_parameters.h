@@ -11,11 +11,12 @@ namespace convoy {
 std::string head_of(const models::Model& model);
 
 /// Throws CheckpointError if `source` of load_initial_parameters() cannot be read. Reads its header only, unless it is a
-/// name of pre-trained weights (pretrained.h), whose file is downloaded if needed and whose checksums are compared.
+/// name of pre-trained weights, such as resnet18-imagenet, whose file is downloaded if needed and whose checksums are
+/// compared.
 void check_initial_parameters(const std::string& source);
 
 /// Loads the parameters and buffers of a model from `source`: a safetensors file, the directory of a
-/// checkpoint, that of a run, whose best checkpoint is read, or a name of pretrained_file(). Removes the prefixes "module." and
+/// checkpoint, that of a run, whose best checkpoint is read, or a name of pre-trained weights. Removes the prefixes "module." and
 /// "_orig_mod." of DistributedDataParallel and torch.compile if all names have them.
 ///
 /// If the file has no last layer (head_of()), or one for another number of classes, the model keeps its own.

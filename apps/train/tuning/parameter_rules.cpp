@@ -1,10 +1,9 @@
 #include "convoy/apps/train/tuning/parameter_rules.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <set>
 
+#include "convoy/apps/common/text.h"
 #include "convoy/apps/train/tuning/initial_parameters.h"
 #include "convoy/engine/nn/layers.h"
 #include "convoy/kernels/base/check.h"
@@ -14,23 +13,9 @@ namespace {
 
 using Groups = std::vector<optim::ParameterGroup>;
 
-std::vector<std::string_view> split_list(std::string_view text) {
-  std::vector<std::string_view> words;
-  if (text == "none") return words;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return words;
-}
-
-/// Returns the number that is the whole text; nullopt if it is none, or not finite.
-std::optional<double> parse_number(std::string_view text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number)) return std::nullopt;
-  return number;
+/// Returns the words between the commas, of which some may be empty; none of "none".
+std::vector<std::string> split_list(std::string_view text) {
+  return text == "none" ? std::vector<std::string>() : split(std::string(text) + ",");
 }
 
 bool belongs(std::string_view parameter, const std::string& prefix) {
@@ -75,24 +60,13 @@ Groups take(Groups& groups, const std::string& prefix) {
 
 }  // namespace
 
-std::vector<double> parse_numbers(std::string_view text) {
-  std::vector<double> numbers;
-  for (std::string_view word : split_list(text)) {
-    word.remove_prefix(std::min(word.find_first_not_of(' '), word.size()));
-    const std::optional<double> number = parse_number(word);
-    if (!number) return {};
-    numbers.push_back(*number);
-  }
-  return numbers;
-}
-
 std::vector<FreezeRule> parse_freeze_rules(std::string_view text) {
   std::vector<FreezeRule> rules;
-  for (const std::string_view word : split_list(text)) {
+  for (const std::string& word : split_list(text)) {
     const std::size_t equals = word.find('=');
-    FreezeRule rule{.prefix = std::string(word.substr(0, equals)), .epochs = {}};
-    if (equals != std::string_view::npos) rule.epochs = parse_number(word.substr(equals + 1));
-    check(!rule.prefix.empty() && (equals == std::string_view::npos || rule.epochs.value_or(0) > 0),
+    FreezeRule rule{.prefix = word.substr(0, equals), .epochs = {}};
+    if (equals != std::string::npos) rule.epochs = number_in<double>(word.substr(equals + 1));
+    check(!rule.prefix.empty() && (equals == std::string::npos || rule.epochs.value_or(0) > 0),
           "--freeze: found '{}', expected PREFIX, or PREFIX=EPOCHS with more than 0 epochs", word);
     rules.push_back(std::move(rule));
   }
@@ -122,8 +96,8 @@ Groups apply_freeze_rules(const Groups& groups, const std::vector<FreezeRule>& r
 
 void freeze_parameters(const models::Model& model, const std::vector<FreezeRule>& rules) {
   const auto is_frozen = [&](const std::string& name) {
-    const auto rule = std::find_if(rules.begin(), rules.end(),
-                                   [&](const FreezeRule& each) { return belongs(name, each.prefix); });
+    const auto rule =
+        std::ranges::find_if(rules, [&](const FreezeRule& each) { return belongs(name, each.prefix); });
     return rule != rules.end() && !rule->epochs;
   };
   for (const nn::NamedParameter& parameter : model.parameters())
@@ -132,7 +106,7 @@ void freeze_parameters(const models::Model& model, const std::vector<FreezeRule>
     auto* const norm = dynamic_cast<nn::BatchNorm2d*>(module);
     if (norm == nullptr) continue;
     const std::vector<nn::NamedParameter> own = norm->parameters();
-    norm->freeze_statistics(std::all_of(own.begin(), own.end(), [&](const nn::NamedParameter& parameter) {
+    norm->freeze_statistics(std::ranges::all_of(own, [&](const nn::NamedParameter& parameter) {
       return is_frozen(norm->path() + "." + parameter.name);
     }));
   }
@@ -140,17 +114,16 @@ void freeze_parameters(const models::Model& model, const std::vector<FreezeRule>
 
 std::vector<RateRule> parse_rate_rules(std::string_view text) {
   std::vector<RateRule> rules;
-  for (const std::string_view word : split_list(text)) {
+  for (const std::string& word : split_list(text)) {
     const std::size_t equals = std::min(word.find('='), word.size());
-    std::string_view value = word.substr(std::min(equals + 1, word.size()));
+    std::string value = word.substr(std::min(equals + 1, word.size()));
     const bool is_factor = value.ends_with('x');
-    if (is_factor) value.remove_suffix(1);
-    const std::optional<double> number = parse_number(value);
+    if (is_factor) value.pop_back();
+    const std::optional<double> number = number_in<double>(value);
     check(equals > 0 && number && *number >= 0,
           "--lr-for: found '{}', expected PREFIX=FACTORx or PREFIX=RATE, such as head=10x or head=0.01",
           word);
-    rules.push_back(
-        {.prefix = std::string(word.substr(0, equals)), .value = *number, .is_factor = is_factor});
+    rules.push_back({.prefix = word.substr(0, equals), .value = *number, .is_factor = is_factor});
   }
   return rules;
 }

@@ -13,10 +13,6 @@
 
 namespace convoy {
 
-/// Parses a comma-separated list of finite numbers, with spaces after commas or without. Returns an empty
-/// list for another text.
-std::vector<double> parse_numbers(std::string_view text);
-
 /// One rule of --freeze.
 struct FreezeRule {
   std::string prefix;

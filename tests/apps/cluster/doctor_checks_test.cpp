@@ -47,8 +47,7 @@ Examination healthy_job(bool has_gpus = false) {
                  .machine_cores = 8,
                  .cores = {0, 1, 2, 3, 4, 5, 6, 7},
                  .memory_bytes = 16 * kGiB,
-                 .memory_available = 15 * kGiB,
-                 .copy_rate = 5e9};
+                 .memory_available = 15 * kGiB};
     facts.limits = {.open_files = 1024, .locked_bytes = 1 << 20, .shm_bytes = 8 * kGiB, .shm_free = 8 * kGiB};
     facts.interface_names = {"lo", "eth0", "docker0"};
     facts.interfaces = {
@@ -231,24 +230,6 @@ TEST(DoctorChecks, FindTooFewCores) {
   expect_one(all, Grade::warning, "sees 8 cores but has a CPU quota of 2.5 cores", "--threads 1");
 }
 
-TEST(DoctorChecks, FindThreadCountsThatContradictCores) {
-  Examination all = healthy_job();
-  for (std::size_t rank = 0; rank < all.ranks.size(); ++rank) {
-    const int threads = rank == 2 || rank + 1 == all.ranks.size() ? 8 : 9;
-    all.ranks[rank].variables.insert_or_assign("OMP_NUM_THREADS", std::to_string(threads));
-  }
-  ASSERT_THAT(check_all(all), SizeIs(2)) << "one for each rank of alpha";
-  EXPECT_THAT(check_all(all)[0].found, HasSubstr("OMP_NUM_THREADS=9, but 8 cores"));
-  all = healthy_job();
-  all.ranks[1].variables["OMP_NUM_THREADS"] = "1";
-  expect_one(all, Grade::warning, "rank 1 on alpha has OMP_NUM_THREADS=1, rank 0 has none", "--threads");
-  all = healthy_job();
-  for (RankFacts& rank : all.ranks) rank.variables["OMP_NUM_THREADS"] = rank.node == 0 ? "4,2" : "4";
-  EXPECT_THAT(check_all(all), IsEmpty());
-  for (RankFacts& rank : all.ranks) rank.variables["OMP_NUM_THREADS"] = rank.rank == 0 ? "all" : "4";
-  EXPECT_THAT(check_all(all)[0].expected, HasSubstr("integer"));
-}
-
 TEST(DoctorChecks, FindLowLimits) {
   Examination all = healthy_job();
   all.ranks[2].limits.open_files = 95;
@@ -271,13 +252,6 @@ TEST(DoctorChecks, FindLittleSharedMemoryOnlyIfItIsUsed) {
   all = healthy_job(true);
   all.ranks[2].limits.shm_free = 64 << 20;
   expect_one(all, Grade::warning, "/dev/shm of beta has 64.00 MiB free", "emptyDir");
-}
-
-TEST(DoctorChecks, FindASlowRank) {
-  Examination all = healthy_job();
-  all.ranks[2].cpu.copy_rate = 1.2e9;
-  expect_one(all, Grade::warning, "rank 2 on beta copies 1.2 GB/s in memory, the median rank 5.0",
-             "run top on beta");
 }
 
 TEST(DoctorChecks, FindSharedAndUnequalGpus) {
