@@ -22,8 +22,7 @@ GlobalTraffic traffic(const emulator::GlobalAccesses& accesses) {
 
 CountedLaunch converted(const emulator::LaunchCounts& counts, std::string kernel) {
   const emulator::Accesses& all = counts.accesses;
-  emulator::SharedAccesses shared = all.shared_loads;
-  shared += all.shared_stores;
+  const emulator::SharedAccesses shared = all.shared();
   const bool is_kernel = counts.kernel != nullptr;
   return {.name = std::move(kernel),
           .is_kernel = is_kernel,

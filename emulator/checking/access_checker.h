@@ -148,13 +148,14 @@ class AccessChecker {
 };
 
 /// Passes an access of the running thread to the counter and to the checker, where they are active.
-inline void observe(const void* address, std::size_t bytes, AccessKind kind, const void* site) {
+inline void observe(const void* address, std::size_t bytes, AccessKind kind, const void* site,
+                    Pipe pipe = Pipe::load_store) {
   if (AccessChecker* const checker = AccessChecker::current()) checker->access(address, bytes, kind, site);
   if (AccessCounter* const counter = AccessCounter::current()) {
     if (kind == AccessKind::atomic)
       counter->atomic(address, bytes, site);
     else
-      counter->access(address, bytes, kind == AccessKind::store, site);
+      counter->access(address, bytes, kind == AccessKind::store, site, pipe);
   }
 }
 

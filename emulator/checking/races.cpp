@@ -38,6 +38,9 @@ bool BlockRaces::is_before(const Touch& touch, unsigned thread) const {
   if (touch.thread / kLanes == thread / kLanes && seen_[thread][touch.thread % kLanes] >= touch.turn)
     return true;
   const unsigned first = touch.thread / stride_;
+  if (has_clock() && touch.time != 0 && first == thread / stride_ &&
+      ThreadClocks::running->has_seen(thread % stride_, touch.thread % stride_, touch.time))
+    return true;
   if (first == thread / stride_ && touch.epoch < block_epochs_[first]) return true;
   // A barrier of the cluster; or one of the block before the last thread of the block arrived there.
   const unsigned waited = waited_[thread];
@@ -54,6 +57,7 @@ std::optional<Race> BlockRaces::access(unsigned thread, std::uintptr_t begin, st
               .turn = seen_[thread][thread % kLanes],
               .epoch = block_epochs_[thread / stride_],
               .arrived = arrived_[thread],
+              .time = has_clock() ? ThreadClocks::running->now(thread % stride_) : 0,
               .bytes = 0,
               .kind = kind,
               .site = site};

@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "emulator/checking/thread_clocks.h"
+
 namespace convoy::emulator {
 
 enum class AccessKind : std::uint8_t { load, store, atomic };
@@ -23,6 +25,7 @@ struct Race {
 /// of a byte by different threads are a race if one of them is a store, not both are atomic, and neither
 ///   - a __syncthreads() of the block is between them, nor
 ///   - a __syncwarp() whose mask has both lanes (or a chain of them), nor
+///   - an mbarrier or a named barrier (or a chain of them; ThreadClocks::running), nor
 ///   - a barrier of the cluster, where the first thread arrives after its access, and for which the second one has
 ///     waited before its own.
 /// Shuffles and votes do not order memory accesses (CUDA C++ Programming Guide, "Warp Shuffle Functions").
@@ -58,7 +61,8 @@ class BlockRaces {
     std::uint32_t turn;     // the thread's warp barriers so far
     std::uint32_t epoch;    // the block's barriers so far
     std::uint32_t arrived;  // the thread's arrivals at the barrier of the cluster
-    std::uint8_t bytes;     // a bit per byte of the word
+    ThreadClocks::Time time;
+    std::uint8_t bytes;  // a bit per byte of the word
     AccessKind kind;
     const void* site;
   };
@@ -68,6 +72,7 @@ class BlockRaces {
   };
 
   bool is_before(const Touch& touch, unsigned thread) const;
+  bool has_clock() const { return ThreadClocks::running != nullptr && ThreadClocks::running->are_active(); }
 
   std::uint64_t epoch_ = 1;  // of words that are kept: barriers so far, of all blocks; of a cluster, one
   unsigned stride_ = kLanes;

@@ -32,17 +32,20 @@ AccessCounter::Array* AccessCounter::array_of(const char* address) {
 }
 
 AccessCounter::Site& AccessCounter::site_of(const void* address, bool is_store, bool is_shared,
-                                            std::size_t bytes) {
+                                            std::size_t bytes, Pipe pipe) {
   // Code addresses have at most 48 bits.
-  const std::uint64_t key = reinterpret_cast<std::uint64_t>(address) << 8 | bytes << 2 |
+  const std::uint64_t key = reinterpret_cast<std::uint64_t>(address) << 8 |
+                            static_cast<std::uint64_t>(pipe) << 7 | bytes << 2 |
                             static_cast<std::uint64_t>(is_store) << 1 | static_cast<std::uint64_t>(is_shared);
   const auto [found, is_new] = site_index_.try_emplace(key, sites_.size());
   if (is_new)
-    sites_.push_back({.address = address, .is_store = is_store, .is_shared = is_shared, .bytes = bytes});
+    sites_.push_back(
+        {.address = address, .is_store = is_store, .is_shared = is_shared, .pipe = pipe, .bytes = bytes});
   return sites_[found->second];
 }
 
-void AccessCounter::access(const void* address, std::size_t bytes, bool is_store, const void* site) {
+void AccessCounter::access(const void* address, std::size_t bytes, bool is_store, const void* site,
+                           Pipe pipe) {
   const auto* const begin = static_cast<const char*>(address);
   const bool is_shared = this->is_shared(begin);
   if (!is_shared) {
@@ -52,7 +55,7 @@ void AccessCounter::access(const void* address, std::size_t bytes, bool is_store
     check_order(*array, begin, bytes, is_store, site);
   }
   const unsigned thread = running_thread();
-  Site& at = site_of(site, is_store, is_shared, bytes);
+  Site& at = site_of(site, is_store, is_shared, bytes, pipe);
   const unsigned warps = (blockDim.x * blockDim.y * blockDim.z + kLanes - 1) / kLanes;
   const unsigned number = running_rank * warps + thread / kLanes;  // in the cluster
   if (at.warps.size() <= number) at.warps.resize(number + 1);
@@ -88,7 +91,7 @@ void AccessCounter::atomic(const void* address, std::size_t bytes, const void* s
   const auto* const begin = static_cast<const char*>(address);
   const bool is_shared = this->is_shared(begin);
   if (!is_shared) order_.atomic(running_thread());
-  ++site_of(site, /*is_store=*/true, is_shared, bytes).accesses.atomics;
+  ++site_of(site, /*is_store=*/true, is_shared, bytes, Pipe::load_store).accesses.atomics;
   Array* const array = is_shared ? nullptr : array_of(begin);
   if (array == nullptr) return;
   for (ByteSet* const set : {&array->read, &array->written}) array->add(*set, begin, bytes);
@@ -144,7 +147,10 @@ void AccessCounter::end_block() {
     for (WarpAccesses& warp : site.warps) {
       for (const Request& request : warp.requests) {
         if (site.is_shared)
-          count_shared(site, request, site.is_store ? to.shared_stores : to.shared_loads);
+          count_shared(site, request,
+                       site.pipe == Pipe::tensor_core ? to.tensor_loads
+                       : site.is_store                ? to.shared_stores
+                                                      : to.shared_loads);
         else
           count_global(site, request, site.is_store ? to.stores : to.loads);
       }

@@ -15,6 +15,9 @@
 
 namespace convoy::emulator {
 
+/// What accesses shared memory: a load or store, or a tensor core that reads its operands.
+enum class Pipe : std::uint8_t { load_store, tensor_core };
+
 /// Returns the number of the running CUDA thread in its block.
 inline unsigned running_thread() {
   return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
@@ -61,7 +64,8 @@ class AccessCounter {
   AccessCounter& operator=(const AccessCounter&) = delete;
 
   // Called by the thread that is running. `site` is an address in the code of the access.
-  void access(const void* address, std::size_t bytes, bool is_store, const void* site);
+  void access(const void* address, std::size_t bytes, bool is_store, const void* site,
+              Pipe pipe = Pipe::load_store);
   void atomic(const void* address, std::size_t bytes, const void* site);
 
   void fence();
@@ -87,6 +91,7 @@ class AccessCounter {
   struct Site {
     const void* address;
     bool is_store, is_shared;
+    Pipe pipe;
     std::size_t bytes;
     Accesses accesses{};
     std::vector<WarpAccesses> warps{};
@@ -95,7 +100,7 @@ class AccessCounter {
   bool is_shared(const char* address) const {
     return shared_.contains(address) || of_others_.contains(address);
   }
-  Site& site_of(const void* address, bool is_store, bool is_shared, std::size_t bytes);
+  Site& site_of(const void* address, bool is_store, bool is_shared, std::size_t bytes, Pipe pipe);
   Array* array_of(const char* address);
   void check_order(Array& array, const char* begin, std::size_t bytes, bool is_store, const void* site);
   void count_global(const Site& site, const Request& request, GlobalAccesses& counts);

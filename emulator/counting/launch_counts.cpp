@@ -31,8 +31,16 @@ Accesses& Accesses::operator+=(const Accesses& other) {
   stores += other.stores;
   shared_loads += other.shared_loads;
   shared_stores += other.shared_stores;
+  tensor_loads += other.tensor_loads;
   atomics += other.atomics;
   return *this;
+}
+
+SharedAccesses Accesses::shared() const {
+  SharedAccesses all = shared_loads;
+  all += shared_stores;
+  all += tensor_loads;
+  return all;
 }
 
 }  // namespace convoy::emulator

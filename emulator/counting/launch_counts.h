@@ -40,7 +40,11 @@ struct SharedAccesses {
 struct Accesses {
   GlobalAccesses loads, stores;
   SharedAccesses shared_loads, shared_stores;
-  std::uint64_t atomics = 0;  // of threads
+  SharedAccesses tensor_loads;  // of shared memory by tensor cores (wgmma)
+  std::uint64_t atomics = 0;    // of threads
+
+  /// Returns the accesses of shared memory by all pipes, whose wavefronts take turns.
+  SharedAccesses shared() const;
 
   Accesses& operator+=(const Accesses& other);
 };

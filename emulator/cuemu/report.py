@@ -42,7 +42,7 @@ def size(value):
 
 
 NAMES = {"global_loads": "global load", "global_stores": "global store", "shared_loads": "shared load",
-         "shared_stores": "shared store"}
+         "shared_stores": "shared store", "tensor_loads": "tensor load"}
 WIDTHS = [24, 13, 10, 10, 11, 10, 7]
 
 

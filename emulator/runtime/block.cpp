@@ -130,6 +130,9 @@ void BlockRunner::begin_cluster(uint3 cluster) {
     block.index = {cluster.x * launch_->cluster.x + within.x, cluster.y * launch_->cluster.y + within.y,
                    cluster.z * launch_->cluster.z + within.z};
     block_indices.push_back(block.index);
+    block.clocks.begin_block(count);
+    block.chunks.begin_block(count, block.clocks);
+    block.barriers.begin_block(count, block.clocks, block.chunks);
     block.warpgroups.begin_block(count, launch_->shared_bytes);
     block.convergences.resize((count + 31) / 32);
     for (auto& of_warp : block.convergences) of_warp.clear();
@@ -144,6 +147,7 @@ void BlockRunner::begin_cluster(uint3 cluster) {
     poison(slot(rank) + used_shared_bytes_, kSlotBytes - used_shared_bytes_);
   }
   rank_ = running_rank = 0;
+  ThreadClocks::running = &blocks_[0].clocks;
   blockIdx = blocks_[0].index;
   std::memset(block_shared_bytes, kUninitialized, used_shared_bytes_);
   if (AccessChecker* const checker = AccessChecker::current())
@@ -161,8 +165,8 @@ void BlockRunner::run_cluster() {
   for (unsigned rank = 0; rank < blocks_.size() && fault_.empty(); ++rank) fault_ = describe_waiting(rank);
   for (const Block& block : blocks_)
     if (fault_.empty())
-      if (const std::string what = block.warpgroups.end_block(); !what.empty())
-        fault_ = block_text(block.index) + ": " + what;
+      for (const std::string& what : {block.warpgroups.end_block(), block.barriers.end_block()})
+        if (!what.empty() && fault_.empty()) fault_ = block_text(block.index) + ": " + what;
   if (fault_.empty()) {
     if (AccessCounter* const counter = AccessCounter::current()) counter->end_block();
     return;
@@ -196,6 +200,7 @@ void BlockRunner::select(unsigned thread) {
     std::memcpy(block_shared_bytes, slot(rank), used_shared_bytes_);
     poison(slot(rank), used_shared_bytes_);
     rank_ = running_rank = rank;
+    ThreadClocks::running = &blocks_[rank].clocks;
     blockIdx = blocks_[rank].index;
   }
   thread_ = thread;
@@ -311,6 +316,16 @@ void BlockRunner::release(std::vector<unsigned> threads) {
   for (const unsigned thread : threads) blocks_[thread / in_block()].queue.push_back(thread);
 }
 
+void BlockRunner::resume(std::vector<unsigned> threads) {
+  for (unsigned& thread : threads) thread += rank_ * in_block();
+  release(std::move(threads));
+}
+
+void BlockRunner::suspend(Where where) {
+  threads_[thread_] = {.status = Status::at_async_barrier, .where = where};
+  wait();
+}
+
 /// Ends the threads that still wait after a fault.
 void BlockRunner::unwind() {
   for (Block& block : blocks_) block.queue.clear();
@@ -331,8 +346,9 @@ void BlockRunner::barrier(Where where) {
     if (AccessCounter* const counter = AccessCounter::current()) counter->barrier();
     if (AccessChecker* const checker = AccessChecker::current()) checker->barrier();
     std::vector<unsigned> all(in_block());
-    std::iota(all.begin(), all.end(), rank_ * in_block());
-    release(std::move(all));
+    std::iota(all.begin(), all.end(), 0u);
+    block.clocks.join(all);
+    resume(std::move(all));
   }
   wait();
 }
@@ -427,12 +443,13 @@ const std::uint64_t* BlockRunner::converge(unsigned mask, std::uint64_t bits, Wh
   if (convergence.waiting == mask) {
     convergence.waiting = 0;
     convergence.turn ^= 1u;
-    if (AccessChecker* const checker = AccessChecker::current(); checker != nullptr && orders_memory)
-      checker->warp_barrier(warp, mask);
     std::vector<unsigned> lanes;
     for (unsigned l = 0; l < 32; ++l)
-      if ((mask >> l & 1u) != 0) lanes.push_back(rank_ * in_block() + warp * 32 + l);
-    release(std::move(lanes));
+      if ((mask >> l & 1u) != 0) lanes.push_back(warp * 32 + l);
+    if (orders_memory) clocks().join(lanes);
+    if (AccessChecker* const checker = AccessChecker::current(); checker != nullptr && orders_memory)
+      checker->warp_barrier(warp, mask);
+    resume(std::move(lanes));
   }
   wait();
   return convergence_of(warp, mask).values[turn].data();  // looked up again: another mask may have moved it
@@ -453,6 +470,17 @@ std::string BlockRunner::describe_waiting(unsigned rank) const {
     while (thread < end && !is_wanted(thread)) ++thread;
     return thread;
   };
+  // The barriers at which threads wait, each with the first of its threads: one of them is the cause.
+  std::string waits;
+  for (unsigned thread = begin; thread < end; ++thread) {
+    if (threads_[thread].status != Status::at_async_barrier) continue;
+    const std::string wait = block.barriers.wait_of(thread - begin);
+    if (waits.find(wait) != std::string::npos) continue;
+    waits +=
+        waits.empty() ? formatted("{}: {}, ", text(threads_[thread].where), block_text(block.index)) : "; ";
+    waits += to_string(thread) + " " + wait;
+  }
+  if (!waits.empty()) return waits;
   if (block.at_barrier > 0) {
     const unsigned missing = first([&](unsigned t) { return threads_[t].status != Status::at_barrier; });
     return formatted(

@@ -15,8 +15,11 @@
 #include <vector>
 
 #include "emulator/checking/access_checker.h"
+#include "emulator/checking/thread_clocks.h"
+#include "emulator/runtime/async_barriers.h"
 #include "emulator/runtime/emulator.h"
 #include "emulator/runtime/fiber.h"
+#include "emulator/runtime/shared_chunks.h"
 #include "emulator/runtime/warpgroup.h"
 
 namespace convoy::emulator {
@@ -39,12 +42,8 @@ struct Launch {
 
 /// The asynchronous copies of a thread that have not landed.
 struct ThreadCopies {
-  struct Copy {
-    void* to;
-    const void* from;  // null for zeros
-  };
-  std::deque<std::vector<Copy>> groups;  // oldest first
-  std::vector<Copy> open;                // in no group yet
+  std::deque<std::vector<PendingCopy>> groups;  // oldest first
+  std::vector<PendingCopy> open;                // in no group yet
 };
 
 /// Runs clusters, which are single blocks unless the launch says otherwise, one after another. Within a cluster,
@@ -107,6 +106,13 @@ class BlockRunner {
   unsigned lane() const { return thread() % 32; }
   ThreadCopies& copies() { return copies_[thread_]; }
   Warpgroups& warpgroups() { return blocks_[rank_].warpgroups; }
+  SharedChunks& chunks() { return blocks_[rank_].chunks; }
+  AsyncBarriers& barriers() { return blocks_[rank_].barriers; }
+  ThreadClocks& clocks() { return blocks_[rank_].clocks; }
+  /// Suspends the running thread, which waits at one of barriers(), until resume() is called for it.
+  void suspend(Where where);
+  /// Lets threads of the running block go on.
+  void resume(std::vector<unsigned> threads);
   /// The running thread waits for the previous kernel. Kernels run one after another here, so this only takes
   /// note.
   void wait_for_previous_kernel() { has_waited_for_kernel_[thread_] = true; }
@@ -121,6 +127,7 @@ class BlockRunner {
     at_barrier,
     at_warp_operation,
     at_cluster_barrier,
+    at_async_barrier,
     ended
   };
   struct Thread {
@@ -154,6 +161,9 @@ class BlockRunner {
     uint3 index;
     std::deque<unsigned> queue;                          // threads that can run
     std::vector<std::vector<Convergence>> convergences;  // of each warp
+    ThreadClocks clocks;
+    SharedChunks chunks;
+    AsyncBarriers barriers;
     Warpgroups warpgroups;
     unsigned live = 0;              // threads that have not ended
     unsigned at_barrier = 0;        // number of waiting threads

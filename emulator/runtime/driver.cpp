@@ -327,9 +327,11 @@ void Driver::fail(const std::string& what) {
     return;
   const std::size_t colon = what.find(": ");  // after the place
   const auto has = [&](const char* part) { return what.find(part) != std::string::npos; };
-  const char* const code = has("__syncthreads()") || has("the barrier of the cluster") ? "CE102"
-                           : has("must wait at a barrier of the cluster")              ? "CE107"
-                                                                                       : "CE103";
+  const char* const code =
+      has("must wait at a barrier of the cluster")                                             ? "CE107"
+      : has("wgmma.mma_async reads") || has("may still read")                                  ? "CE101"
+      : has("__syncthreads()") || has("barrier of") || has("mbarrier") || has("named barrier") ? "CE102"
+                                                                                               : "CE103";
   Findings::get().add({code, what.substr(0, colon), what.substr(colon + 2)});
 }
 

@@ -39,6 +39,7 @@ std::string to_json(const Accesses& a) {
   global("global_stores", a.stores);
   shared("shared_loads", a.shared_loads);
   shared("shared_stores", a.shared_stores);
+  shared("tensor_loads", a.tensor_loads);
   out << "\"atomics\": " << a.atomics;
   return out.str();
 }

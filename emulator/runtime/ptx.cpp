@@ -49,12 +49,18 @@ void exchange_rows(const void* row, bool is_transposed, std::uint32_t (&to)[4], 
   }
 }
 
+std::uint32_t offset_of(const void* shared) {
+  return static_cast<std::uint32_t>(static_cast<const char*>(shared) - BlockRunner::shared_memory());
+}
+
 void begin_copy(void* shared, const void* global, bool is_inside, const void* next, Where where) {
   check_aligned(shared, "the destination of an asynchronous copy", where);
   check_aligned(global, "the source of an asynchronous copy", where);
   if (is_inside) count(global, /*is_store=*/false, next);
   count(shared, /*is_store=*/true, next);
-  BlockRunner::current().copies().open.push_back({.to = shared, .from = is_inside ? global : nullptr});
+  BlockRunner& runner = BlockRunner::current();
+  runner.chunks().begin_copy(offset_of(shared), where);
+  runner.copies().open.push_back({.to = shared, .from = is_inside ? global : nullptr});
 }
 
 void load_registers(std::uint32_t& to0, std::uint32_t& to1, std::uint32_t& to2, std::uint32_t& to3,
@@ -91,15 +97,43 @@ void commit_copies() {
 
 void wait_for_copies(unsigned pending) {
   const OwnCode scope;
-  ThreadCopies& copies = BlockRunner::current().copies();
+  BlockRunner& runner = BlockRunner::current();
+  runner.barriers().land_copies();
+  ThreadCopies& copies = runner.copies();
   for (; copies.groups.size() > pending; copies.groups.pop_front())
-    for (const ThreadCopies::Copy& copy : copies.groups.front()) {
-      if (copy.from != nullptr)
-        std::memcpy(copy.to, copy.from, kBytes);
-      else
-        std::memset(copy.to, 0, kBytes);
-      BlockRunner::current().warpgroups().landed(copy.to);
-    }
+    for (const PendingCopy& copy : copies.groups.front())
+      copy.land(runner.chunks(), running_thread(), SharedChunks::Proxy::generic);
+}
+
+void arrive_after_copies(void* barrier, Where where) {
+  const OwnCode scope;
+  ThreadCopies& copies = BlockRunner::current().copies();
+  std::vector<PendingCopy> all;
+  for (const auto& group : copies.groups) all.insert(all.end(), group.begin(), group.end());
+  all.insert(all.end(), copies.open.begin(), copies.open.end());
+  copies.groups.clear();
+  copies.open.clear();
+  BlockRunner::current().barriers().arrive_after(barrier, std::move(all), where);
+}
+
+void copy_bulk(void* shared, const void* global, unsigned bytes, void* barrier, Where where) {
+  const OwnCode scope;
+  BlockRunner& runner = BlockRunner::current();
+  check_aligned(shared, "the destination of a bulk copy", where);
+  check_aligned(global, "the source of a bulk copy", where);
+  if (bytes % kBytes != 0)
+    runner.fault("found a bulk copy of " + std::to_string(bytes) + " bytes, expected a multiple of 16",
+                 where);
+  std::vector<PendingCopy> copies;
+  for (unsigned at = 0; at < bytes; at += kBytes) {
+    char* const to = static_cast<char*>(shared) + at;
+    const char* const from = static_cast<const char*>(global) + at;
+    count(from, /*is_store=*/false, __builtin_return_address(0));
+    count(to, /*is_store=*/true, __builtin_return_address(0));
+    runner.chunks().begin_copy(offset_of(to), where);
+    copies.push_back({.to = to, .from = from});
+  }
+  runner.barriers().copy_bulk(barrier, std::move(copies), where);
 }
 
 void load_matrices(const void* row, std::uint32_t (&to)[4], Where where) {

@@ -23,12 +23,13 @@ std::uint32_t bits_at(std::uint64_t bits, unsigned first, unsigned count) {
   return static_cast<std::uint32_t>(bits >> first & ((std::uint64_t{1} << count) - 1));
 }
 
-/// Returns the shared addresses of the 16-byte chunks of a product's b, in groups of 8 that are read at once:
-/// the rows of a core matrix of 8 x 16 bytes.
-std::uint32_t chunk_address(const MatrixDescriptor& b, bool is_transposed, unsigned chunk) {
+/// Returns the shared addresses of the 16-byte chunks of a matrix, in groups of 8 that are read at once: the rows
+/// of a core matrix of 8 x 16 bytes. There are two chunks for each row of a, or column of b.
+std::uint32_t chunk_address(const MatrixDescriptor& matrix, bool is_transposed, unsigned chunk) {
   const unsigned core = chunk / 8, row = chunk % 8;
   const unsigned along_n = core / 2 * 8, along_k = core % 2 * 8;
-  return is_transposed ? b.address(along_n, along_k + row, true) : b.address(along_n + row, along_k, false);
+  return is_transposed ? matrix.address(along_n, along_k + row, true)
+                       : matrix.address(along_n + row, along_k, false);
 }
 
 /// Reports registers of d that other instructions have written since the multiplication has begun.
@@ -132,10 +133,7 @@ void Warpgroups::begin_block(std::size_t threads, std::size_t shared_bytes) {
   shared_bytes_ = shared_bytes;
   threads_.assign(threads, {});
   instructions_.assign((threads + kThreads - 1) / kThreads, {});
-  rights_.assign((threads + 31) / 32, {});
-  landings_.clear();
-  proxy_fences_.assign(threads, 0);
-  time_ = 0;
+  operands_.assign((threads + 31) / 32, {});
 }
 
 const char* Warpgroups::to_string(Kind kind) {
@@ -195,7 +193,8 @@ void Warpgroups::check_fenced(const Thread& thread, const WarpgroupProduct& prod
   const BlockRunner& runner = BlockRunner::current();
   constexpr const char* kAfter = "after the last wgmma.fence";
   if (!thread.has_fenced) runner.fault("wgmma.mma_async without a wgmma.fence before", where);
-  if (std::find(thread.loaded.begin(), thread.loaded.end(), product.a) != thread.loaded.end())
+  if (product.a != nullptr &&
+      std::find(thread.loaded.begin(), thread.loaded.end(), product.a) != thread.loaded.end())
     runner.fault(formatted("wgmma.mma_async with registers of a that were loaded {}", kAfter), where);
   for (const auto& [registers, values] : thread.used)
     if (registers == product.a && !std::equal(values.begin(), values.end(), product.a))
@@ -210,12 +209,13 @@ void Warpgroups::check_fenced(const Thread& thread, const WarpgroupProduct& prod
     runner.fault(formatted("wgmma.mma_async with registers of d that were changed {}", kAfter), where);
 }
 
-void Warpgroups::check_bounds(const WarpgroupProduct& product, Where where) const {
-  const MatrixDescriptor b(product.b);
+/// Checks the descriptor of a matrix with so many rows (of a) or columns (of b).
+void Warpgroups::check_bounds(const MatrixDescriptor& matrix, bool is_transposed, unsigned rows,
+                              Where where) const {
   const BlockRunner& runner = BlockRunner::current();
-  if (const std::string error = b.error(); !error.empty()) runner.fault(error, where);
-  for (unsigned chunk = 0; chunk < 2 * product.columns; ++chunk) {
-    const std::uint32_t address = chunk_address(b, product.is_transposed, chunk);
+  if (const std::string error = matrix.error(); !error.empty()) runner.fault(error, where);
+  for (unsigned chunk = 0; chunk < 2 * rows; ++chunk) {
+    const std::uint32_t address = chunk_address(matrix, is_transposed, chunk);
     if (address < kSharedBegin || address + kChunk > kSharedBegin + shared_bytes_)
       runner.fault(
           formatted("a matrix descriptor with address {}, outside the block's shared memory", address),
@@ -226,83 +226,126 @@ void Warpgroups::check_bounds(const WarpgroupProduct& product, Where where) cons
 void Warpgroups::multiply_add(const WarpgroupProduct& product, const void* site, Where where) {
   if (AccessCounter* const counter = AccessCounter::current()) {
     if (running_thread() % 32 == 0) counter->multiply(2ull * 16 * product.columns * kDepth);
-    // The warpgroup reads b once, a core matrix at a time.
-    for (unsigned chunk = running_thread() % kThreads; chunk < 2 * product.columns; chunk += kThreads)
-      observe(host_address(chunk_address(MatrixDescriptor(product.b), product.is_transposed, chunk)), kChunk,
-              AccessKind::load, site);
+    // The warpgroup reads each matrix once, a core matrix at a time.
+    const auto read = [&](std::uint64_t bits, bool is_transposed, unsigned rows) {
+      for (unsigned chunk = running_thread() % kThreads; chunk < 2 * rows; chunk += kThreads)
+        observe(host_address(chunk_address(MatrixDescriptor(bits), is_transposed, chunk)), kChunk,
+                AccessKind::load, site, Pipe::tensor_core);
+    };
+    read(product.b, product.is_transposed, product.columns);
+    if (product.a == nullptr) read(product.shared_a, product.is_a_transposed, kRows);
   }
   if (!tensor_cores_compute()) return;
-  const std::size_t number = execute(Kind::multiply_add, product.b, where);
+  // The two descriptors as one operand, which is compared between threads.
+  const std::uint64_t operand =
+      product.b ^ std::rotl(product.shared_a, 21) ^ (product.a == nullptr ? 1u : 0u) << 31;
+  const std::size_t number = execute(Kind::multiply_add, operand, where);
   Thread& thread = threads_[running_thread()];
   check_fenced(thread, product, where);
-  check_bounds(product, where);
-  Fragment a;
-  std::copy_n(product.a, a.size(), a.begin());
-  thread.used.emplace_back(product.a, a);
+  if (running_thread() % 32 == 0) {
+    check_bounds(MatrixDescriptor(product.b), product.is_transposed, product.columns, where);
+    if (product.a == nullptr)
+      check_bounds(MatrixDescriptor(product.shared_a), product.is_a_transposed, kRows, where);
+  }
+  Fragment a{};
+  if (product.a != nullptr) {
+    std::copy_n(product.a, a.size(), a.begin());
+    thread.used.emplace_back(product.a, a);
+  }
+  if (thread.seen == nullptr)
+    thread.seen =
+        std::make_shared<const ThreadClocks::Clock>(BlockRunner::current().clocks().of(running_thread()));
   Accumulator& d = thread.accumulators[product.d];
   if (d.pending++ == 0) {
     d.values.assign(product.d, product.d + product.columns / 2);
     std::fill_n(product.d, product.columns / 2, std::bit_cast<float>(kInFlight));
   }
-  thread.open.push_back({product, a, number, where});
+  thread.open.push_back({product, a, number, where, thread.seen});
 }
 
 void Warpgroups::commit(Where where) {
   execute(Kind::commit, 0, where);
   Thread& thread = threads_[running_thread()];
   thread.groups.push_back(std::exchange(thread.open, {}));
+  thread.seen = nullptr;
 }
 
+/// The lanes of a warp begin and end a wait together, so that they read the same shared memory.
 void Warpgroups::wait(unsigned pending, Where where) {
   execute(Kind::wait, pending, where);
+  BlockRunner& runner = BlockRunner::current();
   Thread& thread = threads_[running_thread()];
+  runner.converge(0xffffffffu, 0, where);
   for (; thread.groups.size() > pending; thread.groups.pop_front())
     for (Multiplication& multiplication : thread.groups.front()) complete(multiplication, where);
+  runner.converge(0xffffffffu, 0, where);
+  operands_[running_thread() / 32].clear();  // no other lane needs them any more
+  runner.clocks().see_reads(running_thread());
 }
 
-const Warpgroups::Right& Warpgroups::right_of(const Multiplication& multiplication) {
-  Right& right = rights_[running_thread() / 32];
-  if (!right.values.empty() && right.number == multiplication.number) return right;
-  const WarpgroupProduct& product = multiplication.product;
-  const MatrixDescriptor b(product.b);
-  right = {multiplication.number, std::vector<float>(std::size_t{kDepth} * product.columns)};
-  for (unsigned k = 0; k < kDepth; ++k)
-    for (unsigned n = 0; n < product.columns; ++n) {
-      const std::uint32_t address = b.address(n, k, product.is_transposed);
-      if (!landings_.empty()) {
-        const Landing& landing = landings_[(address - kSharedBegin) / kChunk];
-        if (landing.time > proxy_fences_[landing.thread])
-          BlockRunner::current().fault(
-              formatted(
-                  "wgmma.mma_async reads what thread {} has copied without a fence.proxy.async after it",
-                  landing.thread),
-              multiplication.where);
+/// Returns rows (of a) or columns (of b) of a matrix, with the elements of each along k.
+std::vector<float> Warpgroups::elements(const MatrixDescriptor& matrix, bool is_transposed, unsigned first,
+                                        unsigned count, const Multiplication& multiplication) const {
+  BlockRunner& runner = BlockRunner::current();
+  const ThreadClocks::Time time = runner.clocks().read(running_thread() / 32);
+  std::vector<float> values;
+  std::uint32_t last = 0;  // chunk that was read
+  for (unsigned n = first; n < first + count; ++n)
+    for (unsigned k = 0; k < kDepth; ++k) {
+      const std::uint32_t address = matrix.address(n, k, is_transposed);
+      if (const std::uint32_t chunk = address / kChunk; chunk != last) {
+        runner.chunks().read(address - kSharedBegin, *multiplication.issued, time, multiplication.where);
+        last = chunk;
       }
       std::uint16_t bits = 0;
       std::memcpy(&bits, host_address(address), sizeof(bits));
-      right.values[std::size_t{k} * product.columns + n] = product.widen(bits);
+      values.push_back(multiplication.product.widen(bits));
     }
-  return right;
+  return values;
+}
+
+const Warpgroups::Operands& Warpgroups::operands_of(const Multiplication& multiplication) {
+  const unsigned warp = running_thread() / 32;
+  const auto [found, is_new] = operands_[warp].try_emplace(multiplication.number);
+  if (!is_new) return found->second;
+  const WarpgroupProduct& product = multiplication.product;
+  const std::vector<float> b =
+      elements(MatrixDescriptor(product.b), product.is_transposed, 0, product.columns, multiplication);
+  found->second.b.resize(b.size());
+  for (unsigned k = 0; k < kDepth; ++k)
+    for (unsigned n = 0; n < product.columns; ++n)
+      found->second.b[std::size_t{k} * product.columns + n] = b[std::size_t{n} * kDepth + k];
+  if (product.a == nullptr)
+    found->second.a = elements(MatrixDescriptor(product.shared_a), product.is_a_transposed, warp % 4 * 16, 16,
+                               multiplication);
+  return found->second;
 }
 
 /// All lanes of a warp call it together.
 void Warpgroups::complete(Multiplication& multiplication, Where where) {
   const WarpgroupProduct& product = multiplication.product;
-  const BlockRunner& runner = BlockRunner::current();
-  Fragment own;
-  std::copy_n(product.a, own.size(), own.begin());
-  if (own != multiplication.a)
-    runner.fault("registers of a have changed before the wgmma.mma_async that reads them has ended",
-                 multiplication.where);
-  const std::array<Fragment, 32> a = BlockRunner::current().of_all_lanes(own, where);
-  const Right& b = right_of(multiplication);
+  BlockRunner& runner = BlockRunner::current();
+  std::array<Fragment, 32> a{};
+  if (product.a != nullptr) {
+    Fragment own;
+    std::copy_n(product.a, own.size(), own.begin());
+    if (own != multiplication.a)
+      runner.fault("registers of a have changed before the wgmma.mma_async that reads them has ended",
+                   multiplication.where);
+    a = runner.of_all_lanes(own, where);
+  }
+  const Operands& operands = operands_of(multiplication);
   Accumulator& d = threads_[running_thread()].accumulators.at(product.d);
   const unsigned lane = runner.lane(), g = lane / 4, t = lane % 4;
+  const auto left_of = [&](unsigned k, unsigned half) {
+    if (product.a == nullptr) return operands.a[std::size_t{g + 8 * half} * kDepth + k];
+    const std::uint32_t pair = a[4 * g + k / 2 % 4][half + k / 8 * 2];
+    return product.widen(static_cast<std::uint16_t>(pair >> (k % 2 * 16)));
+  };
   for (unsigned k = 0; k < kDepth; ++k)
     for (unsigned half = 0; half < 2; ++half) {
-      const std::uint32_t pair = a[4 * g + k / 2 % 4][half + k / 8 * 2];
-      const float left = product.widen(static_cast<std::uint16_t>(pair >> (k % 2 * 16)));
-      const float* const right = &b.values[std::size_t{k} * product.columns];
+      const float left = left_of(k, half);
+      const float* const right = &operands.b[std::size_t{k} * product.columns];
       for (unsigned column = 0; column < product.columns; column += 8)
         for (unsigned e = 0; e < 2; ++e)
           d.values[column / 2 + 2 * half + e] += left * right[column + 2 * t + e];
@@ -324,13 +367,6 @@ void Warpgroups::loaded(const std::uint32_t* registers, Where where) {
   check(thread.open);
 }
 
-void Warpgroups::landed(const void* shared) {
-  if (landings_.empty()) landings_.resize(kMaxSharedBytes / kChunk);
-  landings_[(shared_address(shared) - kSharedBegin) / kChunk] = {running_thread(), ++time_};
-}
-
-void Warpgroups::fence_async_proxy() { proxy_fences_[running_thread()] = time_; }
-
 void warpgroup_fence(Where where) {
   const OwnCode scope;
   if (tensor_cores_compute()) BlockRunner::current().warpgroups().fence(where);
@@ -350,7 +386,7 @@ void warpgroup_multiply_add(const WarpgroupProduct& product, Where where) {
 }
 void fence_async_proxy() {
   const OwnCode scope;
-  BlockRunner::current().warpgroups().fence_async_proxy();
+  BlockRunner::current().chunks().fence_async_proxy();
 }
 
 }  // namespace convoy::emulator

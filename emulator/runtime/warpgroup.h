@@ -7,10 +7,13 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "emulator/checking/thread_clocks.h"
 
 namespace convoy::emulator {
 
@@ -53,12 +56,10 @@ class Warpgroups {
 
   /// ldmatrix has written to these registers.
   void loaded(const std::uint32_t* registers, Where where);
-  /// A copy to these 16 bytes has landed. They belong to the generic proxy until the thread fences.
-  void landed(const void* shared);
-  void fence_async_proxy();
 
  private:
   static constexpr unsigned kThreads = 128;  // of a warpgroup
+  static constexpr unsigned kRows = 64;      // of a
   static constexpr unsigned kDepth = 16;     // of a multiplication
 
   enum class Kind : std::uint8_t { fence, multiply_add, commit, wait };
@@ -71,9 +72,10 @@ class Warpgroups {
   using Fragment = std::array<std::uint32_t, 4>;
   struct Multiplication {
     WarpgroupProduct product;
-    Fragment a;          // at its start
+    Fragment a;          // at its start, if it is in registers
     std::size_t number;  // in the warpgroup's instructions
     Where where;
+    std::shared_ptr<const ThreadClocks::Clock> issued;  // what the thread had seen then
   };
   /// The values of registers of d.
   struct Accumulator {
@@ -85,36 +87,32 @@ class Warpgroups {
     bool has_fenced = false;
     std::deque<std::vector<Multiplication>> groups;               // oldest first
     std::vector<Multiplication> open;                             // in no group yet
+    std::shared_ptr<const ThreadClocks::Clock> seen;              // when the open group began
     std::map<float*, Accumulator> accumulators;                   // used since the last fence, or pending
     std::vector<const std::uint32_t*> loaded;                     // by ldmatrix, since the last fence
     std::vector<std::pair<const std::uint32_t*, Fragment>> used;  // as a, since the last fence
   };
-  /// The matrix b of a multiplication, as a warp has read it.
-  struct Right {
-    std::size_t number = 0;
-    std::vector<float> values;  // [kDepth, columns]
-  };
-  /// Who has written 16 bytes of shared memory last, and when.
-  struct Landing {
-    unsigned thread = 0;
-    std::uint64_t time = 0;
+  /// The matrices of a multiplication in shared memory, as a warp has read them.
+  struct Operands {
+    std::vector<float> a;  // [16, kDepth], the rows of the warp; empty if a is in registers
+    std::vector<float> b;  // [kDepth, columns]
   };
 
   static const char* to_string(Kind kind);
   /// Returns the number of this instruction.
   std::size_t execute(Kind kind, std::uint64_t operand, Where where);
   void check_fenced(const Thread& thread, const WarpgroupProduct& product, Where where) const;
-  void check_bounds(const WarpgroupProduct& product, Where where) const;
+  void check_bounds(const MatrixDescriptor& matrix, bool is_transposed, unsigned rows, Where where) const;
   void complete(Multiplication& multiplication, Where where);
-  const Right& right_of(const Multiplication& multiplication);
+  const Operands& operands_of(const Multiplication& multiplication);
+  std::vector<float> elements(const MatrixDescriptor& matrix, bool is_transposed, unsigned first,
+                              unsigned count, const Multiplication& multiplication) const;
 
   std::size_t shared_bytes_ = 0;
   std::vector<Thread> threads_;
   std::vector<std::vector<Instruction>> instructions_;  // of each warpgroup
-  std::vector<Right> rights_;                           // of each warp
-  std::vector<Landing> landings_;                       // of each 16 bytes; empty if nothing has landed
-  std::vector<std::uint64_t> proxy_fences_;             // the time of each thread's last one
-  std::uint64_t time_ = 0;
+  /// Of each warp, by the number of the multiplication, while the warp waits.
+  std::vector<std::map<std::size_t, Operands>> operands_;
 };
 
 }  // namespace convoy::emulator

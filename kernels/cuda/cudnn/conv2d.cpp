@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "convoy/kernels/cuda/convolution/conv2d_3x3.h"
 #include "convoy/kernels/cuda/cudnn/conv2d_plans.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/elementwise.h"
@@ -57,6 +58,9 @@ bool run_gradient(CudaStream& stream, Conv2dProblem problem, GradView gradient,
 void conv2d_forward(CudaStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
                     Conv2dOptions options) {
   if (conv2d_forward_direct(stream, x, filter, bias, y, options)) return;
+  if (bias.data == nullptr &&
+      convolution::try_conv2d_3x3(stream, convolution::Filters::forward, x, filter, y, options))
+    return;
   const bool is_done =
       !needs_reference(y, x, filter) && run(stream,
                                             {.direction = Conv2dDirection::forward,
@@ -72,6 +76,9 @@ void conv2d_backward_data(CudaStream& stream, ConstView dy, ConstView filter, Gr
                           Conv2dOptions options) {
   if (!dx.wanted() || needs_reference(dx, dy, filter))
     return conv2d_backward_data_reference(stream, dy, filter, dx, options);
+  if (dx.mode == GradMode::overwrite &&
+      convolution::try_conv2d_3x3(stream, convolution::Filters::flipped, dy, filter, dx, options))
+    return;
   const bool is_done = run_gradient(stream,
                                     {.direction = Conv2dDirection::backward_data,
                                      .dtype = dx.dtype,

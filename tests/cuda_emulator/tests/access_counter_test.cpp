@@ -69,8 +69,9 @@ TEST_F(AccessCounts, AWarpgroupReadsAMatrixOnceWithoutConflicts) {
       const LaunchCounts all = counts(1, 128, 2048, kernel, y.data());
       set_tensor_cores_compute(true);
       EXPECT_EQ(all.flops, 2u * 64 * 64 * 16);
-      EXPECT_EQ(all.accesses.shared_loads.wavefronts, 2048u / 128);
-      EXPECT_EQ(all.accesses.shared_loads.conflicts(), 1);
+      EXPECT_EQ(all.accesses.tensor_loads.wavefronts, 2048u / 128);
+      EXPECT_EQ(all.accesses.tensor_loads.conflicts(), 1);
+      EXPECT_EQ(all.accesses.shared_loads.requests, 0u);
     }
 }
 

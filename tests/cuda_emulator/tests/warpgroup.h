@@ -1,15 +1,8 @@
 // Matrix multiplication by the tensor cores of Hopper: wgmma of PTX (PTX ISA, "Asynchronous Warpgroup Level
-// Matrix Multiply-Accumulate Instructions"). Four warps, a *warpgroup*, multiply a [64, 16] by b [16, 64]. a is
-// in registers and b in shared memory, from where all four warps read it once. Warp w of the group has rows
-// 16 w to 16 w + 15 of a and d, as fragments of tensor_core.h; d is 8 of those, for 8 columns each.
-//
-// The multiplication is asynchronous: the threads go on while it runs.
-//
-//   fence_async_proxy();                      // after the writes to b, before the barrier that follows them
-//   warpgroup_fence();                        // after the writes to registers of a and d
-//   warpgroup_multiply_add<T, …>(d, a, b);    // starts; further ones with the same d need no fence
-//   warpgroup_commit();                       // ends a group of multiplications
-//   warpgroup_wait<0>();                      // until then, the registers and b must not be accessed
+// Matrix Multiply-Accumulate Instructions") with a in registers, and with swizzles; hopper.h has the rest. Four warps,
+// a *warpgroup*, multiply a [64, 16] by b [16, 64]. b is in shared memory, from where all four warps read it once.
+// Warp w of the group has rows 16 w to 16 w + 15 of a and d, as fragments of tensor_core.h; d is 8 of those, for 8
+// columns each.
 //
 // All threads of a warpgroup, which are 128 adjacent ones, call these functions together. Only GPUs of compute
 // capability 9.0 have the instructions, and only code for sm_90a may use them. In code for other GPUs the
@@ -22,6 +15,7 @@
 #include <type_traits>
 
 #include "convoy/kernels/base/dtype.h"
+#include "convoy/kernels/cuda/primitives/hopper.h"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define CONVOY_WGMMA(...) asm volatile(__VA_ARGS__)
@@ -52,45 +46,6 @@ __device__ std::uint64_t matrix_descriptor(const void* b) {
   constexpr std::uint64_t kLeading = 1, kStride = 8 * kRowBytes / 16;
   return (address & 0x3ffff) >> 4 | kLeading << 16 | kStride << 32 |
          static_cast<std::uint64_t>(kSwizzle) << 62;
-}
-
-/// Makes the thread's previous writes to shared memory, and its copies that have landed, visible to wgmma.
-/// Other threads' instructions see them after the next barrier.
-__device__ inline void fence_async_proxy() {
-#if defined(__CUDACC__)
-  CONVOY_WGMMA("fence.proxy.async.shared::cta;" ::: "memory");
-#else
-  emulator::fence_async_proxy();
-#endif
-}
-
-/// Orders the thread's accesses to registers of a and d before the multiplications that follow. d must not be
-/// changed between this and the first of them, so the caller also calls pin_registers(d) before.
-__device__ inline void warpgroup_fence() {
-#if defined(__CUDACC__)
-  CONVOY_WGMMA("wgmma.fence.sync.aligned;" ::: "memory");
-#else
-  emulator::warpgroup_fence();
-#endif
-}
-
-/// Ends a group of multiplications: those since the last call, possibly none.
-__device__ inline void warpgroup_commit() {
-#if defined(__CUDACC__)
-  CONVOY_WGMMA("wgmma.commit_group.sync.aligned;" ::: "memory");
-#else
-  emulator::warpgroup_commit();
-#endif
-}
-
-/// Blocks the thread until its multiplications have ended, except those of its last kPending groups.
-template <int kPending>
-__device__ void warpgroup_wait() {
-#if defined(__CUDACC__)
-  CONVOY_WGMMA("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
-#else
-  emulator::warpgroup_wait(kPending);
-#endif
 }
 
 /// Prevents the compiler from moving computations with d across this place. It does not know that a

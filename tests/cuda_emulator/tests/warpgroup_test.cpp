@@ -7,9 +7,9 @@
 #include <cstdint>
 
 #include "convoy/kernels/base/dtype.h"
+#include "convoy/kernels/cuda/primitives/hopper.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "emulator/runtime/warpgroup.h"
-#include "tests/cuda_emulator/tests/async_copy.h"
 #include "tests/cuda_emulator/tests/fixture.h"
 #include "tests/cuda_emulator/tests/tensor_core.h"
 

@@ -1,0 +1,337 @@
+// Convolution with 3x3 filters as a matrix multiplication that reads each pixel from global memory once per 64
+// filters. The rows of a tile of y are output channels, its columns are pixels:
+//
+//   y[o, n] = sum over 9 taps and the input channels c of filter[o, tap, c] x[c, n + shift of the tap]
+//
+// Pixels are in shared memory as a *slab*: for each 8 channels a plane [pixel][16 bytes], whose pixels are those of
+// the tile's rows and one row above and below. Behind each row is a zero, which serves as the right border of this
+// row and the left one of the next. So pixel n of a tap is pixel n + shift of the slab, and the matrix that the
+// tensor cores read begins 16 shift bytes later. Nothing is copied per tap, and no border needs a branch.
+//
+// A block has three warpgroups. The *producer* copies slabs and filters to shared memory. Two *consumers* compute
+// a tile each, in turns: while one stores its tile, the tensor cores work for the other. A step of a tile are 64
+// input channels, 36 multiplications. Mbarriers say when a slab is full, and when it is free again.
+#include "convoy/kernels/cuda/convolution/conv2d_3x3.h"
+
+#include <algorithm>
+
+#include "convoy/kernels/cuda/convolution/tiling.h"
+#include "convoy/kernels/cuda/primitives/element.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/reduce.h"
+#include "convoy/kernels/runtime/cuda/compiled_code.h"
+
+namespace convoy::kernels::convolution {
+namespace {
+
+/// A place in a ring of kCount stages, and the parity of the phases of its barriers.
+template <int kCount>
+struct Stage {
+  int index = 0;
+  unsigned parity = 0;
+  __device__ void advance() {
+    if (++index < kCount) return;
+    index = 0;
+    parity ^= 1;
+  }
+};
+
+/// Starts to copy the filters of a step: outputs from `first` on, and inputs from `channel` on.
+template <class T, bool kFlipped>
+__device__ void copy_filters(const Work& work, const T* filter, int first, int channel, unsigned char* to) {
+#pragma unroll 1  // few registers: kProducerRegisters
+  for (int i = static_cast<int>(threadIdx.x); i < kTaps * kChannels * kPacks; i += kWarpgroup) {
+    const int pack = i % kPacks, row = i / kPacks % kChannels, tap = i / kPacks / kChannels;
+    // A row is an output channel and a pack is 8 inputs; flipped, it is the other way round.
+    const int from = kFlipped ? ((channel + row) * kTaps + kTaps - 1 - tap) * work.outputs + first
+                              : ((first + row) * kTaps + tap) * work.inputs + channel;
+    cuda::copy_async(to + tap * kTapBytes + pack * kFilterPlane + row * kRowBytes,
+                     filter + from + pack * kPack, true);
+  }
+}
+
+/// Starts to copy the slab of a tile: 64 channels from `channel` on. Pixels outside of the image are zeros.
+template <class Tiling, int kWidth, class T>
+__device__ void copy_pixels(const Work& work, const T* x, int tile, int channel, unsigned char* to) {
+  const int image = tile / work.tiles_of_image;
+  const int top = tile % work.tiles_of_image * Tiling::kRows - 1;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < Tiling::kPixels * kPacks; i += kWarpgroup) {
+    const int pack = i % kPacks, pixel = i / kPacks;
+    const int row = top + pixel / Tiling::kPitch, column = pixel % Tiling::kPitch - 1;
+    const bool is_inside = tile < work.tiles && row >= 0 && row < work.height && column >= 0;
+    const std::int64_t from = (std::int64_t{image} * work.height + row) * kWidth + column;
+    cuda::copy_async(to + pack * Tiling::kPlane + pixel * kRowBytes,
+                     x + (is_inside ? from * work.inputs + channel + pack * kPack : 0), is_inside);
+  }
+}
+
+template <class Tiling, int kWidth, bool kFlipped, class T>
+__device__ void produce(const Work& work, const T* x, const T* filter, typename Tiling::Shared& shared) {
+  Stage<Tiling::kFilterStages> filters;
+  Stage<Tiling::kSlabs> slab;
+  int copied = -1;  // the filters that were copied last
+  for (int item = static_cast<int>(blockIdx.x); item < work.items(); item += static_cast<int>(gridDim.x))
+    for (int step = 0; step < work.steps(); ++step) {
+      const int group = item / work.pairs;
+      if (const int wanted = group * work.steps() + step; wanted != copied) {
+        shared.filters_free[filters.index].wait(filters.parity ^ 1);
+        copy_filters<T, kFlipped>(work, filter, group * kChannels, step * kChannels,
+                                  shared.filters[filters.index]);
+        shared.filters_full[filters.index].arrive_after_copies();
+        filters.advance();
+        copied = wanted;
+      }
+      for (int consumer = 0; consumer < kConsumers; ++consumer) {
+        shared.free[slab.index].wait(slab.parity ^ 1);
+        copy_pixels<Tiling, kWidth>(work, x, item % work.pairs * kConsumers + consumer, step * kChannels,
+                                    shared.slabs[slab.index]);
+        shared.full[slab.index].arrive_after_copies();
+        slab.advance();
+      }
+    }
+  cuda::commit_copies();
+  cuda::wait_for_copies<0>();
+}
+
+/// Starts the 36 multiplications of a step.
+template <class Tiling, bool kFlipped, class T, int kCount>
+__device__ void multiply(const unsigned char* filters, const unsigned char* slab, float (&sums)[kCount][4]) {
+  // Flipped, the rows of a plane are the inputs, so that the matrix of the filters is transposed.
+  const std::uint64_t a = kFlipped ? cuda::matrix_descriptor(filters, kBlockBytes, kFilterPlane)
+                                   : cuda::matrix_descriptor(filters, kFilterPlane, kBlockBytes);
+  const std::uint64_t b = cuda::matrix_descriptor(slab, Tiling::kPlane, kBlockBytes);
+  constexpr unsigned kDepthBytes = kFlipped ? kDepth * kRowBytes : kDepth / kPack * kFilterPlane;
+#pragma unroll
+  for (unsigned tap = 0; tap < kTaps; ++tap)
+#pragma unroll
+    for (unsigned k = 0; k < kChannels / kDepth; ++k) {
+      const unsigned shift = tap / 3 * Tiling::kPitch + tap % 3;
+      // Descriptors have addresses in units of 16 bytes.
+      cuda::warpgroup_multiply_add<T, kFlipped>(
+          sums, a + (tap * kTapBytes + k * kDepthBytes) / 16,
+          b + (shift * kRowBytes + k * (kDepth / kPack) * Tiling::kPlane) / 16);
+    }
+}
+
+/// The sums of a thread's two output channels over its pixels.
+class ChannelSums {
+ public:
+  __device__ void add(int half, float value) {
+    sums_[half] += value;
+    squares_[half] += value * value;
+  }
+  /// Adds those of the four lanes that have the same channels, and stores them in `to` [2, outputs].
+  __device__ void store(int channel, int outputs, float* to) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float sum = of_four_lanes(sums_[half]), square = of_four_lanes(squares_[half]);
+      if (threadIdx.x % 4 == 0) {
+        to[channel + 8 * half] = sum;
+        to[channel + 8 * half + outputs] = square;
+      }
+      sums_[half] = squares_[half] = 0;
+    }
+  }
+
+ private:
+  float sums_[2] = {}, squares_[2] = {};
+
+  __device__ static float of_four_lanes(float value) {
+    value += __shfl_xor_sync(0xffffffffu, value, 1);
+    return value + __shfl_xor_sync(0xffffffffu, value, 2);
+  }
+};
+
+/// Rounds a tile and stores it, by way of the slab, from which all warps of the consumer have read.
+template <class Tiling, int kWidth, class T, int kCount>
+__device__ void store_tile(const Work& work, int tile, int first, unsigned barrier,
+                           const float (&values)[kCount][4], unsigned char* slab, T* y, bool has_sums,
+                           ChannelSums& sums) {
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
+  const int channel = thread / 32 * 16 + thread % 32 / 4;
+  const int top = tile % work.tiles_of_image * Tiling::kRows;
+  const int below = work.height - top, rows = tile >= work.tiles      ? 0
+                                              : below < Tiling::kRows ? below
+                                                                      : Tiling::kRows;
+  cuda::named_barrier_sync(barrier, kWarpgroup);
+#pragma unroll
+  for (int j = 0; j < kCount; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int pixel = 8 * j + thread % 4 * 2 + e % 2;
+      const T rounded = cuda::narrow<T>(values[j][e]);
+      *reinterpret_cast<T*>(slab + pixel * Tiling::kPixelBytes + (channel + e / 2 * 8) * sizeof(T)) = rounded;
+      if (has_sums && pixel % Tiling::kPitch < kWidth && pixel / Tiling::kPitch < rows)
+        sums.add(e / 2, cuda::widen(rounded));
+    }
+  cuda::named_barrier_sync(barrier, kWarpgroup);
+  const std::int64_t begin = (std::int64_t{tile / work.tiles_of_image} * work.height + top) * kWidth;
+  for (int i = thread; i < rows * kWidth * kPacks; i += kWarpgroup) {
+    const int pack = i % kPacks, pixel = i / kPacks;
+    const int place = pixel / kWidth * Tiling::kPitch + pixel % kWidth;
+    const auto* const from = reinterpret_cast<const T*>(slab + place * Tiling::kPixelBytes) + pack * kPack;
+    cuda::store_pack(y + (begin + pixel) * work.outputs + first + pack * kPack, cuda::load_pack<kPack>(from));
+  }
+}
+
+template <class Tiling, int kWidth, bool kFlipped, class T>
+__device__ void consume(const Work& work, unsigned consumer, typename Tiling::Shared& shared, T* y,
+                        float* sums) {
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroup, stride = static_cast<int>(gridDim.x);
+  Stage<Tiling::kFilterStages> filters;
+  Stage<Tiling::kSlabs> slab;
+  if (consumer == 1) {
+    slab.advance();
+    cuda::named_barrier_arrive(kTurn, kConsumers * kWarpgroup);  // consumer 0 is the first
+  }
+  ChannelSums channel_sums;
+  float values[Tiling::kColumns / 8][4];
+  for (int item = static_cast<int>(blockIdx.x); item < work.items(); item += stride) {
+    const int group = item / work.pairs, next_group = (item + stride) / work.pairs;
+    const bool is_last = item + stride >= work.items();
+#pragma unroll
+    for (auto& four : values)
+#pragma unroll
+      for (float& value : four) value = 0;
+    for (int step = 0; step < work.steps(); ++step) {
+      shared.filters_full[filters.index].wait(filters.parity);
+      shared.full[slab.index].wait(slab.parity);
+      cuda::fence_async_proxy();
+      cuda::named_barrier_sync(kTurn + consumer, kConsumers * kWarpgroup);
+      cuda::warpgroup_fence();
+      multiply<Tiling, kFlipped, T>(shared.filters[filters.index], shared.slabs[slab.index], values);
+      cuda::warpgroup_commit();
+      if (consumer == 0 || !is_last || step + 1 < work.steps())
+        cuda::named_barrier_arrive(kTurn + 1 - consumer, kConsumers * kWarpgroup);
+      cuda::warpgroup_wait<0>();
+      if (step + 1 == work.steps())
+        store_tile<Tiling, kWidth>(work, item % work.pairs * kConsumers + static_cast<int>(consumer),
+                                   group * kChannels, kTile + consumer, values, shared.slabs[slab.index], y,
+                                   sums != nullptr, channel_sums);
+      const bool needs_filters = work.steps() == 1 && !is_last && next_group == group;
+      __syncwarp();
+      if (thread % 32 == 0) {
+        shared.free[slab.index].arrive();
+        if (!needs_filters) shared.filters_free[filters.index].arrive();
+      }
+      if (!needs_filters) filters.advance();
+      for (int i = 0; i < kConsumers; ++i) slab.advance();
+    }
+    if (sums != nullptr && (is_last || next_group != group))
+      channel_sums.store(
+          group * kChannels + thread / 32 * 16 + thread % 32 / 4, work.outputs,
+          sums + (blockIdx.x * kConsumers + consumer) * 2 * static_cast<unsigned>(work.outputs));
+  }
+}
+
+/// `sums`: null, or [2 gridDim.x, 2, outputs] zeros, to which each consumer stores the sums of its tiles.
+template <class T, int kWidth, bool kResident, bool kFlipped>
+__global__ void __launch_bounds__(kThreads, 1)
+    conv2d_3x3_kernel(const Work work, const T* x, const T* filter, T* y, float* sums) {
+  using Tiles = Tiling<kWidth, kResident>;
+  auto& shared = cuda::shared_memory<typename Tiles::Shared>();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Tiles::kFilterStages; ++i) {
+      shared.filters_full[i].initialize(kWarpgroup);
+      shared.filters_free[i].initialize(kConsumers * kWarps);
+    }
+    for (int i = 0; i < Tiles::kSlabs; ++i) {
+      shared.full[i].initialize(kWarpgroup);
+      shared.free[i].initialize(kWarps);
+    }
+  }
+  __syncthreads();
+  const unsigned warpgroup = threadIdx.x / kWarpgroup;
+  if (warpgroup == 0) {
+    cuda::release_registers<kProducerRegisters>();
+    produce<Tiles, kWidth, kFlipped>(work, x, filter, shared);
+  } else {
+    cuda::acquire_registers<kConsumerRegisters>();
+    consume<Tiles, kWidth, kFlipped>(work, warpgroup - 1, shared, y, sums);
+  }
+}
+
+/// Calls f with std::integral_constant of the width, whether there is one step, and whether filters are flipped.
+template <class F>
+void choose(std::int64_t width, bool is_resident, bool is_flipped, const F& f) {
+  const auto with_bool = [](bool value, const auto& g) {
+    return value ? g(std::true_type{}) : g(std::false_type{});
+  };
+  with_bool(is_resident, [&](auto resident) {
+    with_bool(is_flipped, [&](auto flipped) {
+      if (width == 8) return f(std::integral_constant<int, 8>{}, resident, flipped);
+      if (width == 16) return f(std::integral_constant<int, 16>{}, resident, flipped);
+      return f(std::integral_constant<int, 32>{}, resident, flipped);
+    });
+  });
+}
+
+}  // namespace
+
+bool supports_conv2d_3x3(DType dtype, const ConvSizes& s) {
+  constexpr std::int64_t kMaxElements = std::int64_t{1} << 31;
+  const auto is_counted = [](std::int64_t channels) { return channels > 0 && channels % kChannels == 0; };
+  return is_half(dtype) && s.kh == 3 && s.kw == 3 && s.stride == 1 && s.padding == 1 && s.dilation == 1 &&
+         s.groups == 1 && (s.w == 8 || s.w == 16 || s.w == 32) && is_counted(s.i) && is_counted(s.o) &&
+         s.n * s.h * s.w * std::max(s.i, s.o) < kMaxElements && s.i * s.o * kTaps < kMaxElements;
+}
+
+void conv2d_3x3(CudaStream& stream, Filters order, ConstView x, ConstView filter, View y, View sums) {
+  if (y.shape.numel() == 0) {
+    if (sums.data != nullptr) fill(stream, 0, sums);
+    return;
+  }
+  constexpr ElementTypes<float16, bfloat16> kTypes{"a tensor core"};
+  dispatch(kTypes, y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    choose(x.shape[2], x.shape[3] == kChannels, order == Filters::flipped,
+           [&](auto width, auto resident, auto flipped) {
+             using Tiles = Tiling<width.value, resident.value>;
+             const auto kernel = conv2d_3x3_kernel<T, width.value, resident.value, flipped.value>;
+             const Work work(x.shape, y.shape, Tiles::kRows);
+             const int blocks = std::min(work.items(), stream.multiprocessors());
+             const View slots{nullptr, {std::int64_t{kConsumers} * blocks, 2 * y.shape[3]}, DType::f32};
+             const cuda::Scratch scratch(stream, sums.data == nullptr ? 0 : slots.bytes());
+             const View partial{sums.data == nullptr ? nullptr : scratch.as<void>(), slots.shape, DType::f32};
+             if (sums.data != nullptr) fill(stream, 0, partial);
+             constexpr int kBytes = sizeof(typename Tiles::Shared);
+             stream.make_current();
+             CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+             launch(stream, static_cast<unsigned>(blocks), kThreads, kBytes, kernel, work, x.as<T>(),
+                    filter.as<T>(), y.as<T>(), static_cast<float*>(partial.data));
+             if (sums.data != nullptr)
+               sum_rows(stream, partial, GradView(View{sums.data, {2 * y.shape[3]}, DType::f32}));
+           });
+  });
+}
+
+bool try_conv2d_3x3(CudaStream& stream, Filters order, ConstView x, ConstView filter, View y,
+                    Conv2dOptions options) {
+  if (stream.cuda_options().convolutions != Convolutions::own) return false;
+  // The sizes of the forward pass: flipped, the arrays are dy and dx.
+  const bool is_flipped = order == Filters::flipped;
+  const ConvSizes sizes(is_flipped ? y.shape : x.shape, filter.shape, is_flipped ? x.shape : y.shape,
+                        options);
+  if (options.relu || !supports_conv2d_3x3(y.dtype, sizes) || !cuda::is_aligned(x.data) ||
+      !cuda::is_aligned(filter.data) || !cuda::is_aligned(y.data))
+    return false;
+  conv2d_3x3(stream, order, x, filter, y);
+  return true;
+}
+
+}  // namespace convoy::kernels::convolution
+
+namespace convoy {
+
+bool has_own_convolutions(int device) {
+  using kernels::convolution::conv2d_3x3_kernel;
+  CUDA_CHECK(cudaSetDevice(device));
+  cudaFuncAttributes attributes{};
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, conv2d_3x3_kernel<bfloat16, 32, true, false>);
+  if (status != cudaSuccess) cudaGetLastError();  // clears the error: there is no code for this GPU
+  return status == cudaSuccess && attributes.binaryVersion == 90 && attributes.ptxVersion == 90;
+}
+
+}  // namespace convoy

@@ -1,0 +1,30 @@
+// Convolution with 3x3 filters, stride 1 and padding 1 by the tensor cores of Hopper, in f16 and bf16, and its
+// gradient of the data. Sums are f32; their order depends only on the shapes and the number of multiprocessors.
+#pragma once
+
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/stream.h"
+#include "convoy/kernels/shared/conv2d_geometry.h"
+
+namespace convoy::kernels::convolution {
+
+/// How the filters [O, 3, 3, I] are read. `flipped`: filter o, channel i and tap t in the places of filter i,
+/// channel o and tap 8 - t, which makes a convolution of dy the gradient of x.
+enum class Filters : std::uint8_t { forward, flipped };
+
+/// Returns whether conv2d_3x3() computes a convolution of this type and sizes in a direction: f16 or bf16; 3x3,
+/// stride 1, padding 1, dilation 1 and one group; images of 8, 16 or 32 columns; channels in multiples of 64.
+bool supports_conv2d_3x3(DType dtype, const ConvSizes& sizes);
+
+/// Enqueues y = x * filter, for arrays x [N, H, W, I] and y [N, H, W, O], where with `flipped` I is the first axis
+/// of the filter and O the last one. Each element is rounded once. If sums.data is not null, also computes sums
+/// [2, O] in f32: of the rounded elements of each channel, and of their squares. Requires supports_conv2d_3x3(),
+/// has_own_convolutions() (compiled_code.h) and addresses that are multiples of 16.
+void conv2d_3x3(CudaStream& stream, Filters order, ConstView x, ConstView filter, View y, View sums = {});
+
+/// Does the same if the stream's CudaOptions::convolutions are `own` and conv2d_3x3() computes this convolution.
+/// Otherwise returns false and does nothing. conv2d_forward() and conv2d_backward_data() try it.
+bool try_conv2d_3x3(CudaStream& stream, Filters order, ConstView x, ConstView filter, View y,
+                    Conv2dOptions options);
+
+}  // namespace convoy::kernels::convolution

@@ -1,0 +1,175 @@
+// Compares the convolution of Hopper's tensor cores with the reference loops on the CPU.
+#include "convoy/kernels/cuda/convolution/conv2d_3x3.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "convoy/kernels/runtime/cuda/compiled_code.h"
+#include "tests/kernels/conv2d_cases.h"
+#include "tests/kernels/device_array.h"
+#include "tests/kernels/rounding.h"
+#include "tests/testing/support/gpu.h"
+
+namespace convoy {
+namespace {
+
+namespace convolution = kernels::convolution;
+using convolution::Filters;
+using testing::Array;
+using testing::ConvCase;
+using testing::DeviceArray;
+using testing::dot_tolerance;
+using testing::expect_rounded_near;
+using testing::Repeats;
+
+ConvCase conv_3x3(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t i, std::int64_t o) {
+  return {n, h, w, i, o, 3, 3, 1, 1};
+}
+
+CudaStream& cuda_stream(const DeviceContext& gpu) {
+  return std::get<std::reference_wrapper<CudaStream>>(gpu.stream());
+}
+
+kernels::ConvSizes sizes_of(const ConvCase& c) { return {c.x(), c.filter(), c.y(), c.options()}; }
+
+template <class T>
+class CudaConv2d3x3 : public testing::GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (!IsSkipped() && !has_own_convolutions(0)) GTEST_SKIP() << "needs a GPU that runs code for sm_90a";
+  }
+
+  /// Compares both directions, and the sums of the forward one, with the CPU in f64.
+  void compare(const ConvCase& c, bool in_each_order = true) {
+    SCOPED_TRACE(::testing::Message() << c);
+    ASSERT_TRUE(convolution::supports_conv2d_3x3(dtype_of<T>, sizes_of(c)));
+    const auto x = Array<T>::random(c.x(), 1), filter = Array<T>::random(c.filter(), 2),
+               dy = Array<T>::random(c.y(), 3);
+    CpuStream cpu({.threads = 2});
+    Array<float> y(c.y()), dx(c.x());
+    kernels::conv2d_forward(cpu, x.template to<float>().view(), filter.template to<float>().view(), {},
+                            y.view(), c.options());
+    kernels::conv2d_backward_data(cpu, dy.template to<float>().view(), filter.template to<float>().view(),
+                                  dx.grad(), c.options());
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
+    const DeviceArray<T> gpu_x(gpu, x), gpu_filter(gpu, filter), gpu_dy(gpu, dy);
+    Repeats<T> of_y, of_dx;
+    Repeats<float> of_sums;
+    const auto run = [&] {
+      const DeviceArray<T> out_y(gpu, c.y()), out_dx(gpu, c.x());
+      const DeviceArray<float> out_sums(gpu, Shape{2, c.o});
+      convolution::conv2d_3x3(cuda_stream(gpu), Filters::forward, gpu_x.view(), gpu_filter.view(),
+                              out_y.view(), out_sums.view());
+      convolution::conv2d_3x3(cuda_stream(gpu), Filters::flipped, gpu_dy.view(), gpu_filter.view(),
+                              out_dx.view());
+      const Array<T> found = out_y.values();
+      // Both sides round sums in f32.
+      expect_rounded_near(found, y, 2 * dot_tolerance<T>(9 * c.i));
+      expect_rounded_near(out_dx.values(), dx, 2 * dot_tolerance<T>(9 * c.o));
+      expect_sums(found, out_sums.values());
+      of_y.expect_same(found);
+      of_dx.expect_same(out_dx.values());
+      of_sums.expect_same(out_sums.values());
+    };
+    if (in_each_order)
+      this->for_each_order(run);
+    else
+      run();
+  }
+
+  /// Expects the sums of the stored elements and of their squares. A sum in f32 of terms t has an error of at most
+  /// count eps sum |t|, in any order.
+  static void expect_sums(const Array<T>& y, const Array<float>& sums) {
+    const std::size_t channels = sums.size() / 2, rows = y.size() / channels;
+    for (std::size_t channel = 0; channel < channels; ++channel) {
+      double sum = 0, size = 0, squares = 0;
+      for (std::size_t row = 0; row < rows; ++row) {
+        const double value = testing::value_of(y[row * channels + channel]);
+        sum += value;
+        size += std::abs(value);
+        squares += value * value;
+      }
+      const double relative = 0x1p-24 * static_cast<double>(rows);
+      ASSERT_NEAR(sums[channel], sum, relative * size) << "channel " << channel;
+      ASSERT_NEAR(sums[channels + channel], squares, 2 * relative * squares) << "channel " << channel;
+    }
+  }
+};
+
+using CudaConv2d3x3Types = ::testing::Types<float16, bfloat16>;
+TYPED_TEST_SUITE(CudaConv2d3x3, CudaConv2d3x3Types);
+
+// The layers of a ResNet-18 for images of 32 x 32 pixels, with one image, in one order of threads.
+TYPED_TEST(CudaConv2d3x3, AgreesForTheLayersOfAResNet) {
+  this->compare(conv_3x3(1, 32, 32, 64, 64), /*in_each_order=*/false);
+  this->compare(conv_3x3(1, 16, 16, 128, 128), /*in_each_order=*/false);
+  this->compare(conv_3x3(1, 8, 8, 256, 256), /*in_each_order=*/false);
+}
+
+// Images that end within a tile, an odd number of tiles, images of one row, and all widths; groups of output
+// channels with filters that stay, and with several steps.
+TYPED_TEST(CudaConv2d3x3, AgreesForOddShapes) {
+  this->compare(conv_3x3(1, 5, 32, 64, 128));
+  this->compare(conv_3x3(3, 1, 16, 128, 64));
+  this->compare(conv_3x3(2, 11, 8, 64, 64));
+  this->compare(conv_3x3(1, 3, 32, 192, 64));
+}
+
+// The op takes the kernel only if it is asked for, for what it supports; both give the sums of the same products.
+TYPED_TEST(CudaConv2d3x3, IsTheConvolutionOfStreamsThatAskForIt) {
+  const ConvCase c = conv_3x3(1, 3, 8, 64, 64);
+  const auto x = Array<TypeParam>::random(c.x(), 1), filter = Array<TypeParam>::random(c.filter(), 2);
+  for (const Convolutions convolutions : {Convolutions::own, Convolutions::cudnn}) {
+    const DeviceContext gpu = DeviceContext::create_cuda(0, {.convolutions = convolutions});
+    CudaStream& stream = cuda_stream(gpu);
+    const DeviceArray<TypeParam> gpu_x(gpu, x), gpu_filter(gpu, filter), y(gpu, c.y()), expected(gpu, c.y());
+    const bool is_own = convolutions == Convolutions::own;
+    EXPECT_EQ(convolution::try_conv2d_3x3(stream, Filters::forward, gpu_x.view(), gpu_filter.view(), y.view(),
+                                          c.options()),
+              is_own);
+    if (!is_own) continue;
+    Conv2dOptions relu = c.options();
+    relu.relu = true;
+    EXPECT_FALSE(convolution::try_conv2d_3x3(stream, Filters::forward, gpu_x.view(), gpu_filter.view(),
+                                             y.view(), relu));
+    convolution::conv2d_3x3(stream, Filters::forward, gpu_x.view(), gpu_filter.view(), expected.view());
+    kernels::conv2d_forward(stream, gpu_x.view(), gpu_filter.view(), {}, y.view(), c.options());
+    testing::expect_same_bits(y.values(), expected.values());
+    kernels::conv2d_backward_data(stream, gpu_x.view(), gpu_filter.view(), y.grad(), c.options());
+    convolution::conv2d_3x3(stream, Filters::flipped, gpu_x.view(), gpu_filter.view(), expected.view());
+    testing::expect_same_bits(y.values(), expected.values());
+  }
+}
+
+TYPED_TEST(CudaConv2d3x3, DoesNothingForAnEmptyBatch) {
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  const DeviceArray<TypeParam> filter(gpu, Shape{64, 3, 3, 64}), none(gpu, Shape{0, 8, 8, 64});
+  const DeviceArray<float> sums(gpu, Shape{2, 64});
+  convolution::conv2d_3x3(cuda_stream(gpu), Filters::forward, none.view(), filter.view(), none.view(),
+                          sums.view());
+  EXPECT_EQ(sums.values()[127], 0);
+}
+
+TEST(Conv2d3x3, SupportsTheShapesOfItsHeader) {
+  const auto supports = [](ConvCase c, DType dtype = DType::bf16) {
+    return convolution::supports_conv2d_3x3(dtype, sizes_of(c));
+  };
+  EXPECT_TRUE(supports(conv_3x3(128, 32, 32, 64, 64)));
+  EXPECT_TRUE(supports(conv_3x3(128, 32, 32, 64, 64), DType::f16));
+  EXPECT_FALSE(supports(conv_3x3(128, 32, 32, 64, 64), DType::f32));
+  EXPECT_TRUE(supports(conv_3x3(128, 7, 8, 512, 320)));
+  EXPECT_FALSE(supports(conv_3x3(128, 32, 32, 32, 64)));
+  EXPECT_FALSE(supports(conv_3x3(128, 32, 32, 64, 96)));
+  EXPECT_FALSE(supports(conv_3x3(128, 4, 4, 512, 512)));
+  EXPECT_FALSE(supports(conv_3x3(128, 28, 28, 128, 128)));
+  EXPECT_FALSE(supports(conv_3x3(32768, 32, 32, 64, 64))) << "2^31 elements";
+  EXPECT_FALSE(supports({2, 8, 8, 64, 64, 1, 1, 1, 1}));
+  EXPECT_FALSE(supports({2, 8, 8, 64, 64, 3, 3, 2, 1}));
+  EXPECT_FALSE(supports({2, 8, 8, 64, 64, 3, 3, 1, 0}));
+  EXPECT_FALSE(supports({2, 8, 8, 64, 64, 3, 3, 1, 1, 2}));
+}
+
+}  // namespace
+}  // namespace convoy
