@@ -22,7 +22,7 @@
 #include "convoy/kernels/reduce.h"
 #include "convoy/kernels/runtime/cuda/compiled_code.h"
 
-namespace convoy::kernels::convolution {
+namespace convoy::kernels::hopper {
 namespace {
 
 /// A place in a ring of kCount stages, and the parity of the phases of its barriers.
@@ -321,12 +321,12 @@ bool try_conv2d_3x3(CudaStream& stream, Filters order, ConstView x, ConstView fi
   return true;
 }
 
-}  // namespace convoy::kernels::convolution
+}  // namespace convoy::kernels::hopper
 
 namespace convoy {
 
 bool has_own_convolutions(int device) {
-  using kernels::convolution::conv2d_3x3_kernel;
+  using kernels::hopper::conv2d_3x3_kernel;
   CUDA_CHECK(cudaSetDevice(device));
   cudaFuncAttributes attributes{};
   const cudaError_t status = cudaFuncGetAttributes(&attributes, conv2d_3x3_kernel<bfloat16, 32, true, false>);

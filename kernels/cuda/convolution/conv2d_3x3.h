@@ -6,7 +6,7 @@
 #include "convoy/kernels/runtime/stream.h"
 #include "convoy/kernels/shared/conv2d_geometry.h"
 
-namespace convoy::kernels::convolution {
+namespace convoy::kernels::hopper {
 
 /// How the filters [O, 3, 3, I] are read. `flipped`: filter o, channel i and tap t in the places of filter i,
 /// channel o and tap 8 - t, which makes a convolution of dy the gradient of x.
@@ -27,4 +27,4 @@ void conv2d_3x3(CudaStream& stream, Filters order, ConstView x, ConstView filter
 bool try_conv2d_3x3(CudaStream& stream, Filters order, ConstView x, ConstView filter, View y,
                     Conv2dOptions options);
 
-}  // namespace convoy::kernels::convolution
+}  // namespace convoy::kernels::hopper

@@ -6,7 +6,7 @@
 #include "convoy/kernels/base/view.h"
 #include "convoy/kernels/cuda/primitives/hopper.h"
 
-namespace convoy::kernels::convolution {
+namespace convoy::kernels::hopper {
 
 inline constexpr int kTaps = 9;
 inline constexpr int kChannels = 64;              // of a step, and output channels of a tile
@@ -69,4 +69,4 @@ struct Work {
   __host__ __device__ int steps() const { return inputs / kChannels; }
 };
 
-}  // namespace convoy::kernels::convolution
+}  // namespace convoy::kernels::hopper

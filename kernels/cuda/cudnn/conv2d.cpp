@@ -58,8 +58,7 @@ bool run_gradient(CudaStream& stream, Conv2dProblem problem, GradView gradient,
 void conv2d_forward(CudaStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
                     Conv2dOptions options) {
   if (conv2d_forward_direct(stream, x, filter, bias, y, options)) return;
-  if (bias.data == nullptr &&
-      convolution::try_conv2d_3x3(stream, convolution::Filters::forward, x, filter, y, options))
+  if (bias.data == nullptr && hopper::try_conv2d_3x3(stream, hopper::Filters::forward, x, filter, y, options))
     return;
   const bool is_done =
       !needs_reference(y, x, filter) && run(stream,
@@ -77,7 +76,7 @@ void conv2d_backward_data(CudaStream& stream, ConstView dy, ConstView filter, Gr
   if (!dx.wanted() || needs_reference(dx, dy, filter))
     return conv2d_backward_data_reference(stream, dy, filter, dx, options);
   if (dx.mode == GradMode::overwrite &&
-      convolution::try_conv2d_3x3(stream, convolution::Filters::flipped, dy, filter, dx, options))
+      hopper::try_conv2d_3x3(stream, hopper::Filters::flipped, dy, filter, dx, options))
     return;
   const bool is_done = run_gradient(stream,
                                     {.direction = Conv2dDirection::backward_data,

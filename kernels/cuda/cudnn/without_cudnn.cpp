@@ -7,7 +7,7 @@ namespace convoy::kernels {
 
 void conv2d_forward(CudaStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
                     Conv2dOptions options) {
-  using namespace convolution;
+  using namespace hopper;
   if (!conv2d_forward_direct(stream, x, filter, bias, y, options) &&
       (bias.data != nullptr || !try_conv2d_3x3(stream, Filters::forward, x, filter, y, options)))
     conv2d_forward_reference(stream, x, filter, bias, y, options);
@@ -15,7 +15,7 @@ void conv2d_forward(CudaStream& stream, ConstView x, ConstView filter, ConstView
 
 void conv2d_backward_data(CudaStream& stream, ConstView dy, ConstView filter, GradView dx,
                           Conv2dOptions options) {
-  using namespace convolution;
+  using namespace hopper;
   if (dx.mode != GradMode::overwrite || !dx.wanted() ||
       !try_conv2d_3x3(stream, Filters::flipped, dy, filter, dx, options))
     conv2d_backward_data_reference(stream, dy, filter, dx, options);

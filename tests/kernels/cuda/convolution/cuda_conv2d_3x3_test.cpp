@@ -14,8 +14,8 @@
 namespace convoy {
 namespace {
 
-namespace convolution = kernels::convolution;
-using convolution::Filters;
+namespace hopper = kernels::hopper;
+using hopper::Filters;
 using testing::Array;
 using testing::ConvCase;
 using testing::DeviceArray;
@@ -44,7 +44,7 @@ class CudaConv2d3x3 : public testing::GpuTest {
   /// Compares both directions, and the sums of the forward one, with the CPU in f64.
   void compare(const ConvCase& c, bool in_each_order = true) {
     SCOPED_TRACE(::testing::Message() << c);
-    ASSERT_TRUE(convolution::supports_conv2d_3x3(dtype_of<T>, sizes_of(c)));
+    ASSERT_TRUE(hopper::supports_conv2d_3x3(dtype_of<T>, sizes_of(c)));
     const auto x = Array<T>::random(c.x(), 1), filter = Array<T>::random(c.filter(), 2),
                dy = Array<T>::random(c.y(), 3);
     CpuStream cpu({.threads = 2});
@@ -60,10 +60,9 @@ class CudaConv2d3x3 : public testing::GpuTest {
     const auto run = [&] {
       const DeviceArray<T> out_y(gpu, c.y()), out_dx(gpu, c.x());
       const DeviceArray<float> out_sums(gpu, Shape{2, c.o});
-      convolution::conv2d_3x3(cuda_stream(gpu), Filters::forward, gpu_x.view(), gpu_filter.view(),
-                              out_y.view(), out_sums.view());
-      convolution::conv2d_3x3(cuda_stream(gpu), Filters::flipped, gpu_dy.view(), gpu_filter.view(),
-                              out_dx.view());
+      hopper::conv2d_3x3(cuda_stream(gpu), Filters::forward, gpu_x.view(), gpu_filter.view(), out_y.view(),
+                         out_sums.view());
+      hopper::conv2d_3x3(cuda_stream(gpu), Filters::flipped, gpu_dy.view(), gpu_filter.view(), out_dx.view());
       const Array<T> found = out_y.values();
       // Both sides round sums in f32.
       expect_rounded_near(found, y, 2 * dot_tolerance<T>(9 * c.i));
@@ -126,19 +125,19 @@ TYPED_TEST(CudaConv2d3x3, IsTheConvolutionOfStreamsThatAskForIt) {
     CudaStream& stream = cuda_stream(gpu);
     const DeviceArray<TypeParam> gpu_x(gpu, x), gpu_filter(gpu, filter), y(gpu, c.y()), expected(gpu, c.y());
     const bool is_own = convolutions == Convolutions::own;
-    EXPECT_EQ(convolution::try_conv2d_3x3(stream, Filters::forward, gpu_x.view(), gpu_filter.view(), y.view(),
-                                          c.options()),
+    EXPECT_EQ(hopper::try_conv2d_3x3(stream, Filters::forward, gpu_x.view(), gpu_filter.view(), y.view(),
+                                     c.options()),
               is_own);
     if (!is_own) continue;
     Conv2dOptions relu = c.options();
     relu.relu = true;
-    EXPECT_FALSE(convolution::try_conv2d_3x3(stream, Filters::forward, gpu_x.view(), gpu_filter.view(),
-                                             y.view(), relu));
-    convolution::conv2d_3x3(stream, Filters::forward, gpu_x.view(), gpu_filter.view(), expected.view());
+    EXPECT_FALSE(
+        hopper::try_conv2d_3x3(stream, Filters::forward, gpu_x.view(), gpu_filter.view(), y.view(), relu));
+    hopper::conv2d_3x3(stream, Filters::forward, gpu_x.view(), gpu_filter.view(), expected.view());
     kernels::conv2d_forward(stream, gpu_x.view(), gpu_filter.view(), {}, y.view(), c.options());
     testing::expect_same_bits(y.values(), expected.values());
     kernels::conv2d_backward_data(stream, gpu_x.view(), gpu_filter.view(), y.grad(), c.options());
-    convolution::conv2d_3x3(stream, Filters::flipped, gpu_x.view(), gpu_filter.view(), expected.view());
+    hopper::conv2d_3x3(stream, Filters::flipped, gpu_x.view(), gpu_filter.view(), expected.view());
     testing::expect_same_bits(y.values(), expected.values());
   }
 }
@@ -147,14 +146,14 @@ TYPED_TEST(CudaConv2d3x3, DoesNothingForAnEmptyBatch) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<TypeParam> filter(gpu, Shape{64, 3, 3, 64}), none(gpu, Shape{0, 8, 8, 64});
   const DeviceArray<float> sums(gpu, Shape{2, 64});
-  convolution::conv2d_3x3(cuda_stream(gpu), Filters::forward, none.view(), filter.view(), none.view(),
-                          sums.view());
+  hopper::conv2d_3x3(cuda_stream(gpu), Filters::forward, none.view(), filter.view(), none.view(),
+                     sums.view());
   EXPECT_EQ(sums.values()[127], 0);
 }
 
 TEST(Conv2d3x3, SupportsTheShapesOfItsHeader) {
   const auto supports = [](ConvCase c, DType dtype = DType::bf16) {
-    return convolution::supports_conv2d_3x3(dtype, sizes_of(c));
+    return hopper::supports_conv2d_3x3(dtype, sizes_of(c));
   };
   EXPECT_TRUE(supports(conv_3x3(128, 32, 32, 64, 64)));
   EXPECT_TRUE(supports(conv_3x3(128, 32, 32, 64, 64), DType::f16));
