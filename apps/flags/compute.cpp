@@ -159,7 +159,7 @@ void add_cpu_level_flag(CommandLine& line, ComputeOptions& options) {
 void add_cuda_graph_flag(CommandLine& line, ComputeOptions& options) {
   line.group("Precision and device");
   line.add("cuda-graph", &options.cuda_graph, "Capture and replay of the training step as one CUDA graph",
-           {.default_text = "true on a GPU", .advanced = true});
+           {.default_text = "true on a GPU, unless ranks are threads", .advanced = true});
 }
 
 bool use_cuda_graph(const ComputeOptions& options, const DeviceContext& device) {
@@ -188,6 +188,9 @@ DeviceContext open_device(ComputeOptions& options, const Precision& precision, c
                             {.tf32 = precision.tf32, .deterministic = options.deterministic});
   if (kHasCuda && options.device == "auto" && device.kind() == DeviceKind::cpu)
     options.no_gpu = cuda_availability().reason;
+  // NCCL's guide warns that launches of graphs with collectives may wait for each other if one process has several GPUs.
+  if (rank.source == "threads" && rank.world_size > 1 && device.kind() == DeviceKind::cuda)
+    options.cuda_graph = options.cuda_graph.value_or(false);
   // The resolved flag must be equal on all ranks, so it omits the index of a GPU that depends on the rank.
   const bool depends_on_rank = name != options.device && rank.world_size > 1;
   options.device = depends_on_rank ? "cuda" : device.name();
