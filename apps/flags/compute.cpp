@@ -131,7 +131,7 @@ void add_data_on_device_flag(CommandLine& line, ComputeOptions& options) {
 void add_algorithm_flags(CommandLine& line, ComputeOptions& options) {
   line.group("Precision and device", {.advanced = true});
   line.add("cuda-graph", &options.cuda_graph, "Capture and replay of the training step as one CUDA graph",
-           {.default_text = "true on a GPU"});
+           {.default_text = "true on a GPU, unless ranks are threads"});
   line.add("deterministic", &options.deterministic, "Deterministic GPU algorithms only, without autotuning");
   line.add("plan-cache", &options.plan_cache,
            "GPU algorithm cache between runs: a file, auto (in the user's cache directory), or none",
@@ -196,6 +196,9 @@ DeviceContext open_device(ComputeOptions& options, const Precision& precision, c
         "--convolutions {}: found --device {}, expected a GPU", options.convolutions, device.name());
   if (kHasCuda && options.device == "auto" && device.kind() == DeviceKind::cpu)
     options.no_gpu = cuda_availability().reason;
+  // NCCL's guide warns that launches of graphs with collectives may wait for each other if one process has several GPUs.
+  if (rank.source == "threads" && rank.world_size > 1 && device.kind() == DeviceKind::cuda)
+    options.cuda_graph = options.cuda_graph.value_or(false);
   // The resolved flag must be equal on all ranks, so it omits the index of a GPU that depends on the rank.
   const bool depends_on_rank = name != options.device && rank.world_size > 1;
   options.device = depends_on_rank ? "cuda" : device.name();

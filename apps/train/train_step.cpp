@@ -81,12 +81,19 @@ const std::vector<MicroBatchResult>& TrainStep::run(const std::vector<data::Batc
   // The first step uses heuristic algorithms, so that training starts quickly. The second step autotunes.
   set_inputs(batches.front(), rates, step);
   context_.device.set_autotune(eager_steps_ > 0);
+  CachingAllocator& memory = context_.device.memory();
+  const std::size_t before = memory.stats().in_use;
   ++eager_steps_;
   std::vector<Input> inputs;
   for (const data::Batch& batch : batches) inputs.push_back(input_of(batch));
   results_.clear();
   compute(inputs, batches.front().global_count, results_);
   parallel_.reducer().end_step();
+  if (eager_steps_ == 1) step_bytes_ = memory.stats().peak_in_use - before;
+  if (eager_steps_ == 2 && context_.is_gpu()) {  // gives back what only the autotuning has used
+    memory.trim();
+    memory.reset_peak();
+  }
   return results_;
 }
 
@@ -252,6 +259,14 @@ bool TrainStep::capture(CapturedStep& step, const std::vector<data::Batch>& batc
     Input& input = step.inputs.emplace_back(input_of(batch));
     for (Tensor Input::*part : CapturedStep::kParts)
       if ((input.*part).defined()) input.*part = Tensor::empty_like(input.*part);
+  }
+  // Makes one free range for the first graph, so that its arrays share memory, of whatever size they are. Blocks of size
+  // classes need as much again at most.
+  CachingAllocator& memory = context_.device.memory();
+  if (const std::size_t bytes = std::exchange(step_bytes_, 0); bytes > 0 && 2 * bytes <= memory.available()) {
+    memory.trim();
+    memory.release(memory.allocate(bytes), bytes);
+    memory.reset_peak();
   }
   std::string failure;
   try {

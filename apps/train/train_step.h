@@ -151,6 +151,7 @@ class TrainStep {
   /// By the number of samples of all ranks, from which the size of every micro-batch follows.
   std::map<std::int64_t, std::unique_ptr<CapturedStep>> captured_steps_;
   std::int64_t eager_steps_ = 0;
+  std::size_t step_bytes_ = 0;  // what the first step allocates at most; 0 after the first capture
   std::optional<std::string> warning_;
 };
 

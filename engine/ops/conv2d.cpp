@@ -74,15 +74,23 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
   if (bias.defined()) inputs.push_back(bias);
   const std::int64_t flops = 2 * y.numel() * filter.shape()[1] * filter.shape()[2] * filter.shape()[3];
   const int passes = (options.relu ? 3 : 0) + (bias.requires_grad() ? 1 : 0);
+  const auto* const creator =
+      x.is_leaf() ? nullptr : x.creator()->backward.target<detail::RecomputableBackward>();
+  const auto recompute = creator == nullptr ? nullptr : creator->recompute;
   return record(
       "conv2d", y, std::move(inputs),
-      [x = x.value(), w = filter.value(), y = options.relu ? y : Tensor(), options](
-          const Tensor& dy, std::span<GradSlot> slots) {
+      [like = x.without_value(), recompute, kept = recompute ? Tensor() : x.value(), w = filter.value(),
+       y = options.relu ? y : Tensor(), options](const Tensor& dy, std::span<GradSlot> slots) {
         const Tensor g = detail::before_bias(dy, y, slots.size() > 2 ? slots[2] : GradSlot());
+        const Tensor input =
+            recompute && slots[1].wanted() ? Tensor::empty(like.shape(), like.dtype(), like.context()) : kept;
         // Parameters first, so that their all-reduce can start while dx is computed.
-        slots[1].claim_on_side_stream([g, x, options](const Stream& stream, const GradView& dw) {
-          on(stream, [&](auto& s) { kernels::conv2d_backward_filter(s, g.view(), x.view(), dw, options); });
-        });
+        slots[1].claim_on_side_stream(
+            [g, input, recompute, options](const Stream& stream, const GradView& dw) {
+              if (recompute) recompute(stream, input);
+              on(stream,
+                 [&](auto& s) { kernels::conv2d_backward_filter(s, g.view(), input.view(), dw, options); });
+            });
         if (!slots[0].wanted()) return;
         on(dy.stream(),
            [&](auto& s) { kernels::conv2d_backward_data(s, g.view(), w.view(), slots[0].claim(), options); });

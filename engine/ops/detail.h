@@ -99,6 +99,16 @@ inline OpAttribute attribute(std::string_view name, Size2d size) {
   return {name, std::vector<std::int64_t>{size.height, size.width}};
 }
 
+/// A backward function of an operation whose result is cheap to compute again from what the function holds. The operations
+/// that use the result may then save `recompute` for their own backward functions instead of the result.
+struct RecomputableBackward {
+  Node::Backward backward;
+  /// Enqueues the computation of the result to `y`, with the same bits as in the forward pass.
+  std::function<void(const Stream& stream, const Tensor& y)> recompute;
+
+  void operator()(const Tensor& dy, std::span<GradSlot> slots) const { backward(dy, slots); }
+};
+
 // ---- Axes as arguments ----
 
 /// Returns `axis`, counted from the first one, of `rank` axes. Throws UsageError if there is no such axis.

@@ -1,4 +1,7 @@
 #include "convoy/kernels/normalization.h"
+
+#include <functional>
+
 #include "convoy/engine/ops/detail.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/batchnorm.h"
@@ -187,27 +190,30 @@ OpCost cost_of_batch_norm(const Variable& x, const Variable& gamma, const Variab
   return cost;
 }
 
-/// Records the op. `run(stream, arrays, gradients)` calls its backward kernels.
+/// Records the op. `run(stream, arrays, gradients)` calls its backward kernels. `recompute` is that of
+/// detail::RecomputableBackward, or null; the kernels do not read y then.
 template <class Run>
 Variable record_batch_norm(const Tensor& y, const NormInputs& in, bool training, Run run,
+                           std::function<void(const Stream&, const Tensor&)> recompute,
                            std::vector<OpAttribute> attributes = {}) {
   const FusedActivation activation = in.options.activation;
   std::vector<Variable> inputs = {in.x, in.gamma, in.beta};
   if (in.residual.defined()) inputs.push_back(in.residual);
-  return record(
-      "batch_norm", y, std::move(inputs),
-      [x = in.x.value(), saved_y = activation == FusedActivation::relu ? y : Tensor(),
-       has_activation = activation != FusedActivation::none,
-       run](const Tensor& dy, std::span<GradSlot> slots) {
-        const kernels::BatchNormGradients gradients = claim_gradients(slots, has_activation);
-        const ConstView result = saved_y.defined() ? saved_y.view() : View();
-        on(dy.stream(), [&](auto& s) {
-          run(s, kernels::BackwardArrays{dy.view(), x.view(), result}, gradients);
-        });
-        if (!has_activation && slots.size() > 3) slots[3].alias_or_accumulate(dy);
-      },
-      cost_of_batch_norm(in.x, in.gamma, in.beta, in.residual.defined(), activation, training),
-      std::move(attributes));
+  Node::Backward backward = [x = in.x.value(),
+                             saved_y = activation == FusedActivation::relu && !recompute ? y : Tensor(),
+                             has_activation = activation != FusedActivation::none,
+                             run](const Tensor& dy, std::span<GradSlot> slots) {
+    const kernels::BatchNormGradients gradients = claim_gradients(slots, has_activation);
+    const ConstView result = saved_y.defined() ? saved_y.view() : View();
+    on(dy.stream(), [&](auto& s) {
+      run(s, kernels::BackwardArrays{dy.view(), x.view(), result}, gradients);
+    });
+    if (!has_activation && slots.size() > 3) slots[3].alias_or_accumulate(dy);
+  };
+  if (recompute) backward = detail::RecomputableBackward{std::move(backward), std::move(recompute)};
+  return record("batch_norm", y, std::move(inputs), std::move(backward),
+                cost_of_batch_norm(in.x, in.gamma, in.beta, in.residual.defined(), activation, training),
+                std::move(attributes));
 }
 
 /// Normalizes by the statistics of the batch: that of this process, or of all ranks of `group`.
@@ -229,7 +235,15 @@ Variable batch_norm_train(const NormInputs& in, const std::shared_ptr<ProcessGro
   on(y.stream(), [&](auto& s) {
     kernels::batch_norm_normalize(s, norm.view(), x.view(), in.residual_view(), saved.view(), y.view());
   });
-  if (in.residual.defined()) saved.coefficients = Tensor();
+  std::function<void(const Stream&, const Tensor&)> recompute;
+  if (in.residual.defined())
+    saved.coefficients = Tensor();
+  else if (y.context().kind() == DeviceKind::cuda && in.options.activation != FusedActivation::gelu)
+    recompute = [norm, saved, x](const Stream& stream, const Tensor& again) {
+      on(stream, [&](auto& s) {
+        kernels::batch_norm_normalize(s, norm.view(), x.view(), View(), saved.view(), again.view());
+      });
+    };
   return record_batch_norm(
       y, in, /*training=*/true,
       [norm, saved, group, length](auto& s, const kernels::BackwardArrays& arrays,
@@ -240,7 +254,8 @@ Variable batch_norm_train(const NormInputs& in, const std::shared_ptr<ProcessGro
         kernels::sync_batch_norm_sums(s, norm.view(), arrays, saved.view(), sums.view(), gradients);
         group->all_reduce(sums);  // even if x wants no gradient: every rank must make the call
         kernels::sync_batch_norm_backward(s, norm.view(), arrays, saved.view(), sums.view(), gradients);
-      });
+      },
+      std::move(recompute));
 }
 
 Variable batch_norm_infer(NormInputs in) {
@@ -258,6 +273,7 @@ Variable batch_norm_infer(NormInputs in) {
       [norm](auto& s, const kernels::BackwardArrays& arrays, const kernels::BatchNormGradients& gradients) {
         kernels::batch_norm_inference_backward(s, norm.view(), arrays, gradients);
       },
+      nullptr,
       {{"running_mean", norm.running.running_mean},
        {"running_var", norm.running.running_var},
        {"epsilon", norm.options.epsilon},

@@ -123,6 +123,9 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
                                                  "out training images for this"));
   if (!job.is_alone()) table.emplace_back("ranks", job.describe());
   if (!o.compute.no_gpu.empty()) table.emplace_back("gpu", "none: " + o.compute.no_gpu);
+  if (job.in_threads() && setup.device.kind() == DeviceKind::cuda && !o.compute.cuda_graph.value_or(true))
+    table.emplace_back("graph",
+                       "none: ranks are threads, whose graphs may wait for each other (--cuda-graph)");
   table.emplace_back("seed", fmt::format("{}", o.seed));
   table.emplace_back("out", *o.out);
   return table;

@@ -241,6 +241,14 @@ TEST_F(GpuRanks, ThreadsMatchProcessesBitForBit) {
     EXPECT_EQ(start["config"]["device"], "cuda") << "without an index, which depends on the rank";
     EXPECT_TRUE(workshop.events(out, "warning").empty()) << workshop.events(out, "warning").front().dump();
   }
+  // Without the flag, threads capture nothing, and the table at the start says so.
+  Arguments by_default = flags;
+  by_default.insert(by_default.end(), {"--devices", "2"});
+  const ProcessResult eager = train("eager", 1, by_default, "auto");
+  EXPECT_EQ(eager.exit_code, 0) << eager.out << eager.err;
+  EXPECT_THAT(eager.out, HasSubstr("none: ranks are threads, whose graphs may wait for each other"));
+  EXPECT_EQ(workshop.events("eager", "start").front()["config"]["cuda-graph"], false);
+  EXPECT_EQ(losses_of("eager"), losses_of("processes"));
   // The configuration file of a run reproduces it.
   const ProcessResult again = workshop.run(
       "convoy-train",

@@ -183,6 +183,39 @@ TEST_F(ArenaBlocks, ReturnFromAPoolWhenItIsDestroyed) {
   EXPECT_EQ(take(8 * kMiB), block);
 }
 
+/// A step allocates many arrays in the forward pass, and others of another size where it has released them. The pool
+/// has the memory of the moment at which most are in use.
+TEST_F(ArenaBlocks, OfAPoolServeOtherSizes) {
+  give(take(48 * kMiB));
+  auto pool = std::make_unique<MemoryPool>(allocator_);
+  {
+    const MemoryPool::Scope scope(*pool);
+    std::vector<std::byte*> small;
+    for (int i = 0; i < 8; ++i) small.push_back(take(4 * kMiB));  // 32 MiB
+    give(small[6]);
+    give(small[7]);
+    std::byte* const first = take(3 * kMiB);
+    EXPECT_EQ(first, small[6]);
+    std::byte* const second = take(5 * kMiB);
+    EXPECT_EQ(second, first + 3 * kMiB);
+    EXPECT_EQ(pool->bytes(), 32 * kMiB);
+    give(small[5]);
+    take(6 * kMiB);  // only 4 MiB are free
+    EXPECT_EQ(pool->bytes(), 38 * kMiB);
+    give(small[4]);
+    EXPECT_EQ(take(5 * kMiB), small[4]);
+    give(second);
+    give(first);  // merged from both sides: 3 MiB are free in front
+    EXPECT_EQ(take(11 * kMiB), small[4] + 5 * kMiB);
+    EXPECT_EQ(pool->bytes(), 38 * kMiB);
+    EXPECT_EQ(allocator_.stats().in_use, 38 * kMiB);
+    give(small[0]);
+  }
+  pool.reset();
+  EXPECT_EQ(allocator_.stats().in_use, 34 * kMiB);
+  EXPECT_EQ(cached(), 14 * kMiB);
+}
+
 /// Allocates and releases random sizes in random order. No blocks overlap, none is lost, and at the end all
 /// segments are free.
 TEST_F(ArenaBlocks, DoNotOverlap) {
