@@ -155,6 +155,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
 const std::set<std::string> kVersionShims = {"kernels/cpu/onednn/versions.h",
                                              "kernels/cpu/primitives/simd.h",
                                              "tests/cuda_emulator/tests/async_copy.h",
+                                             "kernels/cuda/primitives/cluster.h",
                                              "kernels/cuda/primitives/early_start.h",
                                              "tests/cuda_emulator/tests/tensor_core.h",
                                              "tests/cuda_emulator/tests/warpgroup.h",
