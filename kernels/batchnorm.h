@@ -71,13 +71,15 @@ struct BatchNormGradients {
   GradView beta;      // of the shift
 };
 
-// Computes the mean and the biased variance of x into `saved`, and updates the running statistics; the
-// running variance uses the unbiased estimate, scaled by n / (n - 1). The caller must not pass exactly one
-// row. With no rows, saves zeros and leaves the running statistics unchanged.
-void batch_norm_statistics(CpuStream&, const BatchNorm& norm, ConstView x, const SavedStatistics& saved);
-void batch_norm_statistics(CudaStream&, const BatchNorm& norm, ConstView x, const SavedStatistics& saved);
+// Computes the mean and the biased variance of x into `saved`, and y from them, and updates the running statistics; the
+// running variance uses the unbiased estimate, scaled by n / (n - 1). A null residual adds nothing. The caller must not
+// pass exactly one row. With no rows, saves zeros and leaves the running statistics unchanged.
+void batch_norm_forward(CpuStream&, const BatchNorm& norm, ConstView x, ConstView residual,
+                        const SavedStatistics& saved, View y);
+void batch_norm_forward(CudaStream&, const BatchNorm& norm, ConstView x, ConstView residual,
+                        const SavedStatistics& saved, View y);
 
-// Computes y from x and the statistics. A null residual adds nothing. Reads norm.options alone.
+// Computes y from x and the statistics. Reads norm.options alone.
 void batch_norm_normalize(CpuStream&, const BatchNorm& norm, ConstView x, ConstView residual,
                           const SavedStatistics& saved, View y);
 void batch_norm_normalize(CudaStream&, const BatchNorm& norm, ConstView x, ConstView residual,
@@ -87,7 +89,7 @@ void batch_norm_normalize(CudaStream&, const BatchNorm& norm, ConstView x, Const
 void batch_norm_inference(CpuStream&, const BatchNorm& norm, ConstView x, ConstView residual, View y);
 void batch_norm_inference(CudaStream&, const BatchNorm& norm, ConstView x, ConstView residual, View y);
 
-// Computes the gradients of batch_norm_statistics() and batch_norm_normalize(). With g = dy act'(u), rounded
+// Computes the gradients of batch_norm_forward(). With g = dy act'(u), rounded
 // to the type of x, and xh = (x - mean) inverse_std:
 //   dresidual = g,  dbeta = sum g,  dgamma = sum g xh,
 //   dx = gamma inverse_std (g - dbeta / n - xh dgamma / n).
@@ -121,7 +123,7 @@ void sync_batch_norm_moments(CudaStream&, ConstView x, View moments);
 // ("Updating formulae and a pairwise algorithm for computing sample variances", 1979), with d = mean_p -
 // mean:
 //   mean += d n_p / (n + n_p),  m2 += m2_p + d^2 n n_p / (n + n_p),  n += n_p.
-// Then does the same as batch_norm_statistics(), except that a batch of fewer than two rows leaves the
+// Then computes `saved` as batch_norm_forward() does, except that a batch of fewer than two rows leaves the
 // running statistics unchanged.
 void sync_batch_norm_statistics(CpuStream&, const BatchNorm& norm, ConstView moments,
                                 const SavedStatistics& saved);

@@ -168,30 +168,29 @@ void add_batch_norms(Rows& rows) {
   const auto forward = [=](auto& s, auto& a, auto v, ConstView residual, FusedActivation activation) {
     const kernels::BatchNorm layer = norm_of(v, activation);
     const kernels::SavedStatistics saved{v[2].view(), v[3].view(), v[6].view()};
-    kernels::batch_norm_statistics(s, layer, a[0].view(), saved);
-    kernels::batch_norm_normalize(s, layer, a[0].view(), residual, saved, a[1].view());
+    kernels::batch_norm_forward(s, layer, a[0].view(), residual, saved, a[1].view());
   };
   const auto backward = [=](auto& s, auto& a, auto v, GradView dresidual, FusedActivation activation) {
     kernels::batch_norm_backward(s, norm_of(v, activation), {a[0].view(), a[1].view(), a[4].view()},
                                  {v[2].view(), v[3].view(), dresidual.wanted() ? View() : v[6].view()},
                                  {written(a[2]), dresidual, written(v[4]), written(v[5])});
   };
-  norm("batch_norm_forward", 2, 1,
+  norm("batch_norm_forward", 1, 1,
        [=](auto& s, auto& a, auto v) { forward(s, a, v, {}, FusedActivation::none); });
-  norm("batch_norm_forward_residual_relu", 3, 1,
+  norm("batch_norm_forward_residual_relu", 2, 1,
        [=](auto& s, auto& a, auto v) { forward(s, a, v, a[2].view(), FusedActivation::relu); });
-  norm("batch_norm_forward_gelu", 2, 1,
+  norm("batch_norm_forward_gelu", 1, 1,
        [=](auto& s, auto& a, auto v) { forward(s, a, v, {}, FusedActivation::gelu); });
   norm("batch_norm_inference_relu", 1, 1, [=](auto& s, auto& a, auto v) {
     kernels::batch_norm_inference(s, norm_of(v, FusedActivation::relu), a[0].view(), {}, a[1].view());
   });
-  norm("batch_norm_backward", 4, 1,
+  norm("batch_norm_backward", 2, 1,
        [=](auto& s, auto& a, auto v) { backward(s, a, v, {}, FusedActivation::none); });
-  norm("batch_norm_backward_relu", 4, 1,
+  norm("batch_norm_backward_relu", 2, 1,
        [=](auto& s, auto& a, auto v) { backward(s, a, v, {}, FusedActivation::relu); });
-  norm("batch_norm_backward_gelu", 4, 1,
+  norm("batch_norm_backward_gelu", 2, 1,
        [=](auto& s, auto& a, auto v) { backward(s, a, v, {}, FusedActivation::gelu); });
-  norm("batch_norm_backward_residual_relu", 5, 2,
+  norm("batch_norm_backward_residual_relu", 3, 2,
        [=](auto& s, auto& a, auto v) { backward(s, a, v, written(a[3]), FusedActivation::relu); });
 }
 

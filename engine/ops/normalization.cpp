@@ -223,18 +223,19 @@ Variable batch_norm_train(const NormInputs& in, const std::shared_ptr<ProcessGro
   SavedTensors saved(norm, y.context());
   const std::int64_t length = 1 + 2 * norm.gamma.numel();  // n, and two numbers per channel
   if (group == nullptr) {
-    on(y.stream(), [&](auto& s) { kernels::batch_norm_statistics(s, norm.view(), x.view(), saved.view()); });
+    on(y.stream(), [&](auto& s) {
+      kernels::batch_norm_forward(s, norm.view(), x.view(), in.residual_view(), saved.view(), y.view());
+    });
   } else {
     const Tensor local = Tensor::empty({length}, DType::f64, x.context());
     const Tensor moments = Tensor::empty({group->size(), length}, DType::f64, x.context());
     on(y.stream(), [&](auto& s) { kernels::sync_batch_norm_moments(s, x.view(), local.view()); });
     group->all_gather(local, moments);
-    on(y.stream(),
-       [&](auto& s) { kernels::sync_batch_norm_statistics(s, norm.view(), moments.view(), saved.view()); });
+    on(y.stream(), [&](auto& s) {
+      kernels::sync_batch_norm_statistics(s, norm.view(), moments.view(), saved.view());
+      kernels::batch_norm_normalize(s, norm.view(), x.view(), in.residual_view(), saved.view(), y.view());
+    });
   }
-  on(y.stream(), [&](auto& s) {
-    kernels::batch_norm_normalize(s, norm.view(), x.view(), in.residual_view(), saved.view(), y.view());
-  });
   std::function<void(const Stream&, const Tensor&)> recompute;
   if (in.residual.defined())
     saved.coefficients = Tensor();

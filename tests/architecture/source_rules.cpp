@@ -156,6 +156,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
 // Outside kernels/base and kernels/runtime: sources that differ between versions of a library, or between processors.
 const std::set<std::string> kVersionShims = {"kernels/cpu/onednn/versions.h",
                                              "kernels/cpu/primitives/simd.h",
+                                             "kernels/cuda/primitives/cluster.h",
                                              "kernels/cuda/primitives/early_start.h",
                                              "kernels/cuda/primitives/hopper.h",
                                              "tests/cuda_emulator/tests/tensor_core.h",

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,14 @@ inline constexpr Fusion kFusions[] = {{true, false, false}, {true, true, false},
 
 /// A batch norm in training alone.
 inline constexpr Fusion kPlainNorm{.training = true, .relu = false, .residual = false};
+
+/// While it exists, streams of a GPU that are first used have clusters of up to `blocks` blocks.
+struct ScopedClusters {
+  explicit ScopedClusters(const char* blocks) { setenv("CONVOY_CLUSTERS", blocks, 1); }
+  ~ScopedClusters() { unsetenv("CONVOY_CLUSTERS"); }
+  ScopedClusters(const ScopedClusters&) = delete;
+  ScopedClusters& operator=(const ScopedClusters&) = delete;
+};
 
 /// Which of dx, dresidual, dgamma and dbeta are wanted.
 using Wanted = std::array<bool, 4>;
@@ -106,8 +115,7 @@ void forward(const DeviceContext& device, Norm<T>& norm, const Fusion& fusion, c
   const kernels::SavedStatistics saved{mean.view(), inverse_std.view(), coefficients.view()};
   on(device.stream(), [&](auto& s) {
     if (!fusion.training) return kernels::batch_norm_inference(s, layer, x.view(), added, y.view());
-    kernels::batch_norm_statistics(s, layer, x.view(), saved);
-    kernels::batch_norm_normalize(s, layer, x.view(), added, saved, y.view());
+    kernels::batch_norm_forward(s, layer, x.view(), added, saved, y.view());
   });
   norm.y = y.values();
   norm.mean = mean.values();

@@ -130,8 +130,8 @@ void normalize(CpuStream& stream, ChannelMatrix m, const compute_t<T>* origin, c
 
 }  // namespace
 
-void batch_norm_statistics(CpuStream& stream, const BatchNorm& norm, ConstView x,
-                           const SavedStatistics& saved) {
+void batch_norm_forward(CpuStream& stream, const BatchNorm& norm, ConstView x, ConstView residual,
+                        const SavedStatistics& saved, View y) {
   const ChannelMatrix m(x.shape);
   if (m.rows == 0) {
     fill(stream, 0, saved.mean);
@@ -145,6 +145,7 @@ void batch_norm_statistics(CpuStream& stream, const BatchNorm& norm, ConstView x
     compute_moments(stream, m, scratch, x.as<T>());
     set_statistics(scratch, static_cast<double>(m.rows), norm, saved);
   });
+  batch_norm_normalize(stream, norm, x, residual, saved, y);
 }
 
 void batch_norm_normalize(CpuStream& stream, const BatchNorm& norm, ConstView x, ConstView residual,

@@ -40,9 +40,10 @@ bool run(CudaStream& stream, Conv2dProblem problem, const Conv2dArrays& arrays) 
 /// engine can add to the gradient, temporary memory is added to it. Returns false if cuDNN cannot compute the
 /// convolution.
 template <class ArraysWith>
-bool run_gradient(CudaStream& stream, Conv2dProblem problem, GradView gradient,
+bool run_gradient(CudaStream& stream, Conv2dDirection direction, const ConvSizes& sizes, GradView gradient,
                   const ArraysWith& arrays_with) {
-  problem.mode = gradient.mode;
+  Conv2dProblem problem{
+      .direction = direction, .dtype = gradient.dtype, .sizes = sizes, .mode = gradient.mode};
   if (run(stream, problem, arrays_with(gradient.data))) return true;
   if (problem.mode == GradMode::overwrite) return false;
   problem.mode = GradMode::overwrite;
@@ -78,13 +79,11 @@ void conv2d_backward_data(CudaStream& stream, ConstView dy, ConstView filter, Gr
   if (dx.mode == GradMode::overwrite &&
       hopper::try_conv2d_3x3(stream, hopper::Filters::flipped, dy, filter, dx, options))
     return;
-  const bool is_done = run_gradient(stream,
-                                    {.direction = Conv2dDirection::backward_data,
-                                     .dtype = dx.dtype,
-                                     .sizes = ConvSizes(dx.shape, filter.shape, dy.shape, options)},
-                                    dx, [&](void* to) -> Conv2dArrays {
-                                      return {to, unconst(filter), nullptr, unconst(dy)};
-                                    });
+  const ConvSizes sizes(dx.shape, filter.shape, dy.shape, options);
+  const auto arrays_with = [&](void* to) -> Conv2dArrays {
+    return {to, unconst(filter), nullptr, unconst(dy)};
+  };
+  const bool is_done = run_gradient(stream, Conv2dDirection::backward_data, sizes, dx, arrays_with);
   if (!is_done) conv2d_backward_data_reference(stream, dy, filter, dx, options);
 }
 
@@ -92,13 +91,9 @@ void conv2d_backward_filter(CudaStream& stream, ConstView dy, ConstView x, GradV
                             Conv2dOptions options) {
   if (!dfilter.wanted() || needs_reference(dfilter, dy, x))
     return conv2d_backward_filter_reference(stream, dy, x, dfilter, options);
-  const bool is_done = run_gradient(stream,
-                                    {.direction = Conv2dDirection::backward_filter,
-                                     .dtype = dfilter.dtype,
-                                     .sizes = ConvSizes(x.shape, dfilter.shape, dy.shape, options)},
-                                    dfilter, [&](void* to) -> Conv2dArrays {
-                                      return {unconst(x), to, nullptr, unconst(dy)};
-                                    });
+  const ConvSizes sizes(x.shape, dfilter.shape, dy.shape, options);
+  const auto arrays_with = [&](void* to) -> Conv2dArrays { return {unconst(x), to, nullptr, unconst(dy)}; };
+  const bool is_done = run_gradient(stream, Conv2dDirection::backward_filter, sizes, dfilter, arrays_with);
   if (!is_done) conv2d_backward_filter_reference(stream, dy, x, dfilter, options);
 }
 

@@ -91,13 +91,6 @@ Conv2dPlans::Outcome Conv2dPlans::enqueue(CudaStream& stream, const Conv2dProble
   return Outcome::failed;
 }
 
-std::string Conv2dPlans::for_each_plan(const CudaStream& stream, const Conv2dProblem& problem,
-                                       cudnnBackendHeurMode_t mode, const std::function<bool(Plan)>& accept) {
-  return make_plans(
-      handle_, make_conv2d_graph(handle_, problem), rules_for(stream, problem), mode,
-      [&](CudnnPlan plan) { return accept(std::make_shared<const CudnnPlan>(std::move(plan))); });
-}
-
 std::optional<Conv2dPlans::Entry> Conv2dPlans::choose(CudaStream& stream, const Conv2dProblem& problem,
                                                       const Conv2dArrays& arrays) {
   if (stream.cuda_options().deterministic) return std::nullopt;
@@ -208,13 +201,16 @@ bool Conv2dPlans::run_first(CudaStream& stream, const Conv2dProblem& problem, co
   Entry entry{.method = Method::loops, .revision = stream.algorithm_cache().revision()};
   std::string reason;
   for (const cudnnBackendHeurMode_t mode : kCudnnHeuristics) {
-    const std::string refusal = for_each_plan(stream, problem, mode, [&](const Plan& plan) {
+    const auto try_plan = [&](CudnnPlan made) {
+      const Plan plan = std::make_shared<const CudnnPlan>(std::move(made));
       if (plan->workspace_bytes() >= workspace_limit) return false;
       const Outcome outcome = try_enqueue(stream, problem, arrays, plan);
       if (outcome == Outcome::no_memory) workspace_limit = plan->workspace_bytes();
       if (outcome == Outcome::enqueued) entry.plan = plan;
       return outcome == Outcome::enqueued;
-    });
+    };
+    const std::string refusal =
+        make_plans(handle_, make_conv2d_graph(handle_, problem), rules_for(stream, problem), mode, try_plan);
     if (!refusal.empty()) reason = refusal;
     if (entry.plan != nullptr) break;
   }

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -76,10 +75,6 @@ class Conv2dPlans {
     bool is_reported = false;
   };
 
-  /// Calls accept() with finalized plans, in the order of the heuristics, until it returns true. Returns why
-  /// the last plan that failed to finalize failed.
-  std::string for_each_plan(const CudaStream& stream, const Conv2dProblem& problem,
-                            cudnnBackendHeurMode_t mode, const std::function<bool(Plan)>& accept);
   /// Return an entry by rule 1 or 2, and by rule 2. Return nullopt if there is none.
   std::optional<Entry> choose(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays);
   std::optional<Entry> fastest(CudaStream& stream, const Conv2dProblem& problem, Conv2dArrays arrays);

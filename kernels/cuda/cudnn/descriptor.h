@@ -12,40 +12,21 @@
 
 namespace convoy::kernels {
 
-/// The attribute type of an array of T. void* is a data pointer; descriptors are passed as CudnnDescriptor.
-template <class T>
-inline constexpr cudnnBackendAttributeType_t kCudnnType = [] {
-  static_assert(sizeof(T) == 0, "no attribute has this type");
-  return CUDNN_TYPE_INT64;
-}();
-template <>
-inline constexpr cudnnBackendAttributeType_t kCudnnType<std::int64_t> = CUDNN_TYPE_INT64;
-template <>
-inline constexpr cudnnBackendAttributeType_t kCudnnType<char> = CUDNN_TYPE_CHAR;
-template <>
-inline constexpr cudnnBackendAttributeType_t kCudnnType<float> = CUDNN_TYPE_FLOAT;
-template <>
-inline constexpr cudnnBackendAttributeType_t kCudnnType<bool> = CUDNN_TYPE_BOOLEAN;
-template <>
-inline constexpr cudnnBackendAttributeType_t kCudnnType<void*> = CUDNN_TYPE_VOID_PTR;
-template <>
-inline constexpr cudnnBackendAttributeType_t kCudnnType<cudnnHandle_t> = CUDNN_TYPE_HANDLE;
-template <>
-inline constexpr cudnnBackendAttributeType_t kCudnnType<cudnnDataType_t> = CUDNN_TYPE_DATA_TYPE;
-template <>
-inline constexpr cudnnBackendAttributeType_t kCudnnType<cudnnConvolutionMode_t> = CUDNN_TYPE_CONVOLUTION_MODE;
-template <>
-inline constexpr cudnnBackendAttributeType_t kCudnnType<cudnnPointwiseMode_t> = CUDNN_TYPE_POINTWISE_MODE;
-template <>
-inline constexpr cudnnBackendAttributeType_t kCudnnType<cudnnBackendHeurMode_t> = CUDNN_TYPE_HEUR_MODE;
-template <>
-inline constexpr cudnnBackendAttributeType_t kCudnnType<cudnnBackendKnobType_t> = CUDNN_TYPE_KNOB_TYPE;
-template <>
-inline constexpr cudnnBackendAttributeType_t kCudnnType<cudnnBackendNumericalNote_t> =
-    CUDNN_TYPE_NUMERICAL_NOTE;
-template <>
-inline constexpr cudnnBackendAttributeType_t kCudnnType<cudnnBackendBehaviorNote_t> =
-    CUDNN_TYPE_BEHAVIOR_NOTE;
+using CudnnType = cudnnBackendAttributeType_t;
+/// Returns the attribute type of an array. void* is a data pointer; descriptors are passed as CudnnDescriptor.
+constexpr CudnnType cudnn_type(const std::int64_t*) { return CUDNN_TYPE_INT64; }
+constexpr CudnnType cudnn_type(const char*) { return CUDNN_TYPE_CHAR; }
+constexpr CudnnType cudnn_type(const float*) { return CUDNN_TYPE_FLOAT; }
+constexpr CudnnType cudnn_type(const bool*) { return CUDNN_TYPE_BOOLEAN; }
+constexpr CudnnType cudnn_type(void* const*) { return CUDNN_TYPE_VOID_PTR; }
+constexpr CudnnType cudnn_type(const cudnnHandle_t*) { return CUDNN_TYPE_HANDLE; }
+constexpr CudnnType cudnn_type(const cudnnDataType_t*) { return CUDNN_TYPE_DATA_TYPE; }
+constexpr CudnnType cudnn_type(const cudnnConvolutionMode_t*) { return CUDNN_TYPE_CONVOLUTION_MODE; }
+constexpr CudnnType cudnn_type(const cudnnPointwiseMode_t*) { return CUDNN_TYPE_POINTWISE_MODE; }
+constexpr CudnnType cudnn_type(const cudnnBackendHeurMode_t*) { return CUDNN_TYPE_HEUR_MODE; }
+constexpr CudnnType cudnn_type(const cudnnBackendKnobType_t*) { return CUDNN_TYPE_KNOB_TYPE; }
+constexpr CudnnType cudnn_type(const cudnnBackendNumericalNote_t*) { return CUDNN_TYPE_NUMERICAL_NOTE; }
+constexpr CudnnType cudnn_type(const cudnnBackendBehaviorNote_t*) { return CUDNN_TYPE_BEHAVIOR_NOTE; }
 
 /// A backend descriptor. It is movable and owns the cuDNN object. All functions except try_finalize() throw
 /// DeviceError if cuDNN reports an error.
@@ -66,7 +47,7 @@ class CudnnDescriptor {
 
   template <class T>
   void set(cudnnBackendAttributeName_t name, std::span<const T> values) {
-    set_elements(name, kCudnnType<T>, static_cast<std::int64_t>(values.size()), values.data());
+    set_elements(name, cudnn_type(values.data()), static_cast<std::int64_t>(values.size()), values.data());
   }
   template <class T>
   void set(cudnnBackendAttributeName_t name, const std::vector<T>& values) {
@@ -87,14 +68,14 @@ class CudnnDescriptor {
   template <class T>
   T get(cudnnBackendAttributeName_t name) const {
     T value{};
-    get_elements(name, kCudnnType<T>, 1, &value);
+    get_elements(name, cudnn_type(&value), 1, &value);
     return value;
   }
   /// Returns the elements of the attribute, at most `maximum`.
   template <class T>
   std::vector<T> get(cudnnBackendAttributeName_t name, std::int64_t maximum) const {
     std::vector<T> values(static_cast<std::size_t>(maximum));
-    values.resize(get_elements(name, kCudnnType<T>, maximum, values.data()));
+    values.resize(get_elements(name, cudnn_type(values.data()), maximum, values.data()));
     return values;
   }
   std::vector<CudnnDescriptor> get(cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type,

@@ -1,11 +1,12 @@
-// kernels/batchnorm.h on the GPU: the forward and inference functions. Forward reads x to compute its
-// moments, and reads x again to normalize it. The last block of the first pass computes the statistics.
+// kernels/batchnorm.h on the GPU: the forward and inference functions. Where clusters of blocks can keep x in shared
+// memory, one launch reads x once. Otherwise one launch reads x to compute its moments, of which the last block computes
+// the statistics, and another one reads x again to normalize it.
 #include "convoy/kernels/batchnorm.h"
 
 #include <cmath>
 
 #include "convoy/kernels/cuda/normalization/normalized.h"
-#include "convoy/kernels/cuda/primitives/channel_sums.h"
+#include "convoy/kernels/cuda/primitives/channel_clusters.h"
 #include "convoy/kernels/cuda/primitives/early_start.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/cuda/primitives/normal_distribution.h"
@@ -99,8 +100,7 @@ struct CombineMoments {
   }
 };
 
-/// The per-channel arguments of the functions that compute statistics, and the coefficients of y = (x - mean)
-/// factor + offset.
+/// The per-channel arguments of the functions that compute statistics.
 template <class T>
 struct Statistics {
   using C = compute_t<T>;
@@ -110,23 +110,29 @@ struct Statistics {
   double epsilon, momentum;
   const double* batch;  // or null
 
-  /// Sets the statistics and coefficients of channel c from the mean and the (biased) variance of its n
-  /// values. Loads everything before it stores anything, so that the latencies of the loads overlap.
-  __device__ void set(std::int64_t c, double n, double batch_mean, double batch_var) const {
-    const double shift = static_cast<double>(beta[c]), old_mean = static_cast<double>(running_mean[c]),
-                 old_var = static_cast<double>(running_var[c]), minimum = batch == nullptr ? 0 : 1 / *batch;
+  /// Returns mean, factor and offset of y = (x - mean) factor + offset for channel c, from the mean and the (biased)
+  /// variance of its n values, and if `stores` stores the statistics. Loads everything before it stores anything, so that the latencies of the loads overlap.
+  __device__ ChannelResults<C> set(std::int64_t c, double n, double batch_mean, double batch_var,
+                                   bool stores = true) const {
+    const double shift = static_cast<double>(beta[c]), minimum = batch == nullptr ? 0 : 1 / *batch,
+                 old_mean = stores ? static_cast<double>(running_mean[c]) : 0,
+                 old_var = stores ? static_cast<double>(running_var[c]) : 0;
     const double rate = momentum > minimum ? momentum : minimum;
     const double batch_inverse_std = 1 / std::sqrt(batch_var + epsilon);
     const double scale = static_cast<double>(gamma[c]) * batch_inverse_std;
     const C rounded = static_cast<C>(batch_mean);
+    // Compensates for the rounding of the mean, so that a large mean cancels exactly.
+    const double rest = shift - (batch_mean - static_cast<double>(rounded)) * scale;
+    const ChannelResults<C> result{{rounded, static_cast<C>(scale), static_cast<C>(rest)}};
+    if (!stores) return result;
     mean[c] = rounded;
     inverse_std[c] = static_cast<C>(batch_inverse_std);
-    factor[c] = static_cast<C>(scale);
-    // Compensates for the rounding of the mean, so that a large mean cancels exactly.
-    offset[c] = static_cast<C>(shift - (batch_mean - static_cast<double>(rounded)) * scale);
-    if (n < 2) return;  // possible for shards; otherwise n = 1 is an error of the caller
+    factor[c] = result.values[1];
+    offset[c] = result.values[2];
+    if (n < 2) return result;  // possible for shards; otherwise n = 1 is an error of the caller
     running_mean[c] = updated(old_mean, batch_mean, rate);
     running_var[c] = updated(old_var, batch_var * n / (n - 1), rate);
+    return result;
   }
   __device__ C updated(double running, double value, double rate) const {
     return static_cast<C>((1 - rate) * running + rate * value);
@@ -163,18 +169,13 @@ struct ShardMoments {
   }
 };
 
-constexpr int kMomentRows = 4;  // rows in flight: 64 bytes per thread
-
-// Reads x and writes partials [row_blocks, 2, C]. The last block of each tile calls to.set(channel, rows,
-// mean, variance) for its channels.
-template <int kWidth, class To, class T>
-__global__ void __launch_bounds__(kChannelBlock, kReductionBlocksOfSm)
-    batch_norm_moments_kernel(ChannelTiling tiling, bool is_aligned, const T* x, compute_t<T>* partials,
-                              unsigned* tickets, To to) {
+/// Computes the moments of a block's rows, of which a thread loads kRows together, and calls keep(row, packs) for them.
+/// Then calls sum_up(moments, term, finish) as sum_tile() expects these, which calls set(channel, rows, mean, variance).
+template <int kRows, int kWidth, class T, class Keep, class Sum, class Set>
+__device__ void block_moments(RowScratch<compute_t<T>, kWidth>& scratch, const ChannelTiling& tiling,
+                              const ThreadTile& tile, bool is_aligned, const T* x, const Keep& keep,
+                              const Sum& sum_up, const Set& set) {
   using C = compute_t<T>;
-  allow_next_kernel();
-  const ThreadTile tile(tiling, kWidth);
-  wait_for_previous_kernel();
   ChannelValues<C, kWidth> origin;
   if (tile.has_channels) {
     const Pack<T, kWidth> row = load_pack<kWidth>(x + tile.channel, is_aligned);
@@ -182,14 +183,14 @@ __global__ void __launch_bounds__(kChannelBlock, kReductionBlocksOfSm)
     for (int i = 0; i < kWidth; ++i) origin.values[i] = widen(row.values[i]);
   }
   ThreadMoments<kWidth, C> own;
-  for_row_groups<kMomentRows>(tile, [&](auto count, std::int64_t row) {
+  for_row_groups<kRows>(tile, [&](auto count, std::int64_t row) {
     RowPacks<T, kWidth, count()> rows;
     rows.load(x + row * tiling.channels + tile.channel, tile.row_stride * tiling.channels, is_aligned);
+    keep(count, rows);
     own.add(rows);
   });
   ChannelPairs<C, kWidth> moments = own.about(origin);
-  auto& scratch = shared_memory<TileScratch<C, kWidth>>();
-  reduce_rows(scratch.block, tiling.lanes, moments, CombineMoments{tile.rows_of_block, tile.row});
+  reduce_rows(scratch, tiling.lanes, moments, CombineMoments{tile.rows_of_block, tile.row});
   // Converts to sums of x - x[0] and of its square, and adds what the products lose. Values that cancel are of
   // the size of the deviation.
   const auto moments_to_sums = [&](int block, C mean, C squares, CompensatedSum<C>& sum,
@@ -203,12 +204,29 @@ __global__ void __launch_bounds__(kChannelBlock, kReductionBlocksOfSm)
     square_sum.add(squares);
     square_sum.add(square, std::fma(total, mean, -square) + lost * mean);
   };
-  sum_tile(scratch, tiling, tile, moments, partials, tickets, moments_to_sums,
-           [&](std::int64_t c, double sum, double squares) {
-             const double n = static_cast<double>(tiling.rows), shift = sum / n;
-             const double var = squares / n - shift * shift;
-             to.set(c, n, static_cast<double>(widen(x[c])) + shift, var < 0 ? 0 : var);  // keeps NaN
-           });
+  sum_up(moments, moments_to_sums, [&](std::int64_t c, double of_x, double of_squares) {
+    const double n = static_cast<double>(tiling.rows), shift = of_x / n;
+    const double var = of_squares / n - shift * shift;
+    return set(c, n, static_cast<double>(widen(x[c])) + shift, var < 0 ? 0 : var);  // keeps NaN
+  });
+}
+
+constexpr int kMomentRows = 4;  // rows in flight: 64 bytes per thread
+
+// Reads x and writes partials [row_blocks, 2, C]. The last block of each tile calls to.set(channel, rows,
+// mean, variance) for its channels.
+template <int kWidth, class To, class T>
+__global__ void __launch_bounds__(kChannelBlock, kReductionBlocksOfSm)
+    batch_norm_moments_kernel(ChannelTiling tiling, bool is_aligned, const T* x, compute_t<T>* partials,
+                              unsigned* tickets, To to) {
+  allow_next_kernel();
+  const ThreadTile tile(tiling, kWidth);
+  wait_for_previous_kernel();
+  auto& scratch = shared_memory<TileScratch<compute_t<T>, kWidth>>();
+  block_moments<kMomentRows>(
+      scratch.block, tiling, tile, is_aligned, x, [](auto, const auto&) {},
+      [&](const auto&... of) { sum_tile(scratch, tiling, tile, partials, tickets, of...); },
+      [&](auto... of) { to.set(of...); });
 }
 
 // Reads the moments [shards, 1 + 2C] and writes those of sync_batch_norm_statistics(). One thread per
@@ -247,39 +265,80 @@ __global__ void __launch_bounds__(kChannelBlock)
 template <bool kGelu>
 inline constexpr int kNormalizeRows = kGelu ? 2 : 4;
 
-// Reads x, and residual if it is not null; writes y. kGelu: the activation is a GELU, else that of has_relu.
+/// Writes y for the rows and channels of a thread. Its first row of x is at `in`, the next ones in_stride further.
+/// `mean`, `factor` and `offset` begin at its first channel. kGelu: the activation is a GELU, else that of has_relu.
+template <bool kGelu, int kWidth, class T, class C>
+__device__ void normalize_rows(const ChannelTiling& tiling, const ThreadTile& tile, bool is_aligned,
+                               const T* in, std::int64_t in_stride, const T* residual, const C* mean,
+                               const C* factor, const C* offset, bool has_relu, T* y) {
+  if (!tile.has_channels) return;
+  const ChannelValues<C, kWidth> means(mean), factors(factor), offsets(offset);
+  const std::int64_t stride = tile.row_stride * tiling.channels;
+  for_row_groups<kNormalizeRows<kGelu>>(tile, [&](auto count, std::int64_t row) {
+    const std::int64_t first = row * tiling.channels + tile.channel;
+    RowPacks<T, kWidth, count()> rows, added;
+    rows.load(in, in_stride);
+    in += count() * in_stride;
+    if (residual != nullptr) added.load(residual + first, stride, is_aligned);
+#pragma unroll
+    for (int r = 0; r < count(); ++r) {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        C value = normalized(rows.at(r, i), means[i], factors[i], offsets[i]);
+        if (residual != nullptr) value += added.at(r, i);
+        if (has_relu) value = relu(value);
+        if constexpr (kGelu) value = gelu(narrow<T>(value));
+        rows.packs[r].values[i] = narrow<T>(value);
+      }
+    }
+    rows.store(y + first, stride, is_aligned);
+  });
+}
+
+// Reads x, and residual if it is not null; writes y.
 template <bool kGelu, int kWidth, class T>
 __global__ void __launch_bounds__(kChannelBlock)
     batch_norm_normalize_kernel(ChannelTiling tiling, const T* x, const T* residual, const compute_t<T>* mean,
                                 const compute_t<T>* factor, const compute_t<T>* offset, bool has_relu, T* y) {
-  using C = compute_t<T>;
   allow_next_kernel();
   const ThreadTile tile(tiling, kWidth);
   wait_for_previous_kernel();
-  if (!tile.has_channels) return;
-  const ChannelValues<C, kWidth> means(mean + tile.channel);
-  const ChannelValues<C, kWidth> factors(factor + tile.channel);
-  const ChannelValues<C, kWidth> offsets(offset + tile.channel);
-  const std::int64_t stride = tile.row_stride * tiling.channels;
-  for_row_groups<kNormalizeRows<kGelu>>(tile, [&](auto count, std::int64_t row) {
-    const std::int64_t first = row * tiling.channels + tile.channel;
-    RowPacks<T, kWidth, count()> in, added;
-    in.load(x + first, stride);
-    if (residual != nullptr) added.load(residual + first, stride);
-#pragma unroll
-    for (int r = 0; r < count(); ++r) {
-      Pack<T, kWidth> out;
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        C value = normalized(in.at(r, i), means[i], factors[i], offsets[i]);
-        if (residual != nullptr) value += added.at(r, i);
-        if (has_relu) value = relu(value);
-        if constexpr (kGelu) value = gelu(narrow<T>(value));
-        out.values[i] = narrow<T>(value);
-      }
-      store_pack(y + first + r * stride, out);
-    }
-  });
+  normalize_rows<kGelu, kWidth>(tiling, tile, true, x + tile.first * tiling.channels + tile.channel,
+                                tile.row_stride * tiling.channels, residual, mean + tile.channel,
+                                factor + tile.channel, offset + tile.channel, has_relu, y);
+}
+
+constexpr int kClusterMomentRows = 8;  // rows in flight: 128 bytes per thread, since an SM may have one block
+
+// Reads x, and residual if it is not null; writes y and the statistics. Each cluster has a tile of channels.
+template <bool kGelu, int kWidth, class T>
+__global__ void __launch_bounds__(kChannelBlock, kClusterBlocksOfSm)
+    batch_norm_cluster_kernel(ChannelTiling tiling, bool is_aligned, const T* x, const T* residual,
+                              Statistics<T> statistics, bool has_relu, T* y) {
+  allow_next_kernel();
+  const ThreadTile tile(tiling, kWidth);
+  wait_for_previous_kernel();
+  auto& scratch = shared_memory<ClusterScratch<compute_t<T>, kWidth>>();
+  T *const kept = scratch.template kept<T>(tiling), *next = kept;
+  const auto keep = [&](auto count, const auto& rows) {
+    rows.store(next, scratch.kKeptStride);
+    next += count() * scratch.kKeptStride;
+  };
+  block_moments<kClusterMomentRows>(
+      scratch.block, tiling, tile, is_aligned, x, keep,
+      [&](const auto&... of) { sum_cluster(scratch, tiling, tile, of...); },
+      [&](auto... of) { return statistics.set(of..., tile.row_block == 0); });
+  const int place = tile.lane * kWidth;
+  normalize_rows<kGelu, kWidth>(tiling, tile, is_aligned, kept, scratch.kKeptStride, residual,
+                                scratch.results[0] + place, scratch.results[1] + place,
+                                scratch.results[2] + place, has_relu, y);
+  wait_for_cluster();
+}
+
+/// Returns f(std::bool_constant<whether the activation is a GELU>).
+template <class F>
+auto choose_gelu(FusedActivation activation, const F& f) {
+  return activation == FusedActivation::gelu ? f(std::true_type{}) : f(std::false_type{});
 }
 
 template <class T>
@@ -291,12 +350,11 @@ void normalize(CudaStream& stream, const ConstView& x, const ConstView& residual
                        is_aligned(factor) && is_aligned(offset) && is_aligned(y.data);
   const auto run = [&](auto width) {
     const ChannelTiling tiling = tile_channels(x.numel() / channels, channels, width, kElementwise);
-    const auto run_kernel = [&](auto kernel) {
-      launch(LaunchStart::early, stream, tiling.blocks(), kChannelBlock, 0, kernel, tiling, x.as<T>(),
-             residual.as<T>(), mean, factor, offset, activation == FusedActivation::relu, y.as<T>());
-    };
-    if (activation == FusedActivation::gelu) return run_kernel(batch_norm_normalize_kernel<true, width(), T>);
-    run_kernel(batch_norm_normalize_kernel<false, width(), T>);
+    choose_gelu(activation, [&](auto is_gelu) {
+      launch(LaunchStart::early, stream, tiling.grid(), kChannelBlock, 0,
+             batch_norm_normalize_kernel<is_gelu(), width(), T>, tiling, x.as<T>(), residual.as<T>(), mean,
+             factor, offset, activation == FusedActivation::relu, y.as<T>());
+    });
   };
   choose_width<T>(channels, run, aligned);
 }
@@ -309,7 +367,7 @@ void put_moments(CudaStream& stream, const ConstView& x, const To& to) {
   choose_width<T>(channels, [&](auto width) {
     const ChannelTiling tiling = tile_channels(x.numel() / channels, channels, width, reduction(stream));
     const Scratch partials(stream, partial_values(tiling) * sizeof(C));
-    launch(LaunchStart::early, stream, tiling.blocks(), kChannelBlock, sizeof(TileScratch<C, width()>),
+    launch(LaunchStart::early, stream, tiling.grid(), kChannelBlock, sizeof(TileScratch<C, width()>),
            batch_norm_moments_kernel<width(), To, T>, tiling, is_aligned(x.data), x.as<T>(), partials.as<C>(),
            stream.tickets(), to);
   });
@@ -317,8 +375,8 @@ void put_moments(CudaStream& stream, const ConstView& x, const To& to) {
 
 }  // namespace
 
-void batch_norm_statistics(CudaStream& stream, const BatchNorm& norm, ConstView x,
-                           const SavedStatistics& saved) {
+void batch_norm_forward(CudaStream& stream, const BatchNorm& norm, ConstView x, ConstView residual,
+                        const SavedStatistics& saved, View y) {
   if (x.numel() == 0) {
     fill(stream, 0, saved.mean);
     fill(stream, 0, saved.inverse_std);
@@ -326,7 +384,17 @@ void batch_norm_statistics(CudaStream& stream, const BatchNorm& norm, ConstView 
   }
   dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
+    const bool aligned = is_aligned(x.data) && is_aligned(residual.data) && is_aligned(y.data);
+    const FusedActivation activation = norm.options.activation;
+    const bool is_done = choose_gelu(activation, [&](auto is_gelu) {
+      return launch_clusters<T>(stream, x.shape, /*arrays=*/1,
+                                batch_norm_cluster_kernel<is_gelu(), kVectorWidth<T>, T>, aligned, x.as<T>(),
+                                residual.as<T>(), statistics_of<T>(norm, saved),
+                                activation == FusedActivation::relu, y.as<T>());
+    });
+    if (is_done) return;
     put_moments<T>(stream, x, statistics_of<T>(norm, saved));
+    batch_norm_normalize(stream, norm, x, residual, saved, y);
   });
 }
 

@@ -1,15 +1,13 @@
 // kernels/batchnorm.h on the GPU: the backward functions. They read dy and x (and y, if the derivative of the
-// activation does not follow from x) to sum g and g (x - mean) over the rows of each channel. The last block computes
-// the gradients of the parameters from these sums. Then dx and dresidual are computed from the arrays.
+// activation does not follow from x) to sum g and g (x - mean) over the rows of each channel. Where clusters of blocks can
+// keep g and x in shared memory, the same launch computes all gradients. Otherwise its last block computes the gradients
+// of the parameters, and another launch reads the arrays again for dx and dresidual.
 #include "convoy/kernels/batchnorm.h"
 
-#include <cmath>
-
 #include "convoy/kernels/cuda/normalization/normalized.h"
-#include "convoy/kernels/cuda/primitives/channel_sums.h"
+#include "convoy/kernels/cuda/primitives/channel_clusters.h"
 #include "convoy/kernels/cuda/primitives/early_start.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
-#include "convoy/kernels/cuda/primitives/normal_distribution.h"
 #include "convoy/kernels/elementwise.h"
 
 namespace convoy::kernels {
@@ -34,113 +32,31 @@ struct GradientRules {
   ChannelFactors<C> factors;  // direct is null if dx is unwanted
   double* shard_sums;         // n and both sums, [1 + 2C]; or null
 
-  __device__ double inverse_std_of(std::int64_t c) const {
+  /// Returns the factors of channel c of n rows, and if `stores` stores all results. Loads everything before it stores
+  /// anything, so that the latencies of the loads overlap.
+  __device__ ChannelResults<C> put(std::int64_t c, std::int64_t channels, double n, double sum, double dot,
+                                   bool stores = true) const {
     const double given = static_cast<double>(spread[c]);
-    return spread_is_var ? 1 / std::sqrt(given + epsilon) : given;
-  }
-  /// Stores all results for channel c of n rows. Loads everything before it stores anything, so that the
-  /// latencies of the loads overlap.
-  __device__ void put(std::int64_t c, std::int64_t channels, double n, double sum, double dot) const {
-    const double inverse_std = inverse_std_of(c), scale = scale_of(c);
+    const double inverse_std = spread_is_var ? 1 / std::sqrt(given + epsilon) : given;
+    const double direct = gamma != nullptr ? static_cast<double>(gamma[c]) * inverse_std : 0;
+    const ChannelResults<C> result{{static_cast<C>(direct),
+                                    static_cast<C>(-direct * inverse_std * inverse_std * dot / n),
+                                    static_cast<C>(-direct * sum / n)}};
+    if (!stores) return result;
     const double old_dgamma = dgamma.before(c), old_dbeta = dbeta.before(c);
     dgamma.put(c, old_dgamma, dot * inverse_std);
     dbeta.put(c, old_dbeta, sum);
-    put_factors(c, n, sum, dot, inverse_std, scale);
-    if (shard_sums == nullptr) return;
+    if (factors.direct != nullptr) factors.direct[c] = result.values[0];
+    if (factors.slope != nullptr) {
+      factors.slope[c] = result.values[1];
+      factors.constant[c] = result.values[2];
+    }
+    if (shard_sums == nullptr) return result;
     if (c == 0) shard_sums[0] = n;
     shard_sums[1 + c] = sum;
     shard_sums[1 + channels + c] = dot;
+    return result;
   }
-  /// Stores the factors alone.
-  __device__ void put_factors(std::int64_t c, double n, double sum, double dot) const {
-    put_factors(c, n, sum, dot, inverse_std_of(c), scale_of(c));
-  }
-
- private:
-  __device__ double scale_of(std::int64_t c) const {
-    return factors.direct != nullptr ? static_cast<double>(gamma[c]) : 0;
-  }
-  __device__ void put_factors(std::int64_t c, double n, double sum, double dot, double inverse_std,
-                              double scale) const {
-    if (factors.direct == nullptr) return;
-    const double direct = scale * inverse_std;
-    factors.direct[c] = static_cast<C>(direct);
-    if (factors.slope == nullptr) return;
-    factors.slope[c] = static_cast<C>(-direct * inverse_std * inverse_std * dot / n);
-    factors.constant[c] = static_cast<C>(-direct * sum / n);
-  }
-};
-
-/// How a kernel obtains g, the gradient of the activation's input, from dy.
-enum class Derivative : std::uint8_t {
-  one,         // there is no activation: g = dy
-  relu_of_y,   // g = 0 where the result y, which is read, is 0 or less; else dy
-  relu_again,  // the same, but y is computed again from x, with the same rounding
-  gelu_again,  // g = dy times the derivative of GELU, whose argument is computed again from x
-};
-
-/// Returns whether the kernel computes the activation's argument from x and the coefficients.
-constexpr bool computes_again(Derivative derivative) {
-  return derivative == Derivative::relu_again || derivative == Derivative::gelu_again;
-}
-
-/// The arrays from which g is computed.
-template <class T>
-struct Upstream {
-  const T *dy, *y;                         // y: for Derivative::relu_of_y
-  const compute_t<T>*mean, *coefficients;  // coefficients [2, C]: factor and offset, if computes_again()
-};
-
-/// Computes g for the rows and channels of a thread.
-template <Derivative kDerivative, int kWidth, class T>
-class UpstreamRows {
- public:
-  using C = compute_t<T>;
-  ChannelValues<C, kWidth> means;  // for the kernel too
-
-  __device__ UpstreamRows(const Upstream<T>& from, const ChannelTiling& tiling, const ThreadTile& tile,
-                          bool is_aligned)
-      : from_(from), stride_(tile.row_stride * tiling.channels), is_aligned_(is_aligned) {
-    if (!tile.has_channels) return;
-    means = ChannelValues<C, kWidth>(from.mean + tile.channel, is_aligned);
-    if constexpr (computes_again(kDerivative)) {
-      factors_ = ChannelValues<C, kWidth>(from.coefficients + tile.channel, is_aligned);
-      offsets_ = ChannelValues<C, kWidth>(from.coefficients + tiling.channels + tile.channel, is_aligned);
-    }
-  }
-
-  /// Returns g for kRows rows from index `first` on, and loads the same rows of x if reads_x.
-  template <int kRows>
-  __device__ RowPacks<T, kWidth, kRows> load(std::int64_t first, const T* x, bool reads_x,
-                                             RowPacks<T, kWidth, kRows>& data) const {
-    // `u` is the result of the ReLU if it is read, else the argument of the activation: it has the same sign.
-    RowPacks<T, kWidth, kRows> g, u;
-    g.load(from_.dy + first, stride_, is_aligned_);
-    if constexpr (kDerivative == Derivative::relu_of_y) u.load(from_.y + first, stride_, is_aligned_);
-    if (reads_x || computes_again(kDerivative)) data.load(x + first, stride_, is_aligned_);
-    if constexpr (kDerivative != Derivative::one) {
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-        for (int i = 0; i < kWidth; ++i) {
-          if constexpr (computes_again(kDerivative))
-            u.packs[r].values[i] = narrow<T>(normalized(data.at(r, i), means[i], factors_[i], offsets_[i]));
-          if constexpr (kDerivative == Derivative::gelu_again) {
-            g.packs[r].values[i] = narrow<T>(g.at(r, i) * gelu_derivative(u.packs[r].values[i]));
-          } else if (u.at(r, i) <= C{0}) {
-            g.packs[r].values[i] = T{};
-          }
-        }
-      }
-    }
-    return g;
-  }
-
- private:
-  const Upstream<T>& from_;
-  std::int64_t stride_;
-  bool is_aligned_;
-  ChannelValues<C, kWidth> factors_, offsets_;
 };
 
 /// Rows in flight: 128 bytes per thread of two arrays, or 96 of three, for which there are fewer registers.
@@ -148,24 +64,17 @@ template <Derivative kDerivative>
 inline constexpr int kSumRows =
     kDerivative == Derivative::relu_of_y || kDerivative == Derivative::gelu_again ? 2 : 4;
 
-// Reads dy, x, and y if the derivative is that of y; writes partials [row_blocks, 2, C]: the sums of g and of g (x -
-// mean). Writes g too if `stored` is not null. The last block of each tile puts the results of its channels.
-template <Derivative kDerivative, int kWidth, class T>
-__global__ void __launch_bounds__(kChannelBlock, kReductionBlocksOfSm)
-    batch_norm_gradient_sums_kernel(ChannelTiling tiling, bool is_aligned, Upstream<T> upstream, const T* x,
-                                    T* stored, compute_t<T>* partials, unsigned* tickets,
-                                    GradientRules<compute_t<T>> rules) {
-  using C = compute_t<T>;
-  allow_next_kernel();
-  const ThreadTile tile(tiling, kWidth);
-  wait_for_previous_kernel();
-  const UpstreamRows<kDerivative, kWidth, T> rows(upstream, tiling, tile, is_aligned);
-  ChannelPairs<C, kWidth> sums;
+/// Computes the sums of g and of g (x - mean) over a block's rows, and calls keep(count, g, x) for the rows that a thread
+/// loads together.
+template <Derivative kDerivative, int kWidth, class T, class Keep>
+__device__ ChannelPairs<compute_t<T>, kWidth> block_gradient_sums(
+    RowScratch<compute_t<T>, kWidth>& scratch, const ChannelTiling& tiling, const ThreadTile& tile,
+    const UpstreamRows<kDerivative, kWidth, T>& rows, const T* x, const Keep& keep) {
+  ChannelPairs<compute_t<T>, kWidth> sums;
   for_row_groups<kSumRows<kDerivative>>(tile, [&](auto count, std::int64_t row) {
-    const std::int64_t first = row * tiling.channels + tile.channel;
     RowPacks<T, kWidth, count()> data;
-    const auto g = rows.template load<count()>(first, x, true, data);
-    if (stored != nullptr) g.store(stored + first, tile.row_stride * tiling.channels, is_aligned);
+    const auto g = rows.template load<count()>(row * tiling.channels + tile.channel, x, true, data);
+    keep(count, row, g, data);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
 #pragma unroll
@@ -175,9 +84,27 @@ __global__ void __launch_bounds__(kChannelBlock, kReductionBlocksOfSm)
       }
     }
   });
-  auto& scratch = shared_memory<TileScratch<C, kWidth>>();
-  reduce_rows(scratch.block, tiling.lanes, sums, AddPairs{});
-  sum_tile(scratch, tiling, tile, sums, partials, tickets, SumOfPartials{},
+  reduce_rows(scratch, tiling.lanes, sums, AddPairs{});
+  return sums;
+}
+
+// Reads dy, x, and y if the derivative is that of y; writes partials [row_blocks, 2, C]: the sums of g and of g (x -
+// mean). Writes g too if `stored` is not null. The last block of each tile puts the results of its channels.
+template <Derivative kDerivative, int kWidth, class T>
+__global__ void __launch_bounds__(kChannelBlock, kReductionBlocksOfSm)
+    batch_norm_gradient_sums_kernel(ChannelTiling tiling, bool is_aligned, Upstream<T> upstream, const T* x,
+                                    T* stored, compute_t<T>* partials, unsigned* tickets,
+                                    GradientRules<compute_t<T>> rules) {
+  allow_next_kernel();
+  const ThreadTile tile(tiling, kWidth);
+  wait_for_previous_kernel();
+  const UpstreamRows<kDerivative, kWidth, T> rows(upstream, tiling, tile, is_aligned);
+  auto& scratch = shared_memory<TileScratch<compute_t<T>, kWidth>>();
+  const auto store = [&](auto, std::int64_t row, const auto& g, const auto&) {
+    if (stored != nullptr) g.store(stored + row * tiling.channels + tile.channel, rows.stride, is_aligned);
+  };
+  const auto sums = block_gradient_sums(scratch.block, tiling, tile, rows, x, store);
+  sum_tile(scratch, tiling, tile, partials, tickets, sums, SumOfPartials{},
            [&](std::int64_t c, double sum, double dot) {
              rules.put(c, tiling.channels, static_cast<double>(tiling.rows), sum, dot);
            });
@@ -190,8 +117,9 @@ __global__ void __launch_bounds__(kChannelBlock)
     batch_norm_gradient_factors_kernel(std::int64_t channels, const double* sums, GradientRules<C> rules) {
   const std::int64_t c = std::int64_t{blockIdx.x} * kChannelBlock + threadIdx.x;
   if (c >= channels) return;
-  if (sums == nullptr) return rules.put_factors(c, 0, 0, 0);
-  rules.put_factors(c, sums[0], sums[1 + c], sums[1 + channels + c]);
+  const bool has_sums = sums != nullptr;
+  rules.put(c, channels, has_sums ? sums[0] : 0, has_sums ? sums[1 + c] : 0,
+            has_sums ? sums[1 + channels + c] : 0);
 }
 
 /// A gradient of x's shape and its mode; `values` is null if the gradient is unwanted.
@@ -206,17 +134,17 @@ struct DataGradient {
   /// Stores or adds kRows packs from index `first` on, `stride` elements apart. value_at(r, i) is the value
   /// of element i of row r.
   template <int kWidth, int kRows, class F>
-  __device__ void put(std::int64_t first, std::int64_t stride, const F& value_at) const {
+  __device__ void put(std::int64_t first, std::int64_t stride, bool is_aligned, const F& value_at) const {
     if (values == nullptr) return;
     RowPacks<T, kWidth, kRows> before;
-    if (adds) before.load(values + first, stride);
+    if (adds) before.load(values + first, stride, is_aligned);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       Pack<T, kWidth> out;
 #pragma unroll
       for (int i = 0; i < kWidth; ++i)
         out.values[i] = narrow<T>(adds ? before.at(r, i) + value_at(r, i) : value_at(r, i));
-      store_pack(values + first + r * stride, out);
+      store_pack(values + first + r * stride, out, is_aligned);
     }
   }
 };
@@ -226,38 +154,84 @@ constexpr int kDataRows = 2;  // rows in flight in the second pass, of up to thr
 template <Derivative kDerivative>
 inline constexpr int kDataBlocksOfSm = kDerivative == Derivative::one ? 3 : 2;
 
-// Reads dy, y if the derivative is that of y, and x if the derivative or dx needs it; writes dx and dresidual.
-// These may be the same array, since dx is stored before dresidual is loaded.
+/// Writes dx and dresidual, which may be the same array, since dx is stored before dresidual is loaded. The first row of
+/// the thread in dy and x begins at index `in`, its channels in `factors` at `c`.
 template <Derivative kDerivative, int kWidth, class T>
-__global__ void __launch_bounds__(kChannelBlock, kDataBlocksOfSm<kDerivative>)
-    batch_norm_data_gradients_kernel(ChannelTiling tiling, Upstream<T> upstream, const T* x,
-                                     ChannelFactors<compute_t<T>> factors, DataGradient<T> dx,
-                                     DataGradient<T> dresidual) {
+__device__ void put_rows(const ChannelTiling& tiling, const ThreadTile& tile,
+                         const UpstreamRows<kDerivative, kWidth, T>& rows, const T* x, std::int64_t in,
+                         const ChannelFactors<compute_t<T>>& factors, std::int64_t c,
+                         const DataGradient<T>& dx, const DataGradient<T>& dresidual,
+                         bool is_aligned = true) {
   using C = compute_t<T>;
-  allow_next_kernel();
-  const ThreadTile tile(tiling, kWidth);
-  wait_for_previous_kernel();
-  if (!tile.has_channels) return;
   const bool has_slope = factors.slope != nullptr;
-  const UpstreamRows<kDerivative, kWidth, T> rows(upstream, tiling, tile, /*is_aligned=*/true);
   ChannelValues<C, kWidth> direct, slope, constant;
-  if (dx.values != nullptr) direct = ChannelValues<C, kWidth>(factors.direct + tile.channel);
+  if (dx.values != nullptr) direct = ChannelValues<C, kWidth>(factors.direct + c);
   if (has_slope) {
-    slope = ChannelValues<C, kWidth>(factors.slope + tile.channel);
-    constant = ChannelValues<C, kWidth>(factors.constant + tile.channel);
+    slope = ChannelValues<C, kWidth>(factors.slope + c);
+    constant = ChannelValues<C, kWidth>(factors.constant + c);
   }
   const std::int64_t stride = tile.row_stride * tiling.channels;
   for_row_groups<kDataRows>(tile, [&](auto count, std::int64_t row) {
     const std::int64_t first = row * tiling.channels + tile.channel;
     RowPacks<T, kWidth, count()> data;
-    const auto g = rows.template load<count()>(first, x, has_slope, data);
-    dx.template put<kWidth, count()>(first, stride, [&](int r, int i) {
+    const auto g = rows.template load<count()>(in, x, has_slope, data);
+    in += count() * rows.stride;
+    dx.template put<kWidth, count()>(first, stride, is_aligned, [&](int r, int i) {
       if (!has_slope) return direct[i] * g.at(r, i);
       // Operations with one rounding, so that the ways to obtain the mask give the same bits.
       return std::fma(direct[i], g.at(r, i), std::fma(slope[i], data.at(r, i) - rows.means[i], constant[i]));
     });
-    dresidual.template put<kWidth, count()>(first, stride, [&](int r, int i) { return g.at(r, i); });
+    dresidual.template put<kWidth, count()>(first, stride, is_aligned,
+                                            [&](int r, int i) { return g.at(r, i); });
   });
+}
+
+// Reads dy, y if the derivative is that of y, and x if the derivative or dx needs it; writes dx and dresidual.
+template <Derivative kDerivative, int kWidth, class T>
+__global__ void __launch_bounds__(kChannelBlock, kDataBlocksOfSm<kDerivative>)
+    batch_norm_data_gradients_kernel(ChannelTiling tiling, Upstream<T> upstream, const T* x,
+                                     ChannelFactors<compute_t<T>> factors, DataGradient<T> dx,
+                                     DataGradient<T> dresidual) {
+  allow_next_kernel();
+  const ThreadTile tile(tiling, kWidth);
+  wait_for_previous_kernel();
+  if (!tile.has_channels) return;
+  const UpstreamRows<kDerivative, kWidth, T> rows(upstream, tiling, tile, /*is_aligned=*/true);
+  put_rows(tiling, tile, rows, x, tile.first * tiling.channels + tile.channel, factors, tile.channel, dx,
+           dresidual);
+}
+
+// Reads dy, x, and y if the derivative is that of y; writes all gradients. Each cluster has a tile of channels.
+template <Derivative kDerivative, int kWidth, class T>
+__global__ void __launch_bounds__(kChannelBlock, kClusterBlocksOfSm)
+    batch_norm_gradient_cluster_kernel(ChannelTiling tiling, bool is_aligned, Upstream<T> upstream,
+                                       const T* x, GradientRules<compute_t<T>> rules, DataGradient<T> dx,
+                                       DataGradient<T> dresidual) {
+  allow_next_kernel();
+  const ThreadTile tile(tiling, kWidth);
+  wait_for_previous_kernel();
+  auto& scratch = shared_memory<ClusterScratch<compute_t<T>, kWidth>>();
+  T *const kept_g = scratch.template kept<T>(tiling, 0), *const kept_x = scratch.template kept<T>(tiling, 1);
+  std::int64_t place = 0;
+  const auto keep = [&](auto count, std::int64_t, const auto& g, const auto& data) {
+    g.store(kept_g + place, scratch.kKeptStride);
+    data.store(kept_x + place, scratch.kKeptStride);
+    place += count() * scratch.kKeptStride;
+  };
+  const auto sums =
+      block_gradient_sums(scratch.block, tiling, tile,
+                          UpstreamRows<kDerivative, kWidth, T>(upstream, tiling, tile, is_aligned), x, keep);
+  sum_cluster(scratch, tiling, tile, sums, SumOfPartials{}, [&](std::int64_t c, double sum, double dot) {
+    return rules.put(c, tiling.channels, static_cast<double>(tiling.rows), sum, dot, tile.row_block == 0);
+  });
+  if (tile.has_channels) {
+    upstream.dy = kept_g;
+    UpstreamRows<Derivative::one, kWidth, T> rows(upstream, tiling, tile, is_aligned);
+    rows.stride = scratch.kKeptStride;
+    put_rows(tiling, tile, rows, kept_x, 0, {scratch.results[0], scratch.results[1], scratch.results[2]},
+             tile.lane * kWidth, dx, dresidual, is_aligned);
+  }
+  wait_for_cluster();
 }
 
 /// Calls f(std::integral_constant<Derivative, derivative>).
@@ -318,6 +292,20 @@ class Backward {
     rules_.factors.constant = rules_.factors.slope + a_.channels();
   }
 
+  /// Computes all gradients in one launch, if clusters can keep g and x. Returns whether they can.
+  bool put_in_clusters() const {
+    if (a_.rows() == 0 || !wants_sums()) return false;
+    GradientRules<C> rules = rules_;
+    rules.factors = {};  // they stay in shared memory
+    bool is_done = false;
+    choose_derivative(a_.derivative(), [&](auto derivative) {
+      is_done = launch_clusters<T>(stream_, a_.arrays.x.shape, /*arrays=*/2,
+                                   batch_norm_gradient_cluster_kernel<derivative(), kVectorWidth<T>, T>,
+                                   a_.aligned(), upstream(), a_.arrays.x.as<T>(), rules,
+                                   DataGradient<T>(a_.gradients.x), DataGradient<T>(a_.gradients.residual));
+    });
+    return is_done;
+  }
   /// Computes dgamma, dbeta, the factors and the shard's sums. Returns the array in which it has stored g for
   /// put_data_gradients(); null if there is none.
   T* put_channel_gradients() const {
@@ -325,8 +313,7 @@ class Backward {
       put_zeros();
       return nullptr;
     }
-    if (!a_.gradients.gamma.wanted() && !a_.gradients.beta.wanted() && !dx_wants_sums() &&
-        a_.shard_sums == nullptr) {
+    if (!wants_sums()) {
       if (a_.gradients.x.wanted()) put_factors(nullptr);
       return nullptr;
     }
@@ -335,7 +322,7 @@ class Backward {
       const ChannelTiling tiling = tile_channels(a_.rows(), a_.channels(), width, reduction(stream_));
       const Scratch partials(stream_, partial_values(tiling) * sizeof(C));
       choose_derivative(a_.derivative(), [&](auto derivative) {
-        launch(LaunchStart::early, stream_, tiling.blocks(), kChannelBlock, sizeof(TileScratch<C, width()>),
+        launch(LaunchStart::early, stream_, tiling.grid(), kChannelBlock, sizeof(TileScratch<C, width()>),
                batch_norm_gradient_sums_kernel<derivative(), width(), T>, tiling, a_.aligned(), upstream(),
                a_.arrays.x.as<T>(), stored, partials.as<C>(), stream_.tickets(), rules_);
       });
@@ -356,7 +343,7 @@ class Backward {
     const auto run = [&](auto width) {
       const ChannelTiling tiling = tile_channels(a_.rows(), a_.channels(), width, kElementwise);
       choose_derivative(stored != nullptr ? Derivative::one : a_.derivative(), [&](auto derivative) {
-        launch(LaunchStart::early, stream_, tiling.blocks(), kChannelBlock, 0,
+        launch(LaunchStart::early, stream_, tiling.grid(), kChannelBlock, 0,
                batch_norm_data_gradients_kernel<derivative(), width(), T>, tiling, from, a_.arrays.x.as<T>(),
                rules_.factors, DataGradient<T>(a_.gradients.x), DataGradient<T>(dresidual));
       });
@@ -375,6 +362,10 @@ class Backward {
     if (derivative != Derivative::relu_of_y && derivative != Derivative::gelu_again) return nullptr;
     if (is_free(a_.gradients.residual)) return a_.gradients.residual.as<T>();
     return derivative == Derivative::gelu_again && is_free(a_.gradients.x) ? a_.gradients.x.as<T>() : nullptr;
+  }
+  bool wants_sums() const {
+    return a_.gradients.gamma.wanted() || a_.gradients.beta.wanted() || dx_wants_sums() ||
+           a_.shard_sums != nullptr;
   }
   bool dx_wants_sums() const { return a_.gradients.x.wanted() && a_.saved != nullptr; }
   Upstream<T> upstream() const {
@@ -404,8 +395,9 @@ void with_backward(CudaStream& stream, const BackwardArguments& a, const F& f) {
 
 void batch_norm_backward(CudaStream& stream, const BatchNorm& norm, const BackwardArrays& arrays,
                          const SavedStatistics& saved, const BatchNormGradients& gradients) {
-  with_backward(stream, {norm, arrays, &saved, gradients},
-                [](const auto& backward) { backward.put_data_gradients(backward.put_channel_gradients()); });
+  with_backward(stream, {norm, arrays, &saved, gradients}, [](const auto& backward) {
+    if (!backward.put_in_clusters()) backward.put_data_gradients(backward.put_channel_gradients());
+  });
 }
 
 void sync_batch_norm_sums(CudaStream& stream, const BatchNorm& norm, const BackwardArrays& arrays,

@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kChannelBlock)
   });
   auto& scratch = shared_memory<TileScratch<C, kWidth>>();
   reduce_rows(scratch.block, tiling.lanes, sums, AddPairs{});
-  sum_tile(scratch, tiling, tile, sums, partials, tickets, SumOfPartials{},
+  sum_tile(scratch, tiling, tile, partials, tickets, sums, SumOfPartials{},
            [&](std::int64_t c, double sum, double dot) {
              dbias.put(c, dbias.before(c), sum);
              dweight.put(c, dweight.before(c), dot);
@@ -177,7 +177,7 @@ void parameter_gradients(CudaStream& stream, const GroupSizes& sizes, const Cons
   choose_width<T>(sizes.channels, [&](auto width) {
     const ChannelTiling tiling = tile_channels(rows, sizes.channels, width, reduction(stream));
     const Scratch partials(stream, partial_values(tiling) * sizeof(C));
-    launch(stream, tiling.blocks(), kChannelBlock, sizeof(TileScratch<C, width()>),
+    launch(stream, tiling.grid(), kChannelBlock, sizeof(TileScratch<C, width()>),
            group_norm_sums_kernel<width(), T>, tiling, aligned, Divisor(sizes.pixels),
            Divisor(sizes.group_channels()), sizes.groups, dy.as<T>(), x.as<T>(), means.as<GroupMean<C>>(),
            inverse_std.as<C>(), partials.as<C>(), stream.tickets(), ChannelGradient<C>(dweight),

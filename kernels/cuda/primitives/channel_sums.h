@@ -57,7 +57,7 @@ struct ChannelTiling {
   int tiles, row_blocks;
   std::int64_t block_rows;
 
-  unsigned blocks() const { return static_cast<unsigned>(tiles) * static_cast<unsigned>(row_blocks); }
+  dim3 grid() const { return {static_cast<unsigned>(tiles), static_cast<unsigned>(row_blocks)}; }
 };
 
 /// Returns the tiling of x, which depends on the arguments only. `width` is the width of a pack. x must not
@@ -86,17 +86,17 @@ inline ChannelTiling tile_channels(std::int64_t rows, std::int64_t channels, int
 struct ThreadTile {
   std::int64_t channel;  // the first channel of the pack
   bool has_channels;
-  int tile, row_block, rows_of_block;
+  int lane, tile, row_block, rows_of_block;
   int row;         // the thread's row in the block: 0 … row_stride - 1
   int row_stride;  // rows that the block processes at once
   std::int64_t first, end;
 
   __device__ ThreadTile(const ChannelTiling& tiling, int width) {
-    const int lane = static_cast<int>(threadIdx.x) & (tiling.lanes - 1);
+    lane = static_cast<int>(threadIdx.x) & (tiling.lanes - 1);
     // Adjacent blocks take adjacent tiles of the same rows, so that they access adjacent memory at about the
     // same time.
-    tile = static_cast<int>(blockIdx.x % static_cast<unsigned>(tiling.tiles));
-    row_block = static_cast<int>(blockIdx.x / static_cast<unsigned>(tiling.tiles));
+    tile = static_cast<int>(blockIdx.x);
+    row_block = static_cast<int>(blockIdx.y);
     channel = (std::int64_t{tile} * tiling.lanes + lane) * width;
     has_channels = channel < tiling.channels;
     row = static_cast<int>(threadIdx.x) / tiling.lanes;
@@ -112,7 +112,7 @@ struct ThreadTile {
 /// Groups have kRows rows, so that their loads overlap; the remaining rows form groups of one.
 template <int kRows, class F>
 __device__ void for_row_groups(const ThreadTile& tile, const F& f) {
-  static_assert(kReductionThreadRows % kRows == 0 && kElementwise.thread_rows % kRows == 0);
+  static_assert(kElementwise.thread_rows % kRows == 0);
   if (!tile.has_channels) return;
   std::int64_t row = tile.first;
   for (; row + (kRows - 1) * tile.row_stride < tile.end; row += kRows * tile.row_stride)
@@ -174,6 +174,12 @@ template <class C, int kWidth>
 struct ChannelPairs {
   C first[kWidth]{};
   C second[kWidth]{};
+};
+
+/// What follows from the two sums of a channel.
+template <class C>
+struct ChannelResults {
+  C values[3];
 };
 
 /// The shared memory of reduce_rows(). The index order gives adjacent threads adjacent banks.
@@ -267,7 +273,7 @@ struct TileScratch {
 /// `tickets` are those of the stream.
 template <int kWidth, class C, class Term, class Finish>
 __device__ void sum_tile(TileScratch<C, kWidth>& scratch, const ChannelTiling& tiling, const ThreadTile& tile,
-                         const ChannelPairs<C, kWidth>& pairs, C* partials, unsigned* tickets,
+                         C* partials, unsigned* tickets, const ChannelPairs<C, kWidth>& pairs,
                          const Term& term, const Finish& finish) {
   store_partials(partials, tiling, tile, pairs);
   if (!is_last_block(scratch.is_last, tickets + tile.tile, tiling.row_blocks)) return;

@@ -6,7 +6,9 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -31,14 +33,48 @@ enum class LaunchStart : std::uint8_t {
   early,
 };
 
-/// Returns whether the GPU of a stream, by the code that it runs, starts kernels early.
-bool starts_kernels_early(CudaStream& stream);
+/// What the GPU of a stream can launch, by the code that it runs: CudaStream::local() has one per stream.
+class LaunchLimits {
+ public:
+  static constexpr int kPortableBlocks = 8;  // on all GPUs (CUDA Programming Guide, "Thread Block Clusters")
+
+  /// Asks the GPU. Reads CONVOY_CLUSTERS; throws an error if it is not 0, 8 or 16.
+  explicit LaunchLimits(CudaStream& stream);
+  bool starts_early = false;     // LaunchStart::early has an effect
+  int cluster_blocks = 0;        // the maximum: 16; 8 with CudaOptions::deterministic; 0 without clusters
+  std::size_t shared_bytes = 0;  // that a block of a cluster may have
+
+  /// Returns how many clusters of such a launch an idle GPU can run at the same time, and permits the launch. Asks the
+  /// driver once per set of arguments.
+  int resident_clusters(const void* kernel, unsigned blocks, unsigned threads, std::size_t bytes);
+
+ private:
+  CudaStream& stream_;
+  std::map<std::tuple<const void*, unsigned, std::size_t>, int> resident_;
+};
+
+/// The attributes of a launch.
+struct LaunchOptions {
+  LaunchStart start;
+  unsigned cluster = 1;  // blocks of a cluster, which are adjacent along y
+
+  LaunchOptions(LaunchStart when, unsigned blocks = 1) : start(when), cluster(blocks) {}
+};
+
+/// Returns the attribute of a launch in clusters of blocks that are adjacent along y.
+inline cudaLaunchAttribute cluster_attribute(unsigned blocks) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = attribute.val.clusterDim.z = 1;
+  attribute.val.clusterDim.y = blocks;
+  return attribute;
+}
 
 /// Enqueues a kernel on `stream` and returns without waiting. Arguments convert to the kernel's parameter
 /// types, as in a call. Throws DeviceError if the launch fails. Errors during the kernel's execution are
 /// reported by the next synchronize().
 template <class... Parameters>
-void launch(LaunchStart start, CudaStream& stream, dim3 grid, dim3 block, std::size_t shared_bytes,
+void launch(const LaunchOptions& options, CudaStream& stream, dim3 grid, dim3 block, std::size_t shared_bytes,
             void (*kernel)(Parameters...), std::type_identity_t<Parameters>... arguments) {
   stream.make_current();
   cudaLaunchConfig_t config{};
@@ -46,14 +82,15 @@ void launch(LaunchStart start, CudaStream& stream, dim3 grid, dim3 block, std::s
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream.handle();
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
+  config.attrs = attributes;
   const bool follows_event = stream.take_event_wait();
-  if (start == LaunchStart::early && !follows_event && starts_kernels_early(stream)) {
-    config.attrs = &early;
-    config.numAttrs = 1;
+  if (options.start == LaunchStart::early && !follows_event && stream.local<LaunchLimits>().starts_early) {
+    cudaLaunchAttribute& early = attributes[config.numAttrs++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
   }
+  if (options.cluster > 1) attributes[config.numAttrs++] = cluster_attribute(options.cluster);
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
   if (status == cudaSuccess) return;
   cudaGetLastError();  // clears the error, which the exception reports

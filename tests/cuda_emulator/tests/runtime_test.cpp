@@ -94,7 +94,7 @@ TEST_F(EarlyStart, FollowsTheCodeThatRunsAndNotTheGpu) {
   changed.code = 80;
   set(changed);
   Gpu gpu;
-  EXPECT_FALSE(kernels::starts_kernels_early(gpu.stream));
+  EXPECT_FALSE(gpu.stream.local<kernels::LaunchLimits>().starts_early);
   kernels::launch(kernels::LaunchStart::early, gpu.stream, 2, 32, 0, start_early<false>, 0u);
   EXPECT_NO_THROW(gpu.stream.synchronize());
 }

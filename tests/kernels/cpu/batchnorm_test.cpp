@@ -67,8 +67,7 @@ TEST(BatchNorm, SteadyStateAllocatesNoMemory) {
       norm.gamma.view(), norm.beta.view(), norm.running_mean.view(), norm.running_var.view(), {}};
   const kernels::SavedStatistics saved{norm.mean.view(), norm.inverse_std.view(), norm.coefficients.view()};
   const auto step = [&] {
-    kernels::batch_norm_statistics(stream, layer, norm.x.view(), saved);
-    kernels::batch_norm_normalize(stream, layer, norm.x.view(), {}, saved, norm.y.view());
+    kernels::batch_norm_forward(stream, layer, norm.x.view(), {}, saved, norm.y.view());
     kernels::batch_norm_backward(
         stream, layer, {norm.dy.view(), norm.x.view(), norm.y.view()}, saved,
         {.x = norm.dx.grad(), .gamma = norm.dgamma.grad(), .beta = norm.dbeta.grad()});

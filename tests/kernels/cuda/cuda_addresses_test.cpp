@@ -50,8 +50,7 @@ std::vector<Reduction> reductions() {
        {channels, channels, channels, channels, channels, channels, {2, 64}},
        [](auto& s, auto& x, auto& y) {
          const kernels::BatchNorm norm{y[0], y[1], y[4], y[5], {}};
-         kernels::batch_norm_statistics(s, norm, x[0], {y[2], y[3], y[6]});
-         kernels::batch_norm_normalize(s, norm, x[0], {}, {y[2], y[3], y[6]}, x[1]);
+         kernels::batch_norm_forward(s, norm, x[0], {}, {y[2], y[3], y[6]}, x[1]);
        }},
       {"batch_norm_backward",
        {rows, rows},

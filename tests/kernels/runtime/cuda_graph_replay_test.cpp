@@ -410,8 +410,7 @@ class TrainingStep {
     kernels::augment(s, images_.view(), rows_.view(), ids_.view(), {.crop_padding = 1, .flip = true},
                      {.seed = 1, .purpose = RandomPurpose::augmentation, .cell = epoch_data()}, x_.view());
     kernels::conv2d_forward(s, x_.view(), filter_.view(), bias_.view(), c_.view(), kConv);
-    kernels::batch_norm_statistics(s, norm(), c_.view(), saved());
-    kernels::batch_norm_normalize(s, norm(), c_.view(), {}, saved(), n_.view());
+    kernels::batch_norm_forward(s, norm(), c_.view(), {}, saved(), n_.view());
     kernels::max_pool2d_forward(s, n_.view(), p_.view(), taps_.view(), kPool);
     kernels::strided_copy(s, nchw(), p_.view(), image_strides(), flat_.grad(), flat_strides());
     kernels::dropout(s, flat_.view(), ids_.view(), 0.25, dropout_random(), dropped_.grad());

@@ -81,94 +81,110 @@ TYPED_TEST(CudaBatchNorm, OfShardsWithFewerThanTwoRows) {
 
 // A single unaligned array disables packs, which changes no bits.
 TYPED_TEST(CudaBatchNorm, SupportsUnalignedViews) {
-  const DeviceContext gpu = DeviceContext::create_cuda(0);
-  for (const bool training : {true, false})
-    for (const bool residual : {true, false}) {
-      const Fusion fusion{.training = training, .relu = true, .residual = residual};
-      Norm<TypeParam> aligned(33, 16);
-      const Norm<TypeParam> before = aligned;
-      forward(gpu, aligned, fusion);
-      backward(gpu, aligned, fusion, GradMode::accumulate);
-      for (const auto array :
-           {&Offsets::x, &Offsets::residual, &Offsets::dy, &Offsets::y, &Offsets::dx, &Offsets::dresidual,
-            &Offsets::gamma, &Offsets::beta, &Offsets::mean, &Offsets::inverse_std, &Offsets::coefficients,
-            &Offsets::running_mean, &Offsets::running_var, &Offsets::dgamma, &Offsets::dbeta}) {
-        Offsets at;
-        at.*array = 1;
-        Norm<TypeParam> norm = before;
-        forward(gpu, norm, fusion, at);
-        backward(gpu, norm, fusion, GradMode::accumulate, kWantAll, at);
-        expect_same_bits(norm.y, aligned.y);
-        expect_same_bits(norm.running_var, aligned.running_var);
-        expect_same_bits(norm.dx, aligned.dx);
-        expect_same_bits(norm.dresidual, aligned.dresidual);
-        expect_same_bits(norm.dgamma, aligned.dgamma);
-        expect_same_bits(norm.dbeta, aligned.dbeta);
+  for (const char* const clusters : {"0", "16"}) {
+    SCOPED_TRACE(clusters);
+    const testing::ScopedClusters scope(clusters);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
+    for (const bool training : {true, false})
+      for (const bool residual : {true, false}) {
+        const Fusion fusion{.training = training, .relu = true, .residual = residual};
+        Norm<TypeParam> aligned(33, 16);
+        const Norm<TypeParam> before = aligned;
+        forward(gpu, aligned, fusion);
+        backward(gpu, aligned, fusion, GradMode::accumulate);
+        for (const auto array :
+             {&Offsets::x, &Offsets::residual, &Offsets::dy, &Offsets::y, &Offsets::dx, &Offsets::dresidual,
+              &Offsets::gamma, &Offsets::beta, &Offsets::mean, &Offsets::inverse_std, &Offsets::coefficients,
+              &Offsets::running_mean, &Offsets::running_var, &Offsets::dgamma, &Offsets::dbeta}) {
+          Offsets at;
+          at.*array = 1;
+          Norm<TypeParam> norm = before;
+          forward(gpu, norm, fusion, at);
+          backward(gpu, norm, fusion, GradMode::accumulate, kWantAll, at);
+          expect_same_bits(norm.y, aligned.y);
+          expect_same_bits(norm.running_var, aligned.running_var);
+          expect_same_bits(norm.dx, aligned.dx);
+          expect_same_bits(norm.dresidual, aligned.dresidual);
+          expect_same_bits(norm.dgamma, aligned.dgamma);
+          expect_same_bits(norm.dbeta, aligned.dbeta);
+        }
       }
-    }
+  }
 }
 
 TYPED_TEST(CudaBatchNorm, DoesNotWriteUnwantedGradients) {
-  const DeviceContext gpu = DeviceContext::create_cuda(0);
-  for (const Fusion& fusion : kFusions) {
-    SCOPED_TRACE(fusion.text());
-    Norm<TypeParam> before(65, 16);
-    forward(gpu, before, fusion);
-    Norm<TypeParam> all = before;
-    backward(gpu, all, fusion, GradMode::accumulate);
-    for (const Wanted& wanted : {Wanted{true, false, false, false}, Wanted{false, true, false, false},
-                                 Wanted{false, false, true, false}, Wanted{false, false, false, true},
-                                 Wanted{false, false, false, false}}) {
-      Norm<TypeParam> some = before;
-      backward(gpu, some, fusion, GradMode::accumulate, wanted);
-      expect_same_bits(some.dx, wanted[0] ? all.dx : before.dx);
-      expect_same_bits(some.dresidual, wanted[1] ? all.dresidual : before.dresidual);
-      expect_same_bits(some.dgamma, wanted[2] ? all.dgamma : before.dgamma);
-      expect_same_bits(some.dbeta, wanted[3] ? all.dbeta : before.dbeta);
+  for (const char* const clusters : {"0", "16"}) {
+    SCOPED_TRACE(clusters);
+    const testing::ScopedClusters scope(clusters);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
+    for (const Fusion& fusion : kFusions) {
+      SCOPED_TRACE(fusion.text());
+      Norm<TypeParam> before(65, 16);
+      forward(gpu, before, fusion);
+      Norm<TypeParam> all = before;
+      backward(gpu, all, fusion, GradMode::accumulate);
+      for (const Wanted& wanted : {Wanted{true, false, false, false}, Wanted{false, true, false, false},
+                                   Wanted{false, false, true, false}, Wanted{false, false, false, true},
+                                   Wanted{false, false, false, false}}) {
+        Norm<TypeParam> some = before;
+        backward(gpu, some, fusion, GradMode::accumulate, wanted);
+        expect_same_bits(some.dx, wanted[0] ? all.dx : before.dx);
+        expect_same_bits(some.dresidual, wanted[1] ? all.dresidual : before.dresidual);
+        expect_same_bits(some.dgamma, wanted[2] ? all.dgamma : before.dgamma);
+        expect_same_bits(some.dbeta, wanted[3] ? all.dbeta : before.dbeta);
+      }
     }
   }
 }
 
 // If x is its own residual, dx must be stored before the sum with dresidual is read.
 TYPED_TEST(CudaBatchNorm, SupportsOneArrayForBothGradients) {
-  using T = TypeParam;
-  using C = ComputeType<T>;
-  const DeviceContext gpu = DeviceContext::create_cuda(0);
-  const Fusion fusion{.training = true, .relu = true, .residual = true};
-  for (const std::int64_t channels : {16, 5}) {
-    Norm<T> norm(65, channels);
-    forward(gpu, norm, fusion);
-    Norm<T> apart = norm;
-    backward(gpu, apart, fusion, GradMode::overwrite);
-    const DeviceArray<T> dy(gpu, norm.dy), x(gpu, norm.x), y(gpu, norm.y), together(gpu, norm.dx);
-    const DeviceArray<C> gamma(gpu, norm.gamma), mean(gpu, norm.mean), inverse_std(gpu, norm.inverse_std);
-    on(gpu.stream(), [&](auto& s) {
-      kernels::batch_norm_backward(
-          s, {.gamma = gamma.view(), .options = {.activation = FusedActivation::relu}},
-          {dy.view(), x.view(), y.view()}, {mean.view(), inverse_std.view(), {}},
-          {.x = together.grad(GradMode::overwrite), .residual = together.grad(GradMode::accumulate)});
-    });
-    Array<C> sum(norm.x.shape());
-    for (std::size_t e = 0; e < sum.size(); ++e)
-      sum[e] = static_cast<C>(apart.dx[e]) + static_cast<C>(apart.dresidual[e]);
-    testing::expect_rounded(together.values(), sum);
+  for (const char* const clusters : {"0", "16"}) {
+    SCOPED_TRACE(clusters);
+    const testing::ScopedClusters scope(clusters);
+    using T = TypeParam;
+    using C = ComputeType<T>;
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
+    const Fusion fusion{.training = true, .relu = true, .residual = true};
+    for (const std::int64_t channels : {16, 5}) {
+      Norm<T> norm(65, channels);
+      forward(gpu, norm, fusion);
+      Norm<T> apart = norm;
+      backward(gpu, apart, fusion, GradMode::overwrite);
+      const DeviceArray<T> dy(gpu, norm.dy), x(gpu, norm.x), y(gpu, norm.y), together(gpu, norm.dx);
+      const DeviceArray<C> gamma(gpu, norm.gamma), mean(gpu, norm.mean), inverse_std(gpu, norm.inverse_std);
+      on(gpu.stream(), [&](auto& s) {
+        kernels::batch_norm_backward(
+            s, {.gamma = gamma.view(), .options = {.activation = FusedActivation::relu}},
+            {dy.view(), x.view(), y.view()}, {mean.view(), inverse_std.view(), {}},
+            {.x = together.grad(GradMode::overwrite), .residual = together.grad(GradMode::accumulate)});
+      });
+      Array<C> sum(norm.x.shape());
+      for (std::size_t e = 0; e < sum.size(); ++e)
+        sum[e] = static_cast<C>(apart.dx[e]) + static_cast<C>(apart.dresidual[e]);
+      testing::expect_rounded(together.values(), sum);
+    }
   }
 }
 
 TYPED_TEST(CudaBatchNorm, PropagatesNan) {
-  const DeviceContext gpu = DeviceContext::create_cuda(0);
-  const auto nan = static_cast<TypeParam>(std::numeric_limits<float>::quiet_NaN());
-  for (const std::int64_t channels : {8, 3}) {
-    Norm<TypeParam> norm(40, channels);
-    norm.x[static_cast<std::size_t>(channels + 1)] = nan;             // row 1, channel 1
-    norm.residual[static_cast<std::size_t>(5 * channels + 2)] = nan;  // row 5, channel 2
-    forward(gpu, norm, {.training = true, .relu = true, .residual = true});
-    for (std::size_t e = 0; e < norm.y.size(); ++e) {
-      const std::size_t c = e % static_cast<std::size_t>(channels);
-      const bool expected = c == 1 || e == static_cast<std::size_t>(5 * channels + 2);
-      ASSERT_EQ(std::isnan(value_of(norm.y[e])), expected) << e;
+  for (const char* const clusters : {"0", "16"}) {
+    SCOPED_TRACE(clusters);
+    const testing::ScopedClusters scope(clusters);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
+    const auto nan = static_cast<TypeParam>(std::numeric_limits<float>::quiet_NaN());
+    for (const std::int64_t channels : {8, 3}) {
+      Norm<TypeParam> norm(40, channels);
+      norm.x[static_cast<std::size_t>(channels + 1)] = nan;             // row 1, channel 1
+      norm.residual[static_cast<std::size_t>(5 * channels + 2)] = nan;  // row 5, channel 2
+      forward(gpu, norm, {.training = true, .relu = true, .residual = true});
+      for (std::size_t e = 0; e < norm.y.size(); ++e) {
+        const std::size_t c = e % static_cast<std::size_t>(channels);
+        const bool expected = c == 1 || e == static_cast<std::size_t>(5 * channels + 2);
+        ASSERT_EQ(std::isnan(value_of(norm.y[e])), expected) << e;
+      }
+      EXPECT_TRUE(std::isnan(norm.running_var[1]));
     }
-    EXPECT_TRUE(std::isnan(norm.running_var[1]));
   }
 }
 
@@ -275,29 +291,34 @@ TYPED_TEST_SUITE(CudaBatchNormMask, CudaBatchNormMaskTypes);
 constexpr std::int64_t kMaskShapes[][2] = {{700, 16}, {33, 5}, {300, 72}};
 
 TYPED_TEST(CudaBatchNormMask, RecomputedIsTheOneOfY) {
-  const DeviceContext gpu = DeviceContext::create_cuda(0);
-  const Fusion fusion{.training = true, .relu = true, .residual = false};
-  for (const auto& [rows, channels] : kMaskShapes) {
-    for (const bool has_nan : {false, true}) {
-      Norm<TypeParam> norm = with_special_values<TypeParam>(rows, channels);
-      if (has_nan) norm.x[static_cast<std::size_t>(channels)] = static_cast<TypeParam>(kNan);
-      forward(gpu, norm, fusion);
-      for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
-        Norm<TypeParam> read = norm, recomputed = norm;
-        backward(gpu, read, fusion, mode, kWantAll, {}, /*reads_y=*/true);
-        std::fill(recomputed.y.begin(), recomputed.y.end(),
-                  static_cast<TypeParam>(kNan));  // must not be read
-        Norm<TypeParam> unaligned = recomputed;
-        backward(gpu, recomputed, fusion, mode);
-        expect_same_gradients(recomputed, read);
-        backward(gpu, unaligned, fusion, mode, kWantAll, Offsets{.coefficients = 1});
-        expect_same_gradients(unaligned, read);
+  for (const char* const clusters : {"0", "16"}) {
+    SCOPED_TRACE(clusters);
+    const testing::ScopedClusters scope(clusters);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
+    const Fusion fusion{.training = true, .relu = true, .residual = false};
+    for (const auto& [rows, channels] : kMaskShapes) {
+      for (const bool has_nan : {false, true}) {
+        Norm<TypeParam> norm = with_special_values<TypeParam>(rows, channels);
+        if (has_nan) norm.x[static_cast<std::size_t>(channels)] = static_cast<TypeParam>(kNan);
+        forward(gpu, norm, fusion);
+        for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
+          Norm<TypeParam> read = norm, recomputed = norm;
+          backward(gpu, read, fusion, mode, kWantAll, {}, /*reads_y=*/true);
+          std::fill(recomputed.y.begin(), recomputed.y.end(),
+                    static_cast<TypeParam>(kNan));  // must not be read
+          Norm<TypeParam> unaligned = recomputed;
+          backward(gpu, recomputed, fusion, mode);
+          expect_same_gradients(recomputed, read);
+          backward(gpu, unaligned, fusion, mode, kWantAll, Offsets{.coefficients = 1});
+          expect_same_gradients(unaligned, read);
+        }
       }
     }
   }
 }
 
 TYPED_TEST(CudaBatchNormMask, RecomputedForShardsIsTheOneOfY) {
+  const testing::ScopedClusters scope("0");  // which add in another order
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const Fusion fusion{.training = true, .relu = true, .residual = false};
   for (const auto& [rows, channels] : kMaskShapes) {
@@ -314,29 +335,33 @@ TYPED_TEST(CudaBatchNormMask, RecomputedForShardsIsTheOneOfY) {
 // A gradient that overwrites is stored by the first pass, and one that adds by the second. Sums with 0 have
 // no -0, so their values are compared.
 TYPED_TEST(CudaBatchNormMask, MaskedGradientIsStoredOnce) {
-  using T = TypeParam;
-  const DeviceContext gpu = DeviceContext::create_cuda(0);
-  for (const bool training : {true, false}) {
-    const Fusion fusion{.training = training, .relu = true, .residual = true};
-    for (const auto& [rows, channels] : kMaskShapes) {
-      Norm<T> norm = with_special_values<T>(rows, channels);
-      forward(gpu, norm, fusion);
-      norm.dx = norm.dresidual = Array<T>(norm.x.shape(), T{});
-      norm.dgamma = norm.dbeta = Array<ComputeType<T>>({channels}, 0);
-      Norm<T> stored = norm, added = norm, none = norm, unaligned = norm;
-      backward(gpu, stored, fusion, GradMode::overwrite);
-      Array<T> masked = norm.dy;
-      for (std::size_t e = 0; e < masked.size(); ++e)
-        if (!(testing::value_of(norm.y[e]) > 0)) masked[e] = T{};
-      expect_identical(stored.dresidual, masked);
-      backward(gpu, none, fusion, GradMode::overwrite, {true, false, true, true});
-      expect_same_gradients(stored, none);
-      backward(gpu, unaligned, fusion, GradMode::overwrite, kWantAll, Offsets{.dresidual = 1});
-      expect_same_gradients(unaligned, none);
-      expect_identical(unaligned.dresidual, stored.dresidual);
-      backward(gpu, added, fusion, GradMode::accumulate);
-      testing::expect_same_bits(added.dx, stored.dx);
-      testing::expect_same_bits(added.dresidual, stored.dresidual);
+  for (const char* const clusters : {"0", "16"}) {
+    SCOPED_TRACE(clusters);
+    const testing::ScopedClusters scope(clusters);
+    using T = TypeParam;
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
+    for (const bool training : {true, false}) {
+      const Fusion fusion{.training = training, .relu = true, .residual = true};
+      for (const auto& [rows, channels] : kMaskShapes) {
+        Norm<T> norm = with_special_values<T>(rows, channels);
+        forward(gpu, norm, fusion);
+        norm.dx = norm.dresidual = Array<T>(norm.x.shape(), T{});
+        norm.dgamma = norm.dbeta = Array<ComputeType<T>>({channels}, 0);
+        Norm<T> stored = norm, added = norm, none = norm, unaligned = norm;
+        backward(gpu, stored, fusion, GradMode::overwrite);
+        Array<T> masked = norm.dy;
+        for (std::size_t e = 0; e < masked.size(); ++e)
+          if (!(testing::value_of(norm.y[e]) > 0)) masked[e] = T{};
+        expect_identical(stored.dresidual, masked);
+        backward(gpu, none, fusion, GradMode::overwrite, {true, false, true, true});
+        expect_same_gradients(stored, none);
+        backward(gpu, unaligned, fusion, GradMode::overwrite, kWantAll, Offsets{.dresidual = 1});
+        expect_same_gradients(unaligned, none);
+        expect_identical(unaligned.dresidual, stored.dresidual);
+        backward(gpu, added, fusion, GradMode::accumulate);
+        testing::expect_same_bits(added.dx, stored.dx);
+        testing::expect_same_bits(added.dresidual, stored.dresidual);
+      }
     }
   }
 }
@@ -404,28 +429,33 @@ TYPED_TEST_SUITE(CudaBatchNormGelu, CudaBatchNormGeluTypes);
 constexpr std::int64_t kGeluShapes[][2] = {{700, 16}, {33, 5}, {300, 72}};
 
 TYPED_TEST(CudaBatchNormGelu, IsThatOfSeparateKernels) {
-  const DeviceContext gpu = DeviceContext::create_cuda(0);
-  for (const auto& [rows, channels] : kGeluShapes)
-    for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
-      SCOPED_TRACE(::testing::Message() << rows << " rows, " << channels << " channels");
-      Norm<TypeParam> separate(rows, channels), fused = separate;
-      run_separately(gpu, separate, mode);
-      forward(gpu, fused, kGelu);
-      Norm<TypeParam> unaligned = fused;
-      std::fill(fused.y.begin(), fused.y.end(), TypeParam{});  // must not be read
-      backward(gpu, fused, kGelu, mode, {true, false, true, true});
-      backward(gpu, unaligned, kGelu, mode, {true, false, true, true}, {.coefficients = 1});
-      testing::expect_same_bits(unaligned.dx, fused.dx);
-      testing::expect_same_bits(unaligned.dgamma, fused.dgamma);
-      fused.y = unaligned.y;
-      expect_alike(fused.y, separate.y, kGeluTolerance<TypeParam>, "y");
-      expect_alike(fused.dx, separate.dx, kGeluTolerance<TypeParam>, "dx");
-      expect_alike(fused.dgamma, separate.dgamma, kGeluTolerance<TypeParam>, "dgamma");
-      expect_alike(fused.dbeta, separate.dbeta, kGeluTolerance<TypeParam>, "dbeta");
-    }
+  for (const char* const clusters : {"0", "16"}) {
+    SCOPED_TRACE(clusters);
+    const testing::ScopedClusters scope(clusters);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
+    for (const auto& [rows, channels] : kGeluShapes)
+      for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
+        SCOPED_TRACE(::testing::Message() << rows << " rows, " << channels << " channels");
+        Norm<TypeParam> separate(rows, channels), fused = separate;
+        run_separately(gpu, separate, mode);
+        forward(gpu, fused, kGelu);
+        Norm<TypeParam> unaligned = fused;
+        std::fill(fused.y.begin(), fused.y.end(), TypeParam{});  // must not be read
+        backward(gpu, fused, kGelu, mode, {true, false, true, true});
+        backward(gpu, unaligned, kGelu, mode, {true, false, true, true}, {.coefficients = 1});
+        testing::expect_same_bits(unaligned.dx, fused.dx);
+        testing::expect_same_bits(unaligned.dgamma, fused.dgamma);
+        fused.y = unaligned.y;
+        expect_alike(fused.y, separate.y, kGeluTolerance<TypeParam>, "y");
+        expect_alike(fused.dx, separate.dx, kGeluTolerance<TypeParam>, "dx");
+        expect_alike(fused.dgamma, separate.dgamma, kGeluTolerance<TypeParam>, "dgamma");
+        expect_alike(fused.dbeta, separate.dbeta, kGeluTolerance<TypeParam>, "dbeta");
+      }
+  }
 }
 
 TYPED_TEST(CudaBatchNormGelu, OfShardsIsThatOfTheBatch) {
+  const testing::ScopedClusters scope("0");  // which add in another order
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   for (const auto& [rows, channels] : kGeluShapes) {
     Norm<TypeParam> whole(rows, channels), shards = whole;

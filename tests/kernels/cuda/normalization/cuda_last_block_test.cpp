@@ -1,4 +1,5 @@
-// Tests of kernels whose last block combines the results of all (kernels/cuda/primitives/last_block.h).
+// Tests of kernels whose last block combines the results of all (kernels/cuda/primitives/last_block.h), and of the
+// same batch norm by clusters.
 #include "convoy/kernels/normalization.h"
 #include "convoy/kernels/runtime/cuda/stream.h"
 #include "convoy/kernels/runtime/cuda_graph.h"
@@ -45,16 +46,15 @@ class Step {
         dgamma_(gpu, norm.dgamma),
         dbeta_(gpu, norm.dbeta) {}
 
-  void enqueue() const {
-    CudaStream& s = block_stream(gpu_);
+  void enqueue() const { enqueue_on(block_stream(gpu_)); }
+  void enqueue_on(CudaStream& s) const {
     const kernels::BatchNorm norm{gamma_.view(),
                                   beta_.view(),
                                   running_mean_.view(),
                                   running_var_.view(),
                                   {.activation = FusedActivation::relu}};
     const kernels::SavedStatistics saved{mean_.view(), inverse_std_.view(), coefficients_.view()};
-    kernels::batch_norm_statistics(s, norm, x_.view(), saved);
-    kernels::batch_norm_normalize(s, norm, x_.view(), {}, saved, y_.view());
+    kernels::batch_norm_forward(s, norm, x_.view(), {}, saved, y_.view());
     kernels::batch_norm_backward(s, norm, {dy_.view(), x_.view(), {}}, saved,
                                  {.x = dx_.grad(), .gamma = dgamma_.grad(), .beta = dbeta_.grad()});
   }
@@ -79,7 +79,20 @@ Norm<float> computed(const DeviceContext& gpu, Norm<float> norm) {
   return norm;
 }
 
-class CudaLastBlock : public testing::GpuTest {};
+class CudaLastBlock : public testing::GpuTest {
+ protected:
+  const testing::ScopedClusters scope_{"0"};
+
+  /// Calls f() for contexts without clusters and with them.
+  template <class F>
+  static void with_and_without_clusters(const F& f) {
+    for (const char* const clusters : {"0", "16"}) {
+      SCOPED_TRACE(clusters);
+      setenv("CONVOY_CLUSTERS", clusters, 1);
+      f();
+    }
+  }
+};
 
 // Many blocks of one tile, many tiles with several blocks each, and more tiles than there are tickets.
 constexpr std::int64_t kBlockShapes[][2] = {{9000, 4}, {700, 600}, {20, 32 * (CudaStream::kTickets + 3)}};
@@ -138,20 +151,30 @@ TEST_F(CudaLastBlock, StreamsHaveTheirOwnTickets) {
   });
 }
 
-// The stream has run nothing before the capture, and runs the same kernels between the replays.
+// The stream has run nothing before the capture, and runs the same kernels between the replays. So does its side stream.
 TEST_F(CudaLastBlock, ReplaysInAGraph) {
   for_each_order([] {
-    const Norm<float> norm(9000, 4), expected = computed(DeviceContext::create_cuda(0), norm);
-    const DeviceContext gpu = DeviceContext::create_cuda(0);
-    const Step captured(gpu, norm), eager(gpu, norm);
-    CudaGraph graph(gpu, [&] { captured.enqueue(); });
-    for (int replay = 0; replay < 10; ++replay) {
-      graph.replay();
-      eager.enqueue();
-      captured.expect_equals(expected);
-      eager.expect_equals(expected);
-    }
-    expect_tickets_are_zero(gpu);
+    with_and_without_clusters([] {
+      const Norm<float> norm(9000, 4), expected = computed(DeviceContext::create_cuda(0), norm);
+      const DeviceContext gpu = DeviceContext::create_cuda(0);
+      const Step captured(gpu, norm), aside(gpu, norm), eager(gpu, norm);
+      gpu.enqueue_on_side_stream([](const Stream&) {});  // creates the stream
+      gpu.join_side_stream();
+      CudaGraph graph(gpu, [&] {
+        gpu.enqueue_on_side_stream(
+            [&](const Stream& s) { aside.enqueue_on(std::get<std::reference_wrapper<CudaStream>>(s)); });
+        captured.enqueue();
+        gpu.join_side_stream();
+      });
+      for (int replay = 0; replay < 3; ++replay) {
+        graph.replay();
+        eager.enqueue();
+        captured.expect_equals(expected);
+        aside.expect_equals(expected);
+        eager.expect_equals(expected);
+      }
+      expect_tickets_are_zero(gpu);
+    });
   });
 }
 
