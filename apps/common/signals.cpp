@@ -1,5 +1,6 @@
 #include "convoy/apps/common/signals.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -27,7 +28,10 @@ constexpr std::string_view kAnnouncement =
 std::atomic<std::int64_t> g_checkpoint{-1};  // its step; -1: none
 static_assert(std::atomic<std::int64_t>::is_always_lock_free, "a signal handler must not wait for a lock");
 
+/// Prints a text, unless the reader does not read: a signal handler must not wait for it (Wait::output).
 void print_now(std::string_view text) {
+  pollfd writable{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  if (poll(&writable, 1, 0) != 1) return;
   [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, text.data(), text.size());
 }
 
