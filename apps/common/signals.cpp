@@ -1,5 +1,6 @@
 #include "convoy/apps/common/signals.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -22,6 +23,13 @@ std::atomic<bool> g_announces{false};
 
 constexpr std::string_view kAnnouncement =
     "\nfinishing this step, then saving; Ctrl-C once more quits at once, unsaved\n";
+
+/// Prints a text, unless the reader does not read: a signal handler must not wait for it (Wait::output).
+void print_now(std::string_view text) {
+  pollfd writable{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  if (poll(&writable, 1, 0) != 1) return;
+  [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, text.data(), text.size());
+}
 
 void note(int signal) {
   const int saved_errno = errno;  // of the code that the signal interrupts

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "convoy/apps/common/output_queue.h"
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/signals.h"
 #include "convoy/apps/common/text.h"
@@ -363,23 +364,26 @@ int run_training(const std::string& program, TrainOptions& options, const TrainO
       directory.reset();
       if (job.is_first()) directory.emplace(options);
     }
-    Training training(program, setup, directory ? &*directory : nullptr, job, continuation.get());
-    if (const std::optional<int> code = training.start(continues, callbacks)) return *code;
-    const StopSignals signals(/*announces=*/job.is_first());
+    std::optional<Training> training;
+    std::optional<StopSignals> signals;  // none: the training has not started
     int signal = 0;
     try {
-      signal = training.evaluate(training.trainer().run());
+      training.emplace(program, setup, directory ? &*directory : nullptr, job, continuation.get());
+      if (const std::optional<int> code = training->start(continues, callbacks)) return *code;
+      signals.emplace(/*announces=*/job.is_first());
+      signal = training->evaluate(training->trainer().run());
     } catch (const dist::CorruptionError&) {
       job.report_and_abort();  // it may be this rank's memory that changes bits, so the others continue without it
     } catch (const PeerError&) {
-      if (!continuation || !continuation->is_possible(training.trainer())) job.report_and_abort();
+      Trainer* const trainer = signals ? &training->trainer() : nullptr;
+      if (!continuation || !continuation->is_possible(trainer)) job.report_and_abort();
       job.abandon_group();
-      kept_step = continuation->abandon(training.trainer());
+      if (trainer != nullptr) kept_step = continuation->abandon(*trainer);
       continue;
     } catch (const std::exception&) {
       job.report_and_abort();  // before the trainer is destroyed, possibly in the middle of a step
     }
-    return training.finish(signal);
+    return training->finish(signal);
   }
 }
 
@@ -510,6 +514,7 @@ int run_train_program(const std::string& name, int argc, char** argv,
     }
     sweep.push_back({std::move(values), std::move(own)});
   }
+  QueuedStream output(stdout), error(stderr, &output);
   LocalRanks ranks(options.job, options.compute);
   return ranks.run(name.c_str(), [&](Job& job) {
     TrainOptions own = options;  // each rank resolves its device and data set in its own copy

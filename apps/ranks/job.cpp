@@ -34,30 +34,19 @@ void add_cause(std::string& what, const std::string& cause) {
   what += is_known ? cause.substr(core.size()) : "; " + cause;
 }
 
-/// Returns whether the exception is a cause, although its exit code is that of a failed peer.
-bool is_corruption(const std::exception_ptr& exception) {
-  try {
-    std::rethrow_exception(exception);
-  } catch (const dist::CorruptionError&) {
-    return true;
-  } catch (...) {
-    return false;
-  }
+/// Returns whether the exception that is being handled is a cause, although its exit code is that of a failed peer.
+bool is_corruption() try { throw; } catch (const dist::CorruptionError&) {
+  return true;
+} catch (...) {
+  return false;
 }
 
-/// Returns the CPU affinity mask of this process in hexadecimal, lowest cores first: "ff".
-std::string affinity_text() {
+/// Returns a hash of the CPU affinity mask of this process.
+std::size_t affinity_hash() {
   cpu_set_t mask;
   CPU_ZERO(&mask);
-  if (sched_getaffinity(0, sizeof mask, &mask) != 0) return "";
-  std::string text;
-  for (int core = 0; core < CPU_SETSIZE; core += 4) {
-    int digit = 0;
-    for (int bit = 0; bit < 4; ++bit) digit |= CPU_ISSET(core + bit, &mask) ? 1 << bit : 0;
-    text += "0123456789abcdef"[digit];
-  }
-  text.erase(text.find_last_not_of('0') + 1);
-  return text;
+  sched_getaffinity(0, sizeof mask, &mask);
+  return std::hash<std::string_view>()({reinterpret_cast<const char*>(&mask), sizeof mask});
 }
 
 }  // namespace
@@ -155,7 +144,7 @@ void Job::join(std::unique_ptr<dist::Rendezvous> rendezvous) {
                     .on_verdict = [this](const std::string& reason) { abort_communicators(reason); }});
   rendezvous_ = std::move(rendezvous);  // after plane_, which referred to the one before
   if (is_alone()) return;
-  const std::string local = fmt::format("{} {}", info().node, affinity_text());
+  const std::string local = fmt::format("{} {}", info().node, affinity_hash());
   ranks_on_my_cores_ = 0;
   for (const std::string& text : rendezvous_->all_gather(local)) ranks_on_my_cores_ += text == local ? 1 : 0;
   adopt(control_, make_cpu_communicator(cpu_communicator_kind(options_.comm, info()), *rendezvous_,
@@ -214,7 +203,7 @@ void Job::report_and_abort() {
   Failure failure = to_failure(std::current_exception());
   const bool is_own = failure.code != ExitCode::peer;
   if (is_own && !is_alone()) report(failure);  // at once: before the lines of its consequences
-  plane_->fail(failure.what, !is_own && !is_corruption(std::current_exception()));
+  plane_->fail(failure.what, !is_own && !is_corruption());
   if (is_alone()) throw;
   if (is_own) abort_communicators(fmt::format("rank {}: {}", info().rank, failure.what));
   const std::string verdict = plane_->verdict(kVerdictSeconds);

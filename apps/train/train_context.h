@@ -26,14 +26,15 @@ class Continuation {
   virtual ~Continuation() = default;
   /// Keeps what it needs if the next step fails. The trainer calls it before each step. Collective.
   virtual void before_step(Trainer& /*trainer*/) {}
-  /// Returns whether the training can continue after Trainer::run() has thrown PeerError.
-  virtual bool is_possible(const Trainer& /*trainer*/) const { return false; }
+  /// Returns whether the training can continue after Trainer::run() has thrown PeerError. `trainer` is null if the ranks
+  /// failed while they prepared one: then only a state that abandon() kept earlier can continue.
+  virtual bool is_possible(const Trainer* /*trainer*/) const { return false; }
   /// Ends the training of the trainer, and keeps the state of its last complete step, or an earlier one.
   /// Returns that step.
   virtual std::int64_t abandon(Trainer& /*trainer*/) { return 0; }
-  /// Sets the state that abandon() has kept in a new trainer of the same model, on other ranks. Throws
-  /// PeerError if the ranks that remain do not have the whole state. Collective; Trainer::broadcast_state()
-  /// must follow.
+  /// Sets the state that abandon() has kept in a new trainer of the same model, on other ranks, and keeps it until the
+  /// first step. Throws PeerError if the ranks that remain do not have the whole state. Collective;
+  /// Trainer::broadcast_state() must follow.
   virtual void adopt(Trainer& /*trainer*/) {}
 };
 

@@ -304,23 +304,11 @@ std::optional<std::string> contradiction_with_mpirun(const Variables& variables)
 }
 
 std::string first_host_of(const std::string& node_list) {
-  std::string host;
-  bool in_brackets = false, first_of_brackets = false;
-  for (const char c : node_list) {
-    if (c == '[') {
-      in_brackets = first_of_brackets = true;
-    } else if (c == ']') {
-      in_brackets = false;
-    } else if (in_brackets) {
-      if (c == ',' || c == '-') first_of_brackets = false;
-      if (first_of_brackets) host += c;
-    } else if (c == ',') {
-      break;
-    } else {
-      host += c;
-    }
-  }
-  return host;
+  const std::size_t open = node_list.find_first_of("[,");
+  if (open == std::string::npos || node_list[open] == ',') return node_list.substr(0, open);
+  const std::size_t end = node_list.find_first_of(",-]", open), close = node_list.find(']', open);
+  const std::string first = node_list.substr(0, open) + node_list.substr(open + 1, end - open - 1);
+  return close == std::string::npos ? first : first + first_host_of(node_list.substr(close + 1));
 }
 
 RendezvousPlan plan_rendezvous(const std::string& init_method, const Variables& variables) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -11,24 +12,15 @@
 
 namespace convoy::dist {
 
-namespace {
-
-std::string target_of_link(const char* path) {
-  char text[PATH_MAX] = {};
-  const ssize_t bytes = readlink(path, text, sizeof text);
-  return bytes > 0 ? std::string(text, static_cast<std::size_t>(bytes)) : "";
-}
-
-}  // namespace
-
 HostId this_host() {
   HostId host;
-  char text[PATH_MAX] = {};
+  char text[HOST_NAME_MAX + 1] = {};
   if (gethostname(text, sizeof text - 1) == 0) host.name = text;
   if (host.name.empty()) host.name = "localhost";
   std::ifstream("/proc/sys/kernel/random/boot_id") >> host.boot;
-  host.network = target_of_link("/proc/self/ns/net");
-  host.processes = target_of_link("/proc/self/ns/pid");
+  std::error_code unknown;
+  host.network = std::filesystem::read_symlink("/proc/self/ns/net", unknown);
+  host.processes = std::filesystem::read_symlink("/proc/self/ns/pid", unknown);
   return host;
 }
 

@@ -8,11 +8,6 @@
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
-namespace {
-
-constexpr double kForever = 1e9;  // seconds
-
-}  // namespace
 
 ThreadRendezvous::ThreadRendezvous(std::shared_ptr<ThreadRounds<Contribution>> rounds,
                                    std::vector<RankInfo> all, int rank, double timeout_seconds)
@@ -34,6 +29,7 @@ std::vector<std::string> ThreadRendezvous::all_gather(const std::string& local) 
 }
 
 std::shared_ptr<void> ThreadRendezvous::share(std::shared_ptr<void> local) {
+  constexpr double kForever = 1e9;  // seconds
   rounds_->enter(info().rank, Deadline(kForever), {.text = "", .shared = std::move(local)});
   return rounds_->of(0).shared;
 }

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -90,15 +91,23 @@ class Continuation : public ConvoyLaunch {
     }
     return hash_of(out);
   }
+  /// A second failure: it kills a rank of the new group before the first step of this group.
+  struct SecondFailure {
+    ProcessOptions options;      // of the job
+    std::filesystem::path file;  // the fault, which is planted when the first rank is killed
+  };
   /// Kills a rank once the log has `after` steps, and compares the result. Returns the step from which the
   /// others have continued, or nullopt if the job was restarted from a checkpoint.
   std::optional<std::int64_t> kill_and_compare(const std::string& out, int rank, std::size_t after,
-                                               const Arguments& more = {}) {
+                                               const Arguments& more = {},
+                                               const std::optional<SecondFailure>& second = {}) {
     Arguments flags = steps;
     flags.insert(flags.end(), more.begin(), more.end());
     Process job(
-        training(out, {"--ranks", std::to_string(kRanks), "--max-restarts", "2", "--min-ranks", "2"}, flags));
+        training(out, {"--ranks", std::to_string(kRanks), "--max-restarts", "2", "--min-ranks", "2"}, flags),
+        second ? second->options : ProcessOptions());
     wait_for_step(workshop, out, after);
+    if (second) std::ofstream(second->file) << "1";
     kill_rank(rank, out);
     FaultRecord record(
         fmt::format("one of {} ranks{} is killed under `convoy-launch --min-ranks 2`", kRanks, setting));
@@ -111,14 +120,25 @@ class Continuation : public ConvoyLaunch {
     EXPECT_EQ(starts.size(), 2u);
     if (starts.size() != 2) return std::nullopt;
     const std::int64_t step = starts[1]["step"];
-    EXPECT_EQ(starts[1]["world_size"], kRanks - 1);
-    EXPECT_EQ(hash_of(out), resumed_hash(step, kRanks - 1)) << "continued after step " << step;
+    const int remaining = kRanks - (second ? 2 : 1);
+    EXPECT_EQ(starts[1]["world_size"], remaining) << result.err;
+    EXPECT_EQ(hash_of(out), resumed_hash(step, remaining)) << "continued after step " << step;
+    if (second) {
+      EXPECT_FALSE(std::filesystem::exists(second->file)) << "there was no second failure";
+    }
     if (result.out.find("continuing after step ") == std::string::npos) return std::nullopt;
-    if (!HasFailure())
+    if (!HasFailure() && !second)
       record.print(
           "the others go on, with the bytes of a training resumed from that step on the same number of ranks",
           lost);
     return step;
+  }
+
+  /// Returns a fault of tests/apps/faults/preload.cpp.
+  SecondFailure second_failure(const std::string& fault) const {
+    return {.options = {.environment = {{"LD_PRELOAD", CONVOY_FAULT_PRELOAD},
+                                        {"CONVOY_TEST_FAULTS", workshop.directory().path().string()}}},
+            .file = workshop.path(fault)};
   }
 
   /// Trains on three ranks, kills two of them one after the other, and expects that the last one completes

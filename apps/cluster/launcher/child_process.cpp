@@ -82,46 +82,6 @@ void LineReader::read(const std::function<void(const std::string&)>& on_line) {
   }
 }
 
-OutputQueue::OutputQueue(int descriptor) : descriptor_(descriptor), thread_([this] { write(); }) {}
-
-OutputQueue::~OutputQueue() {
-  std::unique_lock lock(mutex_);
-  is_ending_ = true;
-  lock.unlock();
-  changed_.notify_all();
-  thread_.join();
-}
-
-void OutputQueue::push(const std::string& line, bool important) {
-  constexpr std::size_t kMaxBytes = std::size_t{4} << 20;
-  const std::lock_guard lock(mutex_);
-  if (bytes_.size() > kMaxBytes && !important) {
-    ++dropped_;
-    return;
-  }
-  if (const std::size_t dropped = std::exchange(dropped_, 0); dropped > 0)
-    bytes_ += fmt::format("convoy-launch: {} lines dropped, because the output was not read\n", dropped);
-  bytes_ += line + "\n";
-  changed_.notify_all();
-}
-
-void OutputQueue::write() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return !bytes_.empty() || is_ending_; });
-    if (bytes_.empty()) return;
-    const std::string bytes = std::exchange(bytes_, {});
-    lock.unlock();
-    for (std::size_t done = 0; done < bytes.size();) {
-      const ssize_t count = ::write(descriptor_, bytes.data() + done, bytes.size() - done);
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) break;  // the reader has closed its end
-      done += static_cast<std::size_t>(count);
-    }
-    lock.lock();
-  }
-}
-
 ChildProcess::ChildProcess(const ChildOptions& options) {
   Pipe input = options.is_agent ? make_socket_pair() : Pipe{};
   Pipe output = make_pipe(), error = make_pipe();

@@ -4,14 +4,11 @@
 #include <poll.h>
 #include <sys/types.h>
 
-#include <condition_variable>
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "convoy/comm/cluster/net/socket.h"
@@ -44,32 +41,6 @@ class LineReader {
   dist::Socket file_;
   std::size_t max_bytes_;
   std::string bytes_;
-};
-
-/// Writes lines to a descriptor on a thread of its own, so that no other thread waits for a terminal or a pipe
-/// that does not read (Wait::output). Thread-safe.
-class OutputQueue {
- public:
-  explicit OutputQueue(int descriptor);
-  /// Blocks until all lines are written, or the reader has closed its end.
-  ~OutputQueue();
-  OutputQueue(const OutputQueue&) = delete;
-  OutputQueue& operator=(const OutputQueue&) = delete;
-
-  /// Adds a line, without its end. Does not block. While 4 MiB wait, drops lines that are not `important`; a
-  /// line tells later how many.
-  void push(const std::string& line, bool important = false);
-
- private:
-  void write();
-
-  const int descriptor_;
-  std::mutex mutex_;  // guards the next three
-  std::condition_variable changed_;
-  std::string bytes_;
-  std::size_t dropped_ = 0;
-  bool is_ending_ = false;
-  std::thread thread_;
 };
 
 struct ChildOptions {

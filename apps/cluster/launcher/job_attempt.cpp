@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <map>
@@ -66,14 +65,13 @@ class JobAttempt {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Host {
     HostPlace place;
     std::unique_ptr<ChildProcess> agent;   // null: lost
     std::optional<dist::Deadline> answer;  // for the next message of the agent, once it is ready (Wait::host)
     int port = 0;                          // that was free just now, for the next group; 0: none
     bool seeks_port = true;
-    bool is_candidate = false;  // has no rank, and is asked whether it answers
+    bool is_candidate = false;  // for grow(): has no rank, and is asked whether it answers
   };
   struct Rank {
     int rank = 0;
@@ -100,12 +98,12 @@ class JobAttempt {
 
   /// Waits until all agents are ready. Returns false if one is not.
   bool await_agents() {
-    const auto end = Clock::now() + seconds_of(options_.start_timeout);
+    const dist::Deadline end(options_.start_timeout);
     const auto are_ready = [&] {
       return std::all_of(hosts_.begin(), hosts_.end(),
                          [](const auto& host) { return host->answer.has_value(); });
     };
-    while (!are_ready() && result_.missing_hosts.empty() && Clock::now() < end) {
+    while (!are_ready() && result_.missing_hosts.empty() && !end.passed()) {
       poll_agents();
       if ((result_.signal = StopSignals::received()) != 0) return false;
     }
@@ -164,7 +162,7 @@ class JobAttempt {
   /// Counts the ranks of a host as ended. An agent that runs ends them once it notices.
   void lose(Host& host) {
     host.agent.reset();
-    if (host.is_candidate) return pool_.fail(host.place.name);
+    if (host.is_candidate) return pool_.exclude(host.place.name);
     if (!host.answer) result_.missing_hosts.push_back(host.place.name);
     for (auto& [id, rank] : ranks_)
       if (rank.host == &host && !rank.has_ended) end_rank(rank, std::nullopt);
@@ -202,15 +200,19 @@ class JobAttempt {
                             .was_late = rank.is_late && status,
                             .step = step});  // a lost host is a failure in any case
     if (deadline_ || (status && status->is_success())) return;
-    deadline_ = Clock::now() + seconds_of(options_.grace);
+    deadline_.emplace(options_.grace);
+  }
+
+  void tell_all(const char* kind, const nlohmann::json& content = nullptr) {
+    for (const auto& host : hosts_)
+      if (host->agent) host->agent->write_input(to_line(kind, content));
   }
 
   void forward_signal() {
     const int signal = StopSignals::received();
     if (signal == result_.signal) return;
     result_.signal = signal;
-    for (const auto& host : hosts_)
-      if (host->agent) host->agent->write_input(to_line(kind::kSignal, signal));
+    tell_all(kind::kSignal, signal);
   }
 
   /// If all remaining ranks wait for a new group, forms it, or tells them that there is none.
@@ -221,8 +223,8 @@ class JobAttempt {
       running += !rank.has_ended && !rank.waits ? 1 : 0;
     }
     if (waiting == 0) return;
-    if (!deadline_)  // for the ranks that do not know yet that the group has failed
-      deadline_ = Clock::now() + seconds_of(options_.grace);
+    if (!deadline_)
+      deadline_.emplace(options_.grace);  // for ranks that do not know that the group has failed
     if (running > 0) return;
     RestartBudget budget = budget_;
     budget.add(cause_of(result_.ends), result_.saved);
@@ -230,13 +232,12 @@ class JobAttempt {
                               waiting >= options_.min_ranks.value_or(waiting + 1);
     if (may_continue) return form_group(budget);
     for (auto& [id, rank] : ranks_) rank.waits = false;
-    for (const auto& host : hosts_)
-      if (host->agent) host->agent->write_input(to_line(kind::kEnd));
+    tell_all(kind::kEnd);
   }
 
   void kill_stragglers() {
-    if (!deadline_ || Clock::now() < *deadline_) return;
-    deadline_ = Clock::now() + seconds_of(options_.grace);
+    if (!deadline_ || !deadline_->passed()) return;
+    deadline_.emplace(options_.grace);
     for (const auto& host : hosts_) {
       std::vector<int> late;
       bool was_late = false;
@@ -250,10 +251,11 @@ class JobAttempt {
     }
   }
 
-  /// If hosts that answer have places for more ranks, stops all ranks, which save, to start them again with these.
+  /// If the job runs on fewer ranks than it was started with, and the pool has hosts for more, asks those without a rank
+  /// whether they answer. Once all do, stops all ranks, which save: decide() starts them again on these hosts.
   void grow() {
     if (!options_.min_ranks || deadline_ || result_.signal != 0 || result_.grows) return;
-    const std::vector<HostPlace> places = pool_.choose(/*all=*/false);
+    const std::vector<HostPlace> places = pool_.choose(/*may_use_excluded=*/false);
     if (ranks_of(places) <= static_cast<int>(ranks_.size())) return;
     bool all_answer = true;
     for (const HostPlace& place : places) {
@@ -271,8 +273,7 @@ class JobAttempt {
     result_.grows = true;
     say(fmt::format("hosts answer for {} ranks in place of {}; all ranks save, stop and start again",
                     ranks_of(places), ranks_.size()));
-    for (const auto& host : hosts_)
-      if (host->agent) host->agent->write_input(to_line(kind::kSignal, SIGTERM));
+    tell_all(kind::kSignal, SIGTERM);
   }
 
   /// Numbers the remaining ranks, and tells them. `budget` includes the failure.
@@ -283,7 +284,7 @@ class JobAttempt {
         first.host->agent->write_input(to_line(kind::kFindPort));
       return;
     }
-    pool_.fail(result_.ends);
+    pool_.exclude(result_.ends);
     std::vector<std::string> failed;
     for (const RankEnd& end : std::exchange(result_.ends, {})) failed.push_back(describe(end));
     std::erase_if(ranks_, [](const auto& entry) { return entry.second.has_ended; });
@@ -340,15 +341,11 @@ class JobAttempt {
   }
 
   void print(bool is_error, const std::string& source, const std::string& text) {
-    (is_error ? error_ : output_).push(options_.prefix ? fmt::format("[{}] {}", source, text) : text);
+    const std::string prefix = options_.prefix ? fmt::format("[{}] ", source) : "";
+    fmt::print(is_error ? stderr : stdout, "{}{}\n", prefix, text);
   }
-  void say(const std::string& text) { error_.push("convoy-launch: " + text, /*important=*/true); }
+  static void say(const std::string& text) { fmt::print(stderr, "convoy-launch: {}\n", text); }
 
-  static Clock::duration seconds_of(double seconds) {
-    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-  }
-
-  OutputQueue output_{STDOUT_FILENO}, error_{STDERR_FILENO};
   const LaunchOptions& options_;
   const int restarts_;
   HostPool& pool_;
@@ -357,7 +354,7 @@ class JobAttempt {
   std::vector<std::unique_ptr<Host>> hosts_;
   std::map<int, Rank> ranks_;  // by id
   AttemptResult result_;
-  std::optional<Clock::time_point> deadline_;  // for the ranks to end after a failure
+  std::optional<dist::Deadline> deadline_;  // for the ranks to end after a failure
 };
 
 }  // namespace

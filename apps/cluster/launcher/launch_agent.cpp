@@ -15,8 +15,10 @@
 
 #include "convoy/apps/cluster/launcher/child_process.h"
 #include "convoy/apps/cluster/launcher/launcher_messages.h"
+#include "convoy/apps/common/output_queue.h"
 #include "convoy/apps/common/signals.h"
 #include "convoy/comm/bootstrap/environment.h"
+#include "convoy/comm/core/deadline.h"
 #include "convoy/comm/core/endpoint.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
@@ -59,7 +61,7 @@ class HostAgent {
         if (!launcher_.is_open()) stop();
       }
       read_ranks();
-      if (deadline_ && Clock::now() > *deadline_) ranks_.clear();  // kills them
+      if (deadline_ && deadline_->passed()) ranks_.clear();  // kills them
     }
     return 0;
   }
@@ -86,7 +88,7 @@ class HostAgent {
   }
 
   void start(const Start& start) {
-    grace_ = std::chrono::duration<double>(start.grace_seconds);
+    grace_ = start.grace_seconds;
     std::map<std::string, std::string> environment = start.environment;
     for (const auto& [name, value] : dist::environment_variables())
       if (!describes_agent(name)) environment.emplace(name, value);
@@ -146,7 +148,7 @@ class HostAgent {
   /// Ends the ranks, because the launcher has ended or the connection to it is lost.
   void stop() {
     send_to_ranks(SIGTERM);
-    deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(grace_);
+    deadline_.emplace(grace_);
   }
 
   void send_to_ranks(int signal) const {
@@ -155,7 +157,7 @@ class HostAgent {
 
   void send(const char* kind, const nlohmann::json& content) {
     const std::string_view name = kind;
-    output_.push(to_line(kind, content), /*important=*/name != kind::kOutput && name != kind::kBeat);
+    output_.push(to_line(kind, content) + "\n", /*important=*/name != kind::kOutput && name != kind::kBeat);
   }
 
   static constexpr std::chrono::seconds kBeatPeriod{1};
@@ -165,8 +167,8 @@ class HostAgent {
   std::map<int, std::unique_ptr<ChildProcess>> ranks_;  // by id
   std::map<int, std::shared_ptr<Progress>> progress_;   // by id
   std::int64_t saved_ = -1;                             // Progress::saved of all ranks
-  std::chrono::duration<double> grace_{30};
-  std::optional<Clock::time_point> deadline_;
+  double grace_ = 30;                                   // seconds
+  std::optional<dist::Deadline> deadline_;
   Clock::time_point beat_at_{};
   int forwarded_ = 0;  // the last signal that was sent to all ranks
 };

@@ -139,9 +139,8 @@ inline Message parse_message(const std::string& line) {
   return {.kind = json["kind"], .content = std::move(content)};
 }
 
-/// Runs the agent: reads messages from standard input and writes messages to standard output
-/// Returns 0 after all ranks have ended and the launcher has
-/// closed the input. If the input is closed earlier, asks the ranks to stop by SIGTERM, and kills those that
+/// Runs the agent: reads messages from standard input, and writes messages to standard output. Returns 0 after all ranks
+/// have ended and the launcher has closed the input. If the input is closed earlier, asks the ranks to stop by SIGTERM, and kills those that
 /// remain after the grace period.
 int run_host_agent();
 

@@ -5,6 +5,7 @@
 #include "convoy/apps/cluster/launcher/launcher_messages.h"
 #include "convoy/apps/cluster/launcher/options.h"
 #include "convoy/apps/cluster/launcher/supervisor.h"
+#include "convoy/apps/common/output_queue.h"
 #include "convoy/apps/flags/run_main.h"
 #include "convoy/kernels/base/check.h"
 
@@ -21,6 +22,9 @@ int run(int argc, char** argv) {
         "--min-ranks {}: needs --max-restarts, expected at least 1", options.min_ranks.value_or(0));
   check(options.spares.empty() || options.max_restarts > 0,
         "--spares {}: needs --max-restarts, expected at least 1", options.spares);
+  check(!options.host_cooldown || options.min_ranks || !options.spares.empty(),
+        "--host-cooldown {:g}: needs --spares or --min-ranks, without which no host is left out",
+        options.host_cooldown.value_or(0));
   if (options.hosts.empty()) {
     options.hosts = slurm_hosts();
     if (!options.ranks && !options.hosts.empty()) options.ranks = slurm_tasks();
@@ -32,6 +36,8 @@ int run(int argc, char** argv) {
   check(options.min_ranks.value_or(1) <= ranks, "--min-ranks {}: more than the {} ranks of the job",
         options.min_ranks.value_or(1), ranks);
   find_program(options.command.front());
+  // A terminal that does not read delays neither the ranks nor a restart.
+  QueuedStream output(stdout), error(stderr, &output);
   return supervise(options, hosts, spares);
 }
 

@@ -9,25 +9,19 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <sstream>
 
+#include "convoy/apps/common/text.h"
+#include "convoy/comm/bootstrap/host.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::launcher {
 namespace {
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, separator);)
-    if (!part.empty()) parts.push_back(part);
+/// Returns the parts of a text that are not empty.
+std::vector<std::string> parts_of(const std::string& text, char separator) {
+  std::vector<std::string> parts = split(text, separator);
+  std::erase(parts, "");
   return parts;
-}
-
-std::string this_host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 /// Parses "node1:4" or "node1". An address of IP version 6 is in brackets: "[fe80::1]:4".
@@ -74,12 +68,14 @@ CommandLine launch_command_line(LaunchOptions& o) {
   line.add("min-ranks", &o.min_ranks,
            "Continues without the ranks that failed, if at least N remain; needs --max-restarts",
            {.value = "N", .default_text = "all ranks", .minimum = 1, .maximum = 65536});
-  line.add("spares", &o.spares, "Hosts that replace lost ones, as in --hosts; needs --max-restarts",
+  line.add("spares", &o.spares,
+           "Hosts for ranks whose hosts have failed, as in --hosts; needs --max-restarts",
            {.value = "LIST", .default_text = "none"});
   line.add(
       "host-cooldown", &o.host_cooldown,
-      "Seconds until a host that failed may be used again; doubles with each of its failures, up to one hour",
-      {.value = "SECONDS", .minimum = 0.1, .maximum = 3600, .advanced = true});
+      "Seconds until a host that failed may be used again; doubles with each of its failures, up to one hour; needs "
+      "--spares or --min-ranks",
+      {.value = "SECONDS", .default_text = "60", .minimum = 0.1, .maximum = 3600, .advanced = true});
   line.add("backoff", &o.backoff,
            "Seconds before the first restart; doubles with each restart, up to one minute",
            {.value = "SECONDS", .minimum = 0, .maximum = 3600, .advanced = true});
@@ -101,7 +97,7 @@ std::vector<HostPlace> parse_hosts(const std::string& hosts, std::optional<std::
                                    const char* flag, const std::vector<HostPlace>& others) {
   if (hosts.empty()) return {{.name = "localhost", .ranks = static_cast<int>(ranks.value_or(1))}};
   std::vector<HostPlace> places, all = others;
-  for (const std::string& text : split(hosts, ',')) {
+  for (const std::string& text : parts_of(hosts, ',')) {
     places.push_back(parse_host(text, flag));
     all.push_back(places.back());
     const auto same = [&](const HostPlace& other) { return other.name == places.back().name; };
@@ -141,7 +137,8 @@ std::string slurm_hosts() {
   std::array<char, 4096> block{};
   while (output && std::fgets(block.data(), block.size(), output.get()) != nullptr) text += block.data();
   std::replace(text.begin(), text.end(), '\n', ',');
-  check(!split(text, ',').empty(), "SLURM_JOB_NODELIST={}: scontrol shows no hosts; give them with --hosts",
+  check(!parts_of(text, ',').empty(),
+        "SLURM_JOB_NODELIST={}: scontrol shows no hosts; give them with --hosts",
         std::getenv("SLURM_JOB_NODELIST"));
   return text;
 }
@@ -154,7 +151,7 @@ std::optional<std::int64_t> slurm_tasks() {
 
 std::vector<std::string> agent_command(const std::string& remote_command, const std::string& host,
                                        const std::vector<std::string>& agent) {
-  std::vector<std::string> words = split(remote_command, ' ');
+  std::vector<std::string> words = parts_of(remote_command, ' ');
   constexpr std::string_view kPlaceholder = "{host}";
   for (std::string& word : words)
     if (const std::size_t at = word.find(kPlaceholder); at != std::string::npos)
@@ -165,7 +162,7 @@ std::vector<std::string> agent_command(const std::string& remote_command, const 
 }
 
 bool is_this_host(const std::string& host) {
-  const std::string name = this_host_name();
+  const std::string name = dist::this_host().name;
   return host == "localhost" || host == "127.0.0.1" || host == "::1" || host == name ||
          host == name.substr(0, name.find('.'));
 }
@@ -173,7 +170,7 @@ bool is_this_host(const std::string& host) {
 std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) return std::filesystem::absolute(name);
   const char* const path = std::getenv("PATH");
-  for (const std::string& directory : split(path == nullptr ? "" : path, ':'))
+  for (const std::string& directory : parts_of(path == nullptr ? "" : path, ':'))
     if (const std::string file = directory + "/" + name;
         access(file.c_str(), X_OK) == 0 && !std::filesystem::is_directory(file))
       return file;

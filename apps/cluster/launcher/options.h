@@ -19,9 +19,9 @@ struct LaunchOptions {
   std::string environment;     // names of variables, separated by commas
   std::int64_t max_restarts = 0;
   std::optional<std::int64_t> min_ranks;
-  std::string spares;
-  double backoff = 1;  // seconds before the first restart
-  double host_cooldown = 60;
+  std::string spares;                   // as `hosts`
+  double backoff = 1;                   // seconds before the first restart
+  std::optional<double> host_cooldown;  // seconds
   double grace = dist::row_of(dist::Wait::grace).seconds;
   double start_timeout = dist::row_of(dist::Wait::start).seconds;
   double host_timeout = dist::row_of(dist::Wait::host).seconds;

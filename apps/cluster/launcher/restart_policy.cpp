@@ -54,35 +54,35 @@ HostPool::HostPool(const std::vector<HostPlace>& hosts, const std::vector<HostPl
     for (const HostPlace& place : *places) entries_.push_back({.place = place});
 }
 
-void HostPool::fail(const std::string& host, int ranks, Clock::time_point now) {
+void HostPool::exclude(const std::string& host, int places, Clock::time_point now) {
   for (Entry& entry : entries_) {
     if (entry.place.name != host) continue;
     if (now >= entry.usable_at) {
-      entry.failed = 0;
-      const auto period = cooldown_ * std::exp2(entry.failures++);
-      entry.usable_at = now + std::chrono::duration_cast<Clock::duration>(std::min(period, kMaxCooldown));
+      entry.excluded = 0;
+      const auto period = std::min(cooldown_ * std::exp2(entry.periods++), kMaxCooldown);
+      entry.usable_at = now + std::chrono::duration_cast<Clock::duration>(period);
     }
-    entry.failed = std::min(entry.place.ranks, entry.failed + ranks);
+    entry.excluded = std::min(entry.place.ranks, entry.excluded + places);
   }
 }
 
-void HostPool::fail(const std::vector<RankEnd>& ends) {
+void HostPool::exclude(const std::vector<RankEnd>& ends) {
   for (const RankEnd& end : ends)
     if (!end.status)
-      fail(end.host);
+      exclude(end.host);
     else if (!end.is_consequence() && !end.has_stopped() && !end.status->is_success())
-      fail(end.host, 1);
+      exclude(end.host, 1);
 }
 
-std::vector<HostPlace> HostPool::choose(bool all, Clock::time_point now) const {
+std::vector<HostPlace> HostPool::choose(bool may_use_excluded, Clock::time_point now) const {
   std::vector<HostPlace> places;
   int missing = ranks_;
   for (const Entry& entry : entries_) {
-    const int usable = entry.place.ranks - (now < entry.usable_at ? entry.failed : 0);
+    const int usable = entry.place.ranks - (now < entry.usable_at ? entry.excluded : 0);
     places.push_back({.name = entry.place.name, .ranks = std::min(missing, usable)});
     missing -= places.back().ranks;
   }
-  for (std::size_t i = 0; all && i < places.size(); ++i) {
+  for (std::size_t i = 0; may_use_excluded && i < places.size(); ++i) {
     const int more = std::min(missing, entries_[i].place.ranks - places[i].ranks);
     places[i].ranks += more;
     missing -= more;

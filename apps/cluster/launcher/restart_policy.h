@@ -54,27 +54,31 @@ class RestartBudget {
   int in_step_ = 0;                      // failures in a row in this step
 };
 
-/// The hosts of a job and its spare hosts. One that has failed is left out for a cool-down period.
+/// The hosts of a job and its spare hosts, with a place for each rank that a host can run. The places of ranks that have
+/// failed, and all places of a host that is lost, are excluded for a cool-down period.
 class HostPool {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// The job has the ranks of all `hosts`. Those that are left out are replaced by others, the spare ones last.
+  /// Makes the pool of a job with as many ranks as `hosts` have together. choose() prefers them to `spares`.
   HostPool(const std::vector<HostPlace>& hosts, const std::vector<HostPlace>& spares,
            double cooldown_seconds);
   int ranks() const { return ranks_; }
-  /// Leaves out `ranks` of a host, by default all, for the cool-down period. It doubles each time, up to one hour.
-  void fail(const std::string& host, int ranks = 1 << 20, Clock::time_point now = Clock::now());
-  /// Leaves out the ranks that have failed, and the hosts whose connections were lost.
-  void fail(const std::vector<RankEnd>& ends);
-  /// Returns the hosts for at most all ranks of the job. If these are too few and `all`, also those that are left out.
-  std::vector<HostPlace> choose(bool all, Clock::time_point now = Clock::now()) const;
+  /// Excludes that many places of a host, by default all, until its cool-down period has passed. A period is twice as
+  /// long as that of the host's failure before, and at most one hour. Failures within a period do not prolong it.
+  void exclude(const std::string& host, int places = kAllPlaces, Clock::time_point now = Clock::now());
+  /// Excludes the places of the ranks that were the cause of a failure, and the hosts whose connections were lost.
+  void exclude(const std::vector<RankEnd>& ends);
+  /// Returns hosts with at most as many ranks as the job has, without excluded places. If they have fewer, and
+  /// `may_use_excluded`, adds excluded places.
+  std::vector<HostPlace> choose(bool may_use_excluded, Clock::time_point now = Clock::now()) const;
 
  private:
+  static constexpr int kAllPlaces = 1 << 20;  // more than a host has
   struct Entry {
     HostPlace place;
-    int failed = 0;  // ranks that are left out before `usable_at`
-    int failures = 0;
+    int excluded = 0;  // places, before `usable_at`
+    int periods = 0;   // cool-down periods so far
     Clock::time_point usable_at{};
   };
   std::vector<Entry> entries_;

@@ -8,13 +8,12 @@
 #include <thread>
 
 #include "convoy/apps/common/signals.h"
+#include "convoy/comm/core/deadline.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/error.h"
 
 namespace convoy::launcher {
 namespace {
-
-constexpr double kMaxBackoffSeconds = 60;
 
 int exit_code_of(const RankEnd& end) {
   if (!end.status) return static_cast<int>(ExitCode::peer);
@@ -27,18 +26,8 @@ bool is_permanent(const RankEnd& end) {
   constexpr ExitCode kPermanent[] = {ExitCode::usage, ExitCode::data, ExitCode::checkpoint,
                                      ExitCode::numeric};
   return end.status && end.status->signal == 0 &&
-         std::any_of(std::begin(kPermanent), std::end(kPermanent),
-                     [&](ExitCode code) { return end.status->code == static_cast<int>(code); });
-}
-
-/// Sleeps until a stop signal arrives. Returns false if one does.
-bool sleep_for(double seconds) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (std::chrono::steady_clock::now() < end) {
-    if (StopSignals::received() != 0) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  return StopSignals::received() == 0;
+         std::find(std::begin(kPermanent), std::end(kPermanent), static_cast<ExitCode>(end.status->code)) !=
+             std::end(kPermanent);
 }
 
 }  // namespace
@@ -67,15 +56,15 @@ Decision decide(const AttemptResult& result, HostPool& pool, RestartBudget& budg
     if (is_permanent(*cause)) return decision;
   }
   for (const auto* hosts : {&result.missing_hosts, &result.drained_hosts})
-    for (const std::string& host : *hosts) pool.fail(host);
-  pool.fail(failed);
+    for (const std::string& host : *hosts) pool.exclude(host);
+  pool.exclude(failed);
   if (!decision.restarts) {
     budget.add(cause, result.saved);
     decision.restarts = !budget.is_used_up();
     decision.reason += budget.early_end();
   }
-  // A host that only ends is not used again at once, in contrast to one that may have recovered.
-  decision.hosts = pool.choose(/*all=*/!min_ranks && result.drained_hosts.empty());
+  // A host whose agent was told to stop is about to end, in contrast to one that may have recovered.
+  decision.hosts = pool.choose(/*may_use_excluded=*/!min_ranks && result.drained_hosts.empty());
   if (const std::int64_t needed = min_ranks.value_or(pool.ranks()); ranks_of(decision.hosts) < needed) {
     decision.restarts = false;
     decision.reason += min_ranks ? fmt::format("; fewer than --min-ranks {} remain", needed)
@@ -88,7 +77,7 @@ Decision decide(const AttemptResult& result, HostPool& pool, RestartBudget& budg
 int supervise(const LaunchOptions& options, std::vector<HostPlace> hosts,
               const std::vector<HostPlace>& spares) {
   const StopSignals signals;
-  HostPool pool(hosts, spares, options.host_cooldown);
+  HostPool pool(hosts, spares, options.host_cooldown.value_or(60));
   RestartBudget budget(options.max_restarts);
   for (int restarts = 0;; ++restarts) {
     const AttemptResult result = run_attempt(options, hosts, restarts, pool, budget);
@@ -98,11 +87,14 @@ int supervise(const LaunchOptions& options, std::vector<HostPlace> hosts,
       return decision.exit_code;
     }
     if (!decision.reason.empty()) {
+      constexpr double kMaxBackoffSeconds = 60;
       const auto doubled = options.backoff * std::exp2(static_cast<double>(budget.count() - 1));
       const double backoff = std::max(options.backoff, std::min(doubled, kMaxBackoffSeconds));
       fmt::print(stderr, "convoy-launch: {}; restart {} of {} in {:g} s\n", decision.reason, budget.count(),
                  options.max_restarts, backoff);
-      if (!sleep_for(backoff)) return kSignalBase + StopSignals::received();
+      for (const dist::Deadline end(backoff); StopSignals::received() == 0 && !end.passed();)
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      if (const int signal = StopSignals::received(); signal != 0) return kSignalBase + signal;
     }
     hosts = std::move(decision.hosts);
   }

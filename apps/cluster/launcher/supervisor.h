@@ -17,12 +17,14 @@ struct Decision {
   std::vector<HostPlace> hosts;  // of the restart
 };
 
-/// Decides what follows an attempt. A job is restarted after the death of a rank or a host, and after an error that may
-/// not occur again, as often as `budget` allows. It is not restarted if all ranks succeeded, after a stop signal, or
-/// after an error of the input: invalid flags, damaged data or checkpoints, NaN. A stop signal that only ranks have
-/// received is a failure. If the agents of hosts have received it, the job goes on without these hosts, if there are
-/// spare hosts, or with `min_ranks`. With `min_ranks`, the failed ranks and hosts are left out, as long as that many
-/// remain; otherwise they are used again unless spare hosts replace them. Adds the failures to `pool` and `budget`.
+/// Decides what follows an attempt, and adds its failures to `pool` and `budget`.
+/// The job ends if all ranks have succeeded, if convoy-launch has received a stop signal, if a rank had an error that
+/// would occur again (invalid flags, damaged data or checkpoints, NaN), or if `budget` is used up.
+/// Otherwise it is restarted: after the death of a rank, after the loss of a host, after other errors, and to run on more
+/// ranks. A stop signal that only ranks have received is a failure as well.
+/// The restart is on the hosts that `pool` chooses. With `min_ranks` these have no failed rank or host, and the job ends
+/// if they have fewer ranks. Without, it runs on all its ranks again, if need be on failed hosts, but never on a host whose
+/// agent has received a stop signal: if no spare host replaces it, the job ends.
 Decision decide(const AttemptResult& result, HostPool& pool, RestartBudget& budget,
                 std::optional<std::int64_t> min_ranks);
 

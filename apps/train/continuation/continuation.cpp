@@ -15,19 +15,21 @@ namespace {
 
 /// A training after a step, in memory.
 struct RecoveryPoint {
+  std::int64_t number = 0;  // the same on all ranks of a group; the next one is greater by 1
   TrainingState state;
-  io::Snapshot snapshot;  // the optimizer or this rank's shard of it; the model unless it is in place
+  io::Snapshot snapshot;             // the model, and the optimizer or this rank's shard of it
   optim::OptimizerShard peer_shard;  // with shards: a copy of the shard of a peer
 };
 
-/// Returns the minimum of `local` over all ranks. Collective.
-std::int64_t minimum_of(const TrainContext& context, std::int64_t local) {
-  std::vector<std::int64_t> all(static_cast<std::size_t>(context.world_size()), local);
+/// Returns the `local` of all ranks. Collective.
+template <class T>
+std::vector<T> gathered(const TrainContext& context, const T& local) {
+  std::vector<T> all(static_cast<std::size_t>(context.world_size()), local);
   constexpr std::int64_t kBytes = sizeof local;
   if (context.is_distributed())
     dist::all_gather_and_wait(*context.control, ConstView(&local, {kBytes}, DType::u8),
                               View{all.data(), {kBytes * context.world_size()}, DType::u8});
-  return *std::min_element(all.begin(), all.end());
+  return all;
 }
 
 /// Returns the first rank that holds each shard: `held` are those of this rank. Collective.
@@ -35,28 +37,20 @@ std::map<int, int> providers_of(const TrainContext& context,
                                 const std::vector<const optim::OptimizerShard*>& held) {
   std::array<std::int32_t, 2> local = {-1, -1};
   for (std::size_t i = 0; i < held.size(); ++i) local.at(i) = held[i]->index;
-  std::vector<std::int32_t> all(local.begin(), local.end());
-  if (const int ranks = context.world_size(); ranks > 1) {
-    all.resize(local.size() * static_cast<std::size_t>(ranks));
-    dist::all_gather_and_wait(*context.control, ConstView(local.data(), {2}, DType::i32),
-                              View{all.data(), {2 * ranks}, DType::i32});
-  }
   std::map<int, int> provider;
-  for (std::size_t i = all.size(); i-- > 0;)
-    if (all[i] >= 0) provider[all[i]] = static_cast<int>(i / local.size());
+  int rank = 0;
+  for (const auto& indices : gathered(context, local)) {
+    for (const int index : indices)
+      if (index >= 0) provider.emplace(index, rank);
+    ++rank;
+  }
   return provider;
 }
 
-/// Sets the state of the optimizer from the shards that the ranks hold in memory: `held` are those of this rank.
-/// Throws PeerError if no rank holds one of them. Collective.
-void restore_shards(Trainer& trainer, const std::vector<const optim::OptimizerShard*>& held) {
-  const std::map<int, int> provider = providers_of(trainer.context(), held);
-  const int count = held.front()->count;
-  if (static_cast<int>(provider.size()) != count)
-    fail<PeerError>(
-        "the remaining ranks hold {} of {} shards of the optimizer's state: a rank has failed together "
-        "with the one that had a copy of its shard",
-        provider.size(), count);
+/// Sets the state of the optimizer from the shards that the ranks hold in memory: `held` are those of this rank,
+/// `provider` the result of providers_of(), with all shards. Collective.
+void restore_shards(Trainer& trainer, const std::vector<const optim::OptimizerShard*>& held,
+                    const std::map<int, int>& provider) {
   optim::StepsByName own_steps;
   for (const optim::OptimizerShard* shard : held)
     own_steps.insert(shard->own_steps.begin(), shard->own_steps.end());
@@ -85,12 +79,13 @@ class GroupContinuation final : public Continuation {
  public:
   void before_step(Trainer& trainer) override {
     if (!needs_points(trainer)) return keep_buffers(trainer);
-    const std::int64_t step = trainer.step();
-    if (points_.empty() || step % trainer.context().options.snapshot_every == 0) take_point(trainer);
+    const bool is_due = trainer.step() % trainer.context().options.snapshot_every == 0;
+    if (points_.empty() || is_adopted_ || is_due) take_point(trainer);
+    is_adopted_ = false;
   }
 
-  bool is_possible(const Trainer& trainer) const override {
-    return !needs_points(trainer) || !points_.empty();
+  bool is_possible(const Trainer* trainer) const override {
+    return !points_.empty() || (trainer != nullptr && !needs_points(*trainer));
   }
 
   std::int64_t abandon(Trainer& trainer) override {
@@ -102,31 +97,42 @@ class GroupContinuation final : public Continuation {
         for (std::size_t i = 0; i < buffers_.size(); ++i) buffers[i].tensor.copy_from(buffers_[i]);
       }
       points_.clear();
-      RecoveryPoint& point = points_.emplace_back();
-      point.state = trainer.state();
-      point.snapshot.other_weights = trainer.other_weights();
-      point.snapshot.optimizer = trainer.parallel().snapshot().optimizer;  // the model is in place
+      copy_state(trainer, points_.emplace_back());
     }
     return points_.front().state.step;
   }
 
   void adopt(Trainer& trainer) override {
     const TrainContext& context = trainer.context();
-    const std::vector<RecoveryPoint> points = std::exchange(points_, {});
     buffers_step_ = -1;
-    const RecoveryPoint* point = &points.front();
-    if (const bool is_sharded = point->snapshot.shard.count > 1; is_sharded) {
-      // A rank may have failed to take the newest one.
-      const std::int64_t step = minimum_of(context, point->state.step);
-      if (point->state.step != step) point = &points.back();
-      if (point->state.step != step)
-        fail<PeerError>("continuing from step {}: this rank has the states of steps {} and {} only", step,
-                        points.front().state.step, point->state.step);
-      restore_shards(trainer, {&point->snapshot.shard, &point->peer_shard});
+    is_adopted_ = true;
+    const bool is_sharded = points_.front().snapshot.shard.count > 1;
+    // A rank may have failed to take the newest one.
+    std::int64_t number = points_.front().number;
+    if (is_sharded) {
+      const std::vector<std::int64_t> all = gathered(context, number);
+      number = *std::min_element(all.begin(), all.end());
+    }
+    std::erase_if(points_, [&](const RecoveryPoint& each) { return each.number != number; });
+    if (points_.empty())
+      fail<PeerError>("continuing: this rank has no copy {} of the training's state", number);
+    // Remains until the first step of the new group is due, which may lose a rank before it.
+    const RecoveryPoint* const point = &points_.front();
+    if (is_sharded) {
+      const std::vector<const optim::OptimizerShard*> held = {&point->snapshot.shard, &point->peer_shard};
+      const std::map<int, int> provider = providers_of(context, held);
+      if (const int count = held.front()->count; std::ssize(provider) != count) {
+        points_.clear();  // no later group has more shards
+        fail<PeerError>(
+            "the remaining ranks hold {} of {} shards of the optimizer's state: a rank has failed together "
+            "with the one that had a copy of its shard",
+            provider.size(), count);
+      }
+      restore_shards(trainer, held, provider);
     } else if (context.rank() == 0) {
       restore_optimizer(trainer.parallel().optimizer(), point->snapshot.optimizer);
     }
-    if (!point->snapshot.model.empty()) point->snapshot.restore_model(context.model.root());
+    point->snapshot.restore_model(context.model.root());
     const std::vector<optim::NamedState> others = trainer.other_weights();
     for (std::size_t i = 0; i < point->snapshot.other_weights.size(); ++i)
       others[i].tensor.copy_from(point->snapshot.other_weights[i].tensor);
@@ -140,6 +146,13 @@ class GroupContinuation final : public Continuation {
     return context.is_distributed() && (trainer.parallel().is_sharded() || context.is_gpu());
   }
 
+  static void copy_state(const Trainer& trainer, RecoveryPoint& point) {
+    io::Snapshot live = trainer.parallel().snapshot();
+    live.other_weights = trainer.other_weights();
+    point.snapshot.copy_from(live);
+    point.state = trainer.state();
+  }
+
   /// Copies the state to host memory. If that fails on some ranks, these keep the previous point, as all others do.
   void take_point(Trainer& trainer) {
     trainer.synchronize();
@@ -148,17 +161,16 @@ class GroupContinuation final : public Continuation {
       point = std::move(points_.back());
       points_.pop_back();
     }
-    io::Snapshot live = trainer.parallel().snapshot();
-    live.other_weights = trainer.other_weights();
-    point.snapshot.copy_from(live);
+    copy_state(trainer, point);
+    point.number = points_.empty() ? 0 : points_.front().number + 1;
     // Ranks of a host have consecutive numbers, so the farthest rank is on another host if there is one.
     if (dist::ShardedOptimizer* const sharded = trainer.parallel().sharded())
       point.peer_shard = sharded->shard_of_peer(std::max(1, trainer.context().world_size() / 2));
-    point.state = trainer.state();
     points_.insert(points_.begin(), std::move(point));
   }
 
   void keep_buffers(const Trainer& trainer) {
+    points_.clear();
     buffers_.clear();
     for (const nn::NamedBuffer& buffer : trainer.context().model.root().buffers())
       buffers_.push_back(buffer.tensor.clone());
@@ -166,6 +178,7 @@ class GroupContinuation final : public Continuation {
   }
 
   std::vector<RecoveryPoint> points_;  // at most two, the newest first
+  bool is_adopted_ = false;            // a point of an earlier group is the newest one
   std::vector<Tensor> buffers_;     // the values of the model's buffers before the step after buffers_step_
   std::int64_t buffers_step_ = -1;  // -1: none
   std::int64_t saved_step_ = -1;    // of the latest checkpoint; -1: none

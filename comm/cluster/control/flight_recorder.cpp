@@ -22,10 +22,9 @@ constexpr int kFormat = 1;
 constexpr const char* kKinds[] = {"phase",      "launched", "started", "completed",
                                   "allocation", "warning",  "failure"};
 
-std::int64_t wall_nanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
+template <class Clock>
+std::int64_t nanoseconds_of() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
 }
 
 RecordedEvent record_of(const FlightEvent& event, const RankSlot& slot, std::int64_t clock_offset) {
@@ -79,18 +78,15 @@ std::vector<FlightEvent> FlightRing::events() const {
   return events;
 }
 
-std::int64_t steady_nanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
+std::int64_t steady_nanoseconds() { return nanoseconds_of<std::chrono::steady_clock>(); }
 
 void write_flight_files(const HostMemory& memory, const std::vector<RankInfo>& all, const std::string& job,
                         const std::filesystem::path& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) fail<DataError>("{}: {}", directory.string(), error.message());
-  const std::int64_t now = wall_nanoseconds(), clock_offset = now - steady_nanoseconds();
+  const std::int64_t now = nanoseconds_of<std::chrono::system_clock>(),
+                     clock_offset = now - steady_nanoseconds();
   FlightFile file{.format = kFormat,
                   .job = job,
                   .world_size = static_cast<int>(all.size()),

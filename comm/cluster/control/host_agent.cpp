@@ -28,10 +28,6 @@ constexpr std::chrono::milliseconds kWaitForSameWarning{1000};  // of other rank
 // The cause of an error may be known later than its consequences: it comes from another host.
 constexpr std::chrono::milliseconds kWaitForCause{300};
 
-std::chrono::nanoseconds nanoseconds_of(double seconds) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
-}
-
 double seconds_of(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
@@ -54,9 +50,6 @@ std::string urgent_part(const std::vector<RankStatus>& ranks) {
                           static_cast<int>(rank.life));
   return text;
 }
-
-/// Formats a message. Replaces bytes that are not UTF-8.
-std::string format_message(const Json& message) { return json_text(message); }
 
 }  // namespace
 
@@ -348,7 +341,7 @@ void HostAgent::apply(const AgentOrders& orders) {
     is_news = true;
   }
   if (!orders.verdict.empty() && memory_.set(kVerdict, orders.verdict)) is_news = true;
-  const std::int64_t floor = steady_nanoseconds() + nanoseconds_of(orders.deadline_seconds).count();
+  const std::int64_t floor = steady_nanoseconds() + static_cast<std::int64_t>(1e9 * orders.deadline_seconds);
   if (orders.deadline_seconds > 0 && floor > host.deadline_floor.load()) host.deadline_floor = floor;
   if (is_news) memory_.wake();
 }
@@ -358,7 +351,7 @@ void HostAgent::send_up(const std::vector<RankStatus>& ranks, bool know_of_stop)
   if ((urgent == sent_up_ && Clock::now() < send_up_at_) || tree_->is_parent_blocked()) return;
   sent_up_ = urgent;
   send_up_at_ = Clock::now() + kMessagePeriod;
-  tree_->send_up(format_message(AgentReport{know_of_stop, ranks, std::exchange(warnings_, {})}));
+  tree_->send_up(json_text(Json(AgentReport{know_of_stop, ranks, std::exchange(warnings_, {})})));
 }
 
 void HostAgent::send_down() {
@@ -367,7 +360,7 @@ void HostAgent::send_down() {
   if (urgent == sent_down_ && Clock::now() < send_down_at_) return;
   sent_down_ = urgent;
   send_down_at_ = Clock::now() + kMessagePeriod;
-  tree_->send_down(format_message(orders_));
+  tree_->send_down(json_text(Json(orders_)));
 }
 
 void HostAgent::leave() {

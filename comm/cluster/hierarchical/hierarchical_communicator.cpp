@@ -30,16 +30,12 @@ namespace {
 constexpr double kExtraLocalSeconds = 2;
 constexpr std::size_t kMaxSmallData = std::size_t{1} << 20;  // without a sum, in small chunks
 
-View place_in(std::vector<char>& scratch, std::size_t offset, const Shape& shape, DType dtype) {
-  return {scratch.data() + offset, shape, dtype};
-}
-
-void make_room(std::vector<char>& scratch, std::size_t bytes) {
-  if (scratch.size() < bytes) scratch.resize(bytes);
-}
-
-std::size_t bytes_of_sums(std::int64_t count, DType dtype) {
-  return static_cast<std::size_t>(count) * size_of(sum_type(dtype));
+/// Returns the place of sums of `data` in the accumulator type: the part `index` of `count` equal ones of the scratch
+/// memory, which grows if it is too small for all of them.
+View place_in(std::vector<char>& scratch, std::size_t index, std::size_t count, const ConstView& data) {
+  const std::size_t bytes = static_cast<std::size_t>(data.numel()) * size_of(sum_type(data.dtype));
+  if (scratch.size() < count * bytes) scratch.resize(count * bytes);
+  return {scratch.data() + index * bytes, data.shape, sum_type(data.dtype)};
 }
 
 /// Returns a HierarchicalTransport of all ranks. Collective call; `exchange` must connect all ranks. Throws
@@ -162,11 +158,9 @@ class HierarchicalTransport final : public Transport {
           segment_->store(part_for(of), piece_in_segment(sum, layout_.local_rank(), number, of), number, of);
       local_barrier(local_deadline);
 
-      const std::size_t bytes = bytes_of_sums(sum.numel(), sum.dtype);
-      make_room(scratch, bytes * sums.size());
       ConstView sum_of_this_host;
       for (std::size_t i = 0; i < sums.size(); ++i) {
-        const View partial = place_in(scratch, i * bytes, sum.shape, sum_type(sum.dtype));
+        const View partial = place_in(scratch, i, sums.size(), sum);
         Checksum of_sum;
         segment_->sum(
             part_for(sums[i]), partial, number, sums[i],
@@ -414,16 +408,13 @@ class HierarchicalTransport final : public Transport {
   /// it is scratch memory, otherwise `slice` itself.
   View partial_of(const View& slice, std::int64_t number) {
     if (sum_type(slice.dtype) == slice.dtype) return slice;
-    std::vector<char>& scratch = partials_[static_cast<std::size_t>(number % 2)];
-    make_room(scratch, bytes_of_sums(slice.numel(), slice.dtype));
-    return place_in(scratch, 0, slice.shape, sum_type(slice.dtype));
+    return place_in(partials_[static_cast<std::size_t>(number % 2)], 0, 1, slice);
   }
 
   /// Returns scratch memory for the partial sum of `shard` received from `host`, in the accumulator type.
   View incoming(const ConstView& shard, int host) {
-    const std::size_t bytes = bytes_of_sums(shard.numel(), shard.dtype);
-    make_room(incoming_, bytes * static_cast<std::size_t>(layout_.hosts()));
-    return place_in(incoming_, static_cast<std::size_t>(host) * bytes, shard.shape, sum_type(shard.dtype));
+    return place_in(incoming_, static_cast<std::size_t>(host), static_cast<std::size_t>(layout_.hosts()),
+                    shard);
   }
 
   /// Returns the location of node leader `leader`'s slice of chunk `number` in the buffer of `local_rank`.

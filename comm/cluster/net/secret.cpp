@@ -4,19 +4,16 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
+#include <fmt/ranges.h>
 #include <cstdlib>
 #include <random>
 
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
-namespace {
-
-constexpr std::size_t kMinSecretCharacters = 16;
-
-}  // namespace
 
 std::string job_secret() {
+  constexpr std::size_t kMinSecretCharacters = 16;
   const char* const value = std::getenv(kSecretVariable);
   if (value == nullptr || *value == '\0') return "";
   const std::string secret = value;
@@ -37,9 +34,7 @@ std::string hmac(const std::string& key, const std::string& text) {
   if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
            reinterpret_cast<const unsigned char*>(text.data()), text.size(), code, &bytes) == nullptr)
     fail<UsageError>("OpenSSL cannot compute an HMAC-SHA256");
-  std::string digits;
-  for (unsigned i = 0; i < bytes; ++i) digits += fmt::format("{:02x}", code[i]);
-  return digits;
+  return fmt::format("{:02x}", fmt::join(code, code + bytes, ""));
 }
 
 bool is_equal_secret(const std::string& a, const std::string& b) {

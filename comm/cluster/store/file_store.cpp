@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <string>
@@ -69,7 +70,7 @@ class FileStore final : public Store {
     } else if (rank_0_is_alive()) {
       return;
     }
-    if (is_at_path()) unlink(path_.c_str());
+    if (is_at_path(file_)) unlink(path_.c_str());
   }
 
   std::string name() const override { return "file://" + path_; }
@@ -150,16 +151,12 @@ class FileStore final : public Store {
       return;
     }
     if (!try_lock(stale.descriptor(), kReplaceLock)) return;  // another process is replacing the file
-    struct stat local {
-    }, at_path{};
-    if (fstat(stale.descriptor(), &local) != 0 || stat(path_.c_str(), &at_path) != 0 ||
-        local.st_ino != at_path.st_ino)
-      return;
+    if (!is_at_path(stale)) return;
     check(!is_locked(stale.descriptor(), kRankLocks),
           "{}: another job uses the file; use a different file for each job", name());
     std::string bytes = read_from(stale.descriptor(), 0);
     try {
-      check(S_ISREG(local.st_mode) && (bytes.empty() || take_frame(bytes).has_value()),
+      check(std::filesystem::is_regular_file(path_) && (bytes.empty() || take_frame(bytes).has_value()),
             "not a rendezvous file");
     } catch (const Error&) {
       fail<UsageError>("{}: the file exists and is not a rendezvous file; it was not changed", name());
@@ -241,10 +238,10 @@ class FileStore final : public Store {
 
   bool rank_0_is_alive() const { return member_.rank == 0 || is_locked(file_.descriptor(), kRankLocks); }
 
-  bool is_at_path() const {
+  bool is_at_path(const Socket& file) const {
     struct stat local {
     }, at_path{};
-    return fstat(file_.descriptor(), &local) == 0 && stat(path_.c_str(), &at_path) == 0 &&
+    return fstat(file.descriptor(), &local) == 0 && stat(path_.c_str(), &at_path) == 0 &&
            local.st_ino == at_path.st_ino && local.st_dev == at_path.st_dev;
   }
 

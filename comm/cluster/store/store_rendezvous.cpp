@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
+#include <sstream>
 
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/bootstrap/host.h"
@@ -27,12 +29,12 @@ std::string to_string(const JoinMessage& message) {
 }
 
 JoinMessage parse_join_message(const std::string& text) {
-  const std::size_t first = text.find('\n');
-  const std::size_t second = first == std::string::npos ? first : text.find('\n', first + 1);
-  if (second == std::string::npos) fail<PeerError>("found '{}', expected a rank description", text);
-  return {.host = parse_host(text.substr(second + 1)),
-          .address = text.substr(0, first),
-          .address_of_rank_0 = text.substr(first + 1, second - first - 1)};
+  std::istringstream lines(text);
+  JoinMessage message;
+  std::getline(lines, message.address);
+  std::getline(lines, message.address_of_rank_0);
+  message.host = parse_host({std::istreambuf_iterator<char>(lines), {}});
+  return message;
 }
 
 /// Sets the address of each host. On the host of rank 0 the connection to rank 0 may use the loopback

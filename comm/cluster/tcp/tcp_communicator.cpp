@@ -43,11 +43,6 @@ constexpr std::size_t kReadBytes = 4096;                // read together with th
 constexpr std::size_t kSearchBytes = 4 << 20;           // searched for the reason of a rank that has failed
 constexpr std::chrono::milliseconds kSleep(50);         // between calls of the poll hook
 
-/// Returns the length at this position of `bytes`.
-std::uint64_t length_at(const std::string& bytes, std::size_t position) {
-  return number_at(bytes, position, 8);
-}
-
 bool would_block() { return errno == EAGAIN || errno == EINTR; }
 
 std::string format_error(int error) { return error == 0 ? "" : fmt::format(" ({})", std::strerror(error)); }
@@ -247,7 +242,7 @@ class TcpLinks final : public MessageLinks {
           if (!read_some(peer)) return;
           continue;
         }
-        const std::uint64_t length = length_at(peer.read, 0);
+        const std::uint64_t length = number_at(peer.read, 0, kLengthBytes);
         if (length != message.bytes.size())
           return lose(peer, fmt::format(": it has sent {} bytes, expected {}", length, message.bytes.size()));
         peer.read.erase(0, kLengthBytes);
@@ -284,7 +279,7 @@ class TcpLinks final : public MessageLinks {
   /// Looks at the next bytes of a peer that owes no message: it may have failed.
   static void watch(Peer& peer) {
     if (peer.read.size() < kLengthBytes && !read_some(peer)) return;
-    if (peer.read.size() >= kLengthBytes && length_at(peer.read, 0) == 0) lose(peer, "");
+    if (peer.read.size() >= kLengthBytes && number_at(peer.read, 0, kLengthBytes) == 0) lose(peer, "");
   }
 
   /// Closes the connection, and drops its messages. The error is the reason with which the peer has called
@@ -320,10 +315,10 @@ class TcpLinks final : public MessageLinks {
     const bool is_amid = !peer.in.empty() && peer.in.front().has_length;
     std::size_t at = is_amid ? peer.in.front().bytes.size() - peer.in.front().received : 0;
     while (at + 2 * kLengthBytes <= peer.read.size()) {
-      const std::uint64_t length = length_at(peer.read, at);
+      const std::uint64_t length = number_at(peer.read, at, kLengthBytes);
       at += kLengthBytes;
       if (length == 0) {
-        const std::uint64_t reason = length_at(peer.read, at);
+        const std::uint64_t reason = number_at(peer.read, at, kLengthBytes);
         at += kLengthBytes;
         if (reason > peer.read.size() - at) return std::nullopt;
         return peer.read.substr(at, reason);

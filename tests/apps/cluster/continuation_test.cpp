@@ -21,6 +21,20 @@ TEST_F(Continuation, GivesTheResultOfAResumedTraining) {
   }
 }
 
+/// Faults that kill rank 0 of the new group before its first step: while the others wait for its state, because it reads the
+/// newest checkpoint, and once all have the state.
+constexpr const char* kKillsRankZero[] = {"pread-kills", "log-kills"};
+
+TEST_F(Continuation, SurvivesASecondFailureBeforeTheFirstStep) {
+  train_reference();
+  for (const char* fault : kKillsRankZero) {
+    const auto step =
+        kill_and_compare(std::string("run-") + fault, 3, 100, {"--save-every", "50"}, second_failure(fault));
+    ASSERT_TRUE(step) << fault << ": restarted from a checkpoint";
+    EXPECT_GE(*step, 99);
+  }
+}
+
 TEST_F(Continuation, EndsIfTooFewRanksRemain) {
   Process job(training("run", {"--ranks", "2", "--max-restarts", "2", "--min-ranks", "2"},
                        {"--epochs", "100000", "--eval-every", "0"}));
@@ -44,6 +58,16 @@ TEST_F(ShardedContinuation, GivesTheResultOfAResumedTraining) {
     ASSERT_TRUE(step) << "restarted from a checkpoint";
     EXPECT_GE(*step, 80) << "snapshots are taken every 10 steps, and two are kept";
     EXPECT_EQ(*step % 10, 0);
+  }
+}
+
+TEST_F(ShardedContinuation, SurvivesASecondFailureBeforeTheFirstStep) {
+  train_reference();
+  for (const char* fault : kKillsRankZero) {
+    const auto step =
+        kill_and_compare(std::string("run-") + fault, 3, 100, {"--save-every", "50"}, second_failure(fault));
+    ASSERT_TRUE(step) << fault << ": restarted from a checkpoint";
+    EXPECT_GE(*step, 80);
   }
 }
 

@@ -62,6 +62,10 @@ TEST_F(ConvoyLaunch, RefusesInvalidFlags) {
               HasSubstr("more than the 2 ranks"));
   EXPECT_THAT(refusal({"--rank", "2"}, {"sh"}), HasSubstr("did you mean"));
   EXPECT_THAT(refusal({"--spares", "127.0.0.2"}, {"sh"}), HasSubstr("needs --max-restarts"));
+  EXPECT_THAT(refusal({"--host-cooldown", "5", "--max-restarts", "1"}, {"sh"}),
+              HasSubstr("--host-cooldown 5: needs --spares or --min-ranks"));
+  EXPECT_THAT(refusal({"--host-cooldown", "0", "--max-restarts", "1", "--min-ranks", "1"}, {"sh"}),
+              HasSubstr("--host-cooldown"));
   EXPECT_THAT(refusal({"--spares", "node2", "--max-restarts", "1"}, {"sh"}), HasSubstr("loopback address"));
 }
 

@@ -228,7 +228,7 @@ TEST(HostPool, UsesAHostAgainAfterACoolDownThatDoubles) {
   auto now = HostPool::Clock::now();
   for (const int seconds : {60, 120, 240, 480, 960, 1920, 3600, 3600}) {
     EXPECT_EQ(pool.choose(false, now), both);
-    for (int rank = 0; rank < 2; ++rank) pool.fail("b", 1, now);  // two ranks of the same failure
+    for (int rank = 0; rank < 2; ++rank) pool.exclude("b", 1, now);  // two ranks of the same failure
     EXPECT_EQ(pool.choose(false, now), one);
     EXPECT_EQ(pool.choose(true, now), both);
     now += std::chrono::seconds(seconds - 1);
@@ -236,7 +236,7 @@ TEST(HostPool, UsesAHostAgainAfterACoolDownThatDoubles) {
     now += std::chrono::seconds(2);
   }
   HostPool ranks({{"a", 2}, {"b", 2}}, {}, 60);
-  ranks.fail({killed(0), exited(1, 4), exited(2, 143, "b"), exited(3, 0, "b")});
+  ranks.exclude({killed(0), exited(1, 4), exited(2, 143, "b"), exited(3, 0, "b")});
   EXPECT_EQ(ranks.choose(false), (Places{{"a", 1}, {"b", 2}}));
 }
 

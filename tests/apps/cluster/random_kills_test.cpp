@@ -1,6 +1,7 @@
 // Trainings under convoy-launch with kills at random moments. Labelled soak: minutes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <random>
@@ -25,6 +26,35 @@ TEST_F(RandomKills, LetTheOtherRanksContinue) {
   }
   std::printf("%d of 100 continued, the others restarted from a checkpoint\n", continued);
   EXPECT_GT(continued, 90);
+}
+
+/// The second rank dies before, while or after the others form the new group.
+TEST_F(RandomKills, LetTheOtherRanksContinueTwice) {
+  train_reference();
+  std::mt19937 random(4);
+  constexpr int kRuns = 100;
+  int survived = 0, continued = 0;
+  for (int i = 0; i < kRuns; ++i) {
+    const std::string out = "run-" + std::to_string(i);
+    Process job(
+        training(out, {"--ranks", "4", "--max-restarts", "3", "--min-ranks", "2", "--backoff", "0"}, steps));
+    wait_for_step(workshop, out, 1 + random() % 200);
+    std::vector<pid_t> ranks = find_processes("RANK=", workshop.path(out));
+    ASSERT_EQ(ranks.size(), 4u);
+    std::shuffle(ranks.begin(), ranks.end(), random);
+    kill(ranks[0], SIGKILL);
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 300'000));
+    kill(ranks[1], SIGKILL);
+    const ProcessResult result = job.wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const Json start = workshop.events(out, "start").back();
+    EXPECT_EQ(hash_of(out), resumed_hash(start["step"], start["world_size"])) << result.err;
+    survived += result.exit_code == 0 ? 1 : 0;
+    continued += result.err.find("restart ") == std::string::npos ? 1 : 0;
+  }
+  std::printf("%d of %d jobs complete, %d of them without a restart from a checkpoint\n", survived, kRuns,
+              continued);
+  EXPECT_GT(continued, kRuns * 9 / 10);
 }
 
 TEST_F(ShardedContinuation, ContinuesAfterRandomKills) {

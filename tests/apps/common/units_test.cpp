@@ -1,8 +1,13 @@
 // Unit tests of parts of apps/ that need no separate process.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <limits>
+#include <memory>
+#include <thread>
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -11,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "convoy/apps/common/machine.h"
+#include "convoy/apps/common/output_queue.h"
 #include "convoy/apps/common/signals.h"
 #include "convoy/apps/common/text.h"
 #include "convoy/apps/data/data_source.h"
@@ -29,6 +35,59 @@ namespace convoy::testing {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+/// Returns what `print` leads to in a pipe that is read once print(descriptor) has returned. The object that it returns is
+/// destroyed meanwhile.
+template <class F>
+std::string read_late(const F& print) {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(pipe(ends.data()), 0);
+  auto queue = print(ends[1]);
+  std::string text;
+  std::thread reader([&] {
+    std::array<char, 65536> block{};
+    for (ssize_t count = 0; (count = read(ends[0], block.data(), block.size())) > 0;)
+      text.append(block.data(), static_cast<std::size_t>(count));
+  });
+  queue.reset();
+  close(ends[1]);
+  reader.join();
+  close(ends[0]);
+  return text;
+}
+
+TEST(OutputQueue, DropsTheOldestLinesOfAReaderThatDoesNotRead) {
+  constexpr std::size_t kLines = 100'000;
+  const std::string filler(90, 'x');
+  const std::string text = read_late([&](int descriptor) {
+    auto queue = std::make_unique<OutputQueue>(descriptor);
+    queue->push("important\n", /*important=*/true);
+    for (std::size_t i = 0; i < kLines; ++i) queue->push(fmt::format("{} {}\n", i, filler));
+    return queue;
+  });
+  EXPECT_THAT(text, ::testing::HasSubstr("important\n"));
+  EXPECT_TRUE(text.ends_with(fmt::format("\n{} {}\n", kLines - 1, filler)));
+  EXPECT_LT(text.size(), std::size_t{5} << 20);
+  const std::size_t at = text.find(" lines dropped, because the output was not read\n");
+  ASSERT_NE(at, std::string::npos);
+  const std::size_t dropped = std::stoul(text.substr(text.rfind(' ', at - 1)));
+  const auto lines = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+  EXPECT_EQ(dropped + lines, kLines + 2) << "the important one, and the one that tells it";
+}
+
+TEST(OutputQueue, KeepsALineOfAnySizeAndReportsNoReaderOnce) {
+  const std::string large(std::size_t{6} << 20, 'x');
+  const std::string text = read_late([&](int descriptor) {
+    auto queue = std::make_unique<OutputQueue>(descriptor);
+    queue->drain(100);  // nothing waits
+    queue->push(large + "\n");
+    queue->drain(0.01);
+    queue->drain(100);  // does not wait again
+    queue->push("last\n");
+    return queue;
+  });
+  EXPECT_EQ(text, large + "\nlast\n");
+}
 
 TEST(ConfigFile, ReadsStringsNumbersBooleansAndComments) {
   const std::vector<ConfigEntry> entries = parse_config(

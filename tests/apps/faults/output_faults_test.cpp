@@ -1,11 +1,15 @@
-// Tests of an output directory that fails on rank 0: a full disk, a read-only disk, a directory that has vanished.
+// Tests of output that fails on rank 0: a full disk, a read-only disk, a directory that has vanished, a pipe without a
+// reader.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -16,6 +20,7 @@
 
 #include "convoy/engine/io/checkpoint.h"
 #include "tests/apps/faults/rank_job.h"
+#include "tests/testing/support/free_port.h"
 
 namespace convoy::testing {
 namespace {
@@ -141,6 +146,51 @@ TEST_P(VanishedOutput, IsCreatedAgainByTheNextSave) {
   if (!HasFailure()) record.print("the next save creates it again; the training goes on", "nothing");
   processes[0]->send(SIGTERM);
   for (const ProcessResult& result : wait()) EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.err;
+}
+
+/// A job whose stdout and stderr are a pipe that is not read before the training has ended.
+class UnreadOutput : public RankJob {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0) << std::strerror(errno);
+    reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    ASSERT_GE(reader, 0) << std::strerror(errno);
+    fcntl(reader, F_SETPIPE_SZ, 65536);
+  }
+  void TearDown() override {
+    close(reader);
+    RankJob::TearDown();
+  }
+  /// Reads until the writers have closed the pipe.
+  std::string read_pipe() const {
+    fcntl(reader, F_SETFL, 0);
+    std::string text;
+    std::array<char, 4096> block{};
+    for (ssize_t count = 0; (count = read(reader, block.data(), block.size())) > 0;)
+      text.append(block.data(), static_cast<std::size_t>(count));
+    return text;
+  }
+
+  const fs::path pipe = workshop.path("pipe");
+  int reader = -1;
+};
+
+TEST_F(UnreadOutput, StopsNoStepAndLosesNoLine) {
+  const int port = free_port();
+  const Arguments train = workshop.train_arguments("run", {"--epochs", "120", "--eval-every", "0"});
+  for (int rank = 0; rank < 2; ++rank) {
+    Arguments command = {"/bin/sh", "-c", "exec \"$0\" \"$@\" >" + pipe.string() + " 2>&1"};
+    command.insert(command.end(), train.begin(), train.end());
+    start_rank(rank, 2, port, rank == 0 ? command : train);
+  }
+  EXPECT_EQ(processes[1]->wait().exit_code, 0) << "rank 0 waits for the reader";
+  EXPECT_TRUE(processes[0]->running()) << "it has not written all";
+  EXPECT_EQ(workshop.events("run", "result").size(), 1u);
+  const std::string text = read_pipe();
+  EXPECT_EQ(processes[0]->wait().exit_code, 0) << text;
+  EXPECT_GT(text.size(), 65536u);
+  for (int step = 1; step <= 1200; ++step) ASSERT_THAT(text, HasSubstr(fmt::format("step {}/1200  ", step)));
+  EXPECT_THAT(text, HasSubstr("\n  test accuracy  "));
 }
 
 }  // namespace

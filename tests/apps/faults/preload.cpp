@@ -1,7 +1,8 @@
 // A library for LD_PRELOAD whose system calls fail as the files in the directory CONVOY_TEST_FAULTS say:
 // "fsync-hangs-N" and "finalize-hangs-N": fsync() or MPI_Finalize() of rank N blocks while the file exists.
 // "bind-fails": the next bind() to a port finds it in use. "connect-kills": the next process that connects by TCP
-// is killed. The last two remove their file. "pread-fails": the next pread() of at least 16 bytes fails with the errno that
+// is killed. "pread-kills", "log-kills": the process that calls pread() next, or that opens a log.jsonl, is killed. These four
+// remove their file. "pread-fails": the next pread() of at least 16 bytes fails with the errno that
 // the file contains, and removes the file. "pread-fails-always": the same, and the file remains.
 #include <dlfcn.h>
 #include <netinet/in.h>
@@ -62,6 +63,7 @@ int bind(int socket, const sockaddr* address, socklen_t bytes) {
 
 ssize_t pread(int file, void* bytes, size_t count, off_t offset) {
   int error = 0;
+  if (count >= 16 && take("pread-kills")) raise(SIGKILL);
   if (count >= 16)
     for (const char* name : {"pread-fails", "pread-fails-always"})
       if (std::ifstream(path_of(name)) >> error && (std::string(name) != "pread-fails" || take(name))) {
@@ -73,6 +75,12 @@ ssize_t pread(int file, void* bytes, size_t count, off_t offset) {
 ssize_t pread64(int file, void* bytes, size_t count, off_t offset) {
   return pread(file, bytes, count, offset);
 }
+
+int open(const char* path, int flags, mode_t mode) {
+  if (std::string(path).ends_with("/log.jsonl") && take("log-kills")) raise(SIGKILL);
+  return next<int (*)(const char*, int, mode_t)>("open")(path, flags, mode);
+}
+int open64(const char* path, int flags, mode_t mode) { return open(path, flags, mode); }
 
 int connect(int socket, const sockaddr* address, socklen_t bytes) {
   if (is_tcp(address) && take("connect-kills")) raise(SIGKILL);
