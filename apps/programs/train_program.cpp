@@ -52,7 +52,7 @@ void write_start_files(const Setup& setup, const RunDirectory& directory) {
 std::vector<dist::ConsistencyEntry> consistency_entries_of(const TrainOptions& options,
                                                            const CommandLine& line) {
   constexpr const char* kMayDiffer[] = {"device",   "threads",    "workers", "data",
-                                        "download", "plan-cache", "out"};
+                                        "download", "plan-cache", "out", "shard-memory"};
   std::vector<dist::ConsistencyEntry> entries;
   for (const auto& [name, value] : parse_values(line.config()))
     if (std::find(std::begin(kMayDiffer), std::end(kMayDiffer), name) == std::end(kMayDiffer))
