@@ -4,7 +4,9 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "convoy/engine/tensor/tensor.h"
@@ -18,7 +20,50 @@ struct OriginalImage {
   std::vector<std::uint8_t> pixels;  // RGB, [height, width, 3]
 };
 
-/// One split of a data set. Images are decoded and resized once, when the data set is read.
+/// The mean and standard deviation of each channel, for pixel values scaled to [0, 1].
+struct ChannelStatistics {
+  std::array<float, 4> mean{};  // 0 for channels that the images do not have
+  std::array<float, 4> std{};   // standard deviation; 0 for channels that the images do not have
+};
+
+/// Images that are not in memory: they are read and decoded each time that a batch has them. Several threads may call all
+/// functions, which throw DataError if an image is missing or damaged, and StorageError if its device or server fails.
+class ImageSource {
+ public:
+  /// What is known without reading an image.
+  struct About {
+    Shape images;                            // [N, H, W, 3]: their number, and their shape in batches
+    std::int64_t block = 1;                  // consecutive images that are read as a whole
+    std::vector<std::int64_t> class_counts;  // in label order
+    ChannelStatistics statistics;            // of the original images
+    std::string hash;                        // of all images and labels
+  };
+  virtual ~ImageSource() = default;
+  ImageSource(const ImageSource&) = delete;
+  ImageSource& operator=(const ImageSource&) = delete;
+
+  /// Returns what is known of all images.
+  const About& about() const { return about_; }
+  /// Returns the label of image `row`. Blocks until its block has been read.
+  virtual std::int32_t label(std::int64_t row) const = 0;
+  /// Returns the name of the file of image `row`. Blocks likewise.
+  virtual std::string file(std::int64_t row) const = 0;
+  /// Decodes image `row`. Its sides may be divided by a whole number if the short one still has `side` pixels; 0: they are
+  /// not. Blocks likewise.
+  virtual OriginalImage decode(std::int64_t row, std::int64_t side) const = 0;
+  /// Starts to read the blocks of these images while the step `now` begins, because a step `later` needs them. Does not
+  /// block. Steps are counted from the first one of all epochs.
+  virtual void read_ahead(const std::vector<std::int64_t>& rows, std::int64_t now,
+                          std::int64_t later) const = 0;
+
+ protected:
+  explicit ImageSource(About about) : about_(std::move(about)) {}
+
+ private:
+  About about_;
+};
+
+/// One split of a data set. Images are decoded and resized once, when the data set is read, unless it has a source.
 struct ImageSet {
   Tensor images;  // u8 [N, H, W, C], CPU
   Tensor labels;  // i32 [N]
@@ -29,9 +74,18 @@ struct ImageSet {
   /// short one still has `side` pixels; 0: they are not. Several threads may call it. Throws DataError if the file
   /// cannot be read. Empty if `files` is.
   std::function<OriginalImage(const std::string& file, std::int64_t side)> decode = {};
+  /// The images and labels if they are not in memory; all other members are then empty.
+  std::shared_ptr<const ImageSource> source = {};
 
   /// Returns the number of images; 0 if there are none.
-  std::int64_t size() const { return images.defined() ? images.size(0) : 0; }
+  std::int64_t size() const { return source || images.defined() ? shape()[0] : 0; }
+  /// Returns [N, H, W, C] of the images.
+  const Shape& shape() const { return source ? source->about().images : images.shape(); }
+  /// Returns the file of image `row`, or "" if it has none of its own. May block, as ImageSource::file() does.
+  std::string file(std::int64_t row) const;
+  /// Decodes image `row` as it is before any resizing. `side` is that of ImageSource::decode(). Requires `decode` or
+  /// `source`, and throws what they throw.
+  OriginalImage original(std::int64_t row, std::int64_t side) const;
 };
 
 /// A named data set with its training and test images.
@@ -59,17 +113,24 @@ struct DataSet {
 /// Returns the number of images of each of `classes` classes, in label order.
 std::vector<std::int64_t> class_counts(const ImageSet& set, std::size_t classes);
 
-/// Copies the images with these numbers and their labels, in this order.
+/// Copies the images with these numbers and their labels, in this order, to memory.
 ImageSet select(const ImageSet& set, const std::vector<std::int32_t>& rows);
 
-/// The mean and standard deviation of each channel, for pixel values scaled to [0, 1].
-struct ChannelStatistics {
-  std::array<float, 4> mean{};  // 0 for channels that the images do not have
-  std::array<float, 4> std{};   // standard deviation; 0 for channels that the images do not have
+/// The exact sums of the values of each channel, and of their squares.
+struct ChannelSums {
+  std::array<std::uint64_t, 4> of_values{}, of_squares{};
+  std::uint64_t pixels = 0;
+
+  /// Adds `pixels` pixels of 1 to 4 channels.
+  void add(const std::uint8_t* values, std::int64_t pixels, std::size_t channels);
+  /// Adds other sums. Throws DataError if a sum exceeds 2^64, as it can with more than 2.8e14 pixels.
+  void add(const ChannelSums& sums);
+  /// Returns the statistics of the pixels; requires at least one. They are exact up to the final rounding.
+  ChannelStatistics statistics() const;
 };
 
-/// Computes the statistics of all pixels of `set`. The result is exact up to the final rounding. Throws
-/// UsageError if the set is empty or has more than 4 channels.
+/// Computes the statistics of all pixels of `set`, or returns those of its source. The result is exact up to the final
+/// rounding. Throws UsageError if the set is empty or has more than 4 channels.
 ChannelStatistics channel_statistics(const ImageSet& set);
 
 /// The address of one copy of a file on a web server, with the checksum that its download must have. Mirrors are further RemoteFiles with the same name and checksum.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <system_error>
@@ -67,6 +68,17 @@ void require_directory(const fs::path& directory) {
 bool is_file(const fs::path& path) { return fs::is_regular_file(status_of(path)); }
 
 bool is_existing_directory(const fs::path& path) { return fs::is_directory(status_of(path)); }
+
+void write_at(const io::FileDescriptor& file, std::string_view bytes, std::size_t offset,
+              const std::string& name) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail<OutputError>("{}: cannot be written: {}", name, std::strerror(errno));
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+    offset += static_cast<std::size_t>(written);
+  }
+}
 
 std::string lower_case(std::string text) {
   for (char& letter : text)

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "convoy/engine/io/file.h"
 #include "convoy/engine/tensor/tensor.h"
 
 namespace convoy::data {
@@ -27,6 +28,10 @@ void require_directory(const std::filesystem::path& directory);
 bool is_file(const std::filesystem::path& path);
 /// Returns whether `path` is a directory. Returns false, instead of an error, if it cannot be accessed.
 bool is_existing_directory(const std::filesystem::path& path);
+
+/// Writes `bytes` to an open file from `offset` on. Throws OutputError with `name` if that fails.
+void write_at(const io::FileDescriptor& file, std::string_view bytes, std::size_t offset,
+              const std::string& name);
 
 /// Returns `text` with the letters A to Z in lower case.
 std::string lower_case(std::string text);

@@ -35,9 +35,7 @@ void note(int signal) {
   const int saved_errno = errno;  // of the code that the signal interrupts
   const int previous = g_received.exchange(signal);
   if (previous == SIGINT && signal == SIGINT) _exit(128 + SIGINT);
-  if (previous == 0 && signal == SIGINT && g_announces) {
-    [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, kAnnouncement.data(), kAnnouncement.size());
-  }
+  if (previous == 0 && signal == SIGINT && g_announces) print_now(kAnnouncement);
   errno = saved_errno;
 }
 

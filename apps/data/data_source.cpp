@@ -96,8 +96,13 @@ void add_data_flags(CommandLine& line, DataOptions& options, const std::string& 
            "Image size after resizing (pixels per side); 0: original size, or 224 if the sizes of a folder's "
            "images differ",
            {.value = "PIXELS", .minimum = 0, .maximum = 4096, .fixed = true, .advanced = true});
-  line.add("skip-corrupt", &options.skip_corrupt,
-           "Warning instead of an error for images that cannot be decoded", {.advanced = true});
+  line.add(
+      "skip-corrupt", &options.skip_corrupt,
+      "Warning instead of an error for images that cannot be decoded, and for shards that are missing or incomplete",
+      {.advanced = true});
+  line.add("shard-memory", &options.shard_memory,
+           "Memory of a process for the bytes of shards that are read ahead or in use, of each split (MiB)",
+           {.value = "MIB", .minimum = 1, .maximum = 1 << 24, .advanced = true});
   line.add(
       "image-cache", &options.image_cache,
       "Directory that keeps the decoded images of a folder in a file, which later starts and all ranks of a "
@@ -118,8 +123,10 @@ DataLocation locate_data(const DataOptions& options) {
   if (entry.source == data::DatasetSource::user_directory) {
     check(!options.data.empty(), "--dataset {}: --data is missing, expected the directory of the images",
           dataset);
+    if (dataset == "shards" && data::is_url(options.data))
+      return {.dataset = dataset, .directory = options.data, .warning = ""};
     check_readable(options.data);
-    if (std::error_code ignored; !fs::is_directory(options.data, ignored))
+    if (std::error_code ignored; dataset != "shards" && !fs::is_directory(options.data, ignored))
       fail<DataError>("--data: {} is no directory", options.data);
     return located(dataset, options.data);
   }
@@ -178,6 +185,10 @@ data::DataSet read_data(const DataLocation& location, const DataOptions& options
       options.image_cache.empty() || location.dataset == "folder" || location.dataset == "cifar10",
       "--image-cache: found --dataset {}, which has no image files, expected folder, or cifar10 as directories",
       location.dataset);
+  check(
+      options.validation == "none" || location.dataset != "shards",
+      "--validation {}: found --dataset shards, whose validation images are those of val/ when convoy-shard makes them",
+      options.validation);
   data::DataSet set =
       data::find_dataset(location.dataset)
           .read(location.directory,
@@ -188,10 +199,14 @@ data::DataSet read_data(const DataLocation& location, const DataOptions& options
                  .seed = seed,
                  .image_cache = options.image_cache,
                  .host = host,
-                 .waiting = [&](std::int64_t holder) {
-                   fmt::print(stderr, "waiting for process {}, which is writing the same images into {}\n",
-                              holder, options.image_cache);
-                 }});
+                 .waiting =
+                     [&](std::int64_t holder) {
+                       fmt::print(stderr,
+                                  "waiting for process {}, which is writing the same images into {}\n",
+                                  holder, options.image_cache);
+                     },
+                 .cache_bytes = static_cast<std::uint64_t>(options.shard_memory) << 20,
+                 .checks_files = options.checks_files});
   if (const std::int64_t count = validation_count(options.validation, set.train.size());
       options.validation != "none")
     std::tie(set.train, set.validation) = data::hold_out(set.train, count, seed);
@@ -199,6 +214,7 @@ data::DataSet read_data(const DataLocation& location, const DataOptions& options
 }
 
 std::string hash_of(const data::ImageSet& set) {
+  if (set.source) return set.source->about().hash;
   const auto bytes = [](const Tensor& tensor) {
     return std::string_view(tensor.view().as<char>(), tensor.bytes());
   };

@@ -23,7 +23,9 @@ struct DataOptions {
   std::string image_cache;          // directory; empty: none
   std::string validation = "none";  // a flag of convoy-train only, as validation_count() reads it
   std::int64_t workers = 2;
-  bool quiet = false;  // not a flag: another rank prints the progress of downloads
+  std::int64_t shard_memory = 1024;  // MiB
+  bool checks_files = true;          // not a flag: another rank compares the sizes of shards
+  bool quiet = false;                // not a flag: another rank prints the progress of downloads
 };
 
 /// Adds the flags of every program that reads a data set to the group "Data". default_text: the default of

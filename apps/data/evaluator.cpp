@@ -138,7 +138,8 @@ class MistakeSelection {
       if (labels[i] == predictions[i]) continue;
       const double probability =
           probability_of(values.data() + i * classes, classes, static_cast<std::size_t>(predictions[i]));
-      if (std::isfinite(probability)) mistakes_.push_back({ids[i], labels[i], predictions[i], probability});
+      if (std::isfinite(probability))
+        mistakes_.push_back({ids[i], labels[i], predictions[i], probability, {}});
     }
     keep_most_confident();
   }
@@ -152,7 +153,7 @@ class MistakeSelection {
     mistakes_.clear();
     for (const std::string& text : comm->gather_object(json_text(local)))
       for (const nlohmann::json& each : nlohmann::json::parse(text))
-        mistakes_.push_back({each[0], each[1], each[2], each[3]});
+        mistakes_.push_back({each[0], each[1], each[2], each[3], {}});
     keep_most_confident();
   }
   /// Returns the mistakes in descending order of probability; equal ones in the order of the set.
@@ -169,11 +170,14 @@ class MistakeSelection {
   std::vector<Mistake> mistakes_;
 };
 
-/// Returns the images of the mistakes, one per row.
-Tensor images_of(const std::vector<Mistake>& mistakes, const data::ImageSet& set) {
+/// Sets the files of the mistakes, and returns their images, one per row.
+Tensor images_of(std::vector<Mistake>& mistakes, const data::ImageSet& set) {
   if (mistakes.empty()) return {};
   std::vector<std::int32_t> rows;
-  for (const Mistake& mistake : mistakes) rows.push_back(static_cast<std::int32_t>(mistake.image));
+  for (Mistake& mistake : mistakes) {
+    rows.push_back(static_cast<std::int32_t>(mistake.image));
+    mistake.file = set.file(mistake.image);
+  }
   return data::select(set, rows).images;
 }
 

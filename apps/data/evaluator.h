@@ -19,6 +19,7 @@ struct Mistake {
   std::int32_t label = 0;       // class of the image
   std::int32_t prediction = 0;  // class with the highest probability
   double probability = 0;       // of the prediction, 0 … 1
+  std::string file = {};        // of the image; empty if it has none of its own
 };
 
 /// The result of an evaluation.

@@ -173,11 +173,15 @@ bool use_cuda_graph(const ComputeOptions& options, const DeviceContext& device) 
   return options.cuda_graph.value_or(is_gpu);
 }
 
-bool keep_data_on_device(const ComputeOptions& options, const DeviceContext& device, std::size_t bytes) {
+bool keep_data_on_device(const ComputeOptions& options, const DeviceContext& device,
+                         const data::ImageSet& set) {
   const bool is_gpu = device.kind() == DeviceKind::cuda;
+  check(!set.source || !options.data_on_device.value_or(false),
+        "--data-on-device: found images in shards, expected a data set in memory");
   check(is_gpu || !options.data_on_device.value_or(false),
         "--data-on-device: found --device {}, expected a GPU", device.name());
-  return options.data_on_device.value_or(is_gpu && bytes <= device.memory().available() / 4);
+  return options.data_on_device.value_or(is_gpu && !set.source &&
+                                         set.images.bytes() <= device.memory().available() / 4);
 }
 
 DeviceContext open_device(ComputeOptions& options, const Precision& precision, const dist::RankInfo& rank,

@@ -10,6 +10,7 @@
 #include "convoy/apps/common/precision.h"
 #include "convoy/apps/flags/command_line.h"
 #include "convoy/comm/bootstrap/host.h"
+#include "convoy/datasets/dataset.h"
 #include "convoy/kernels/runtime/device_context.h"
 
 namespace convoy {
@@ -62,10 +63,11 @@ void use_cpu_level_of_environment();
 DeviceContext open_device(ComputeOptions& options, const Precision& precision,
                           const dist::RankInfo& rank = {}, int ranks_on_my_cores = 1);
 
-/// Returns whether a data set of `bytes` bytes is kept in GPU memory: the value of the flag or, without it,
-/// whether the set needs at most a quarter of the free memory. Throws UsageError if the flag is set and the
-/// device is the CPU.
-bool keep_data_on_device(const ComputeOptions& options, const DeviceContext& device, std::size_t bytes);
+/// Returns whether a set is kept in GPU memory: the value of the flag or, without it, whether it is in memory and needs at
+/// most a quarter of the free memory of the GPU. Throws UsageError if the flag is set and the device is the CPU, or the
+/// set not in memory.
+bool keep_data_on_device(const ComputeOptions& options, const DeviceContext& device,
+                         const data::ImageSet& set);
 
 /// Returns whether training steps are captured and replayed as CUDA graphs. Throws UsageError if the flag is
 /// set and the device is the CPU.

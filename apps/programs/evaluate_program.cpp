@@ -73,7 +73,8 @@ void fill_from_checkpoint(DataOptions& data, const CommandLine& line, const Load
   const bool same_set = !line.given("dataset") || data.dataset == loaded.input.dataset;
   if (!line.given("dataset")) data.dataset = flag("dataset").empty() ? loaded.input.dataset : flag("dataset");
   std::error_code ignored;
-  if (same_set && !line.given("data") && std::filesystem::is_directory(flag("data"), ignored))
+  if (same_set && !line.given("data") &&
+      (data.dataset == "shards" || std::filesystem::is_directory(flag("data"), ignored)))
     data.data = flag("data");
   if (same_set && !flag("validation").empty()) data.validation = flag("validation");
   if (!line.given("image-size")) {
@@ -213,21 +214,20 @@ int evaluate_on_rank(EvaluateOptions& options, const CommandLine& line, Job& job
                      : fmt::format("{} ({})", device.name(), options.compute.no_gpu)}};
   if (!job.is_alone()) table.emplace_back("ranks", job.describe());
   if (first) print_table(table);
-  const Evaluation evaluation =
-      *evaluate(loaded.model, device, images,
-                {.transform = loaded.input.transform,
-                 .views = options.tta,
-                 .keep_logits = !options.logits.empty(),
-                 .top5 = loaded.model.classes() > 5,
-                 .batch_size = options.batch_size,
-                 .workers = static_cast<int>(options.data.workers),
-                 .dtype = precision.compute,
-                 .resident_images = keep_data_on_device(options.compute, device, images.images.bytes())
-                                        ? images.images.to(device)
-                                        : Tensor(),
-                 .comm = job.control(),
-                 .stop = {},
-                 .progress = {}});
+  const Evaluation evaluation = *evaluate(
+      loaded.model, device, images,
+      {.transform = loaded.input.transform,
+       .views = options.tta,
+       .keep_logits = !options.logits.empty(),
+       .top5 = loaded.model.classes() > 5,
+       .batch_size = options.batch_size,
+       .workers = static_cast<int>(options.data.workers),
+       .dtype = precision.compute,
+       .resident_images =
+           keep_data_on_device(options.compute, device, images) ? images.images.to(device) : Tensor(),
+       .comm = job.control(),
+       .stop = {},
+       .progress = {}});
   if (!first) return 0;
   print_warnings(device.take_warnings());
   print_confusion(evaluation, loaded.input.classes);

@@ -34,5 +34,7 @@ int run_evaluate_program(const std::string& name, int argc, char** argv);
 int run_predict_program(const std::string& name, int argc, char** argv);
 /// Runs convoy-export and returns its exit code. Errors and help begin with `name`.
 int run_export_program(const std::string& name, int argc, char** argv);
+/// Runs convoy-shard and returns its exit code. Errors and help begin with `name`.
+int run_shard_program(const std::string& name, int argc, char** argv);
 
 }  // namespace convoy

@@ -51,8 +51,8 @@ void write_start_files(const Setup& setup, const RunDirectory& directory) {
 /// paths.
 std::vector<dist::ConsistencyEntry> consistency_entries_of(const TrainOptions& options,
                                                            const CommandLine& line) {
-  std::vector<dist::ConsistencyEntry> entries =
-      consistency_entries_of(line, {"device", "threads", "workers", "data", "download", "plan-cache", "out"});
+  std::vector<dist::ConsistencyEntry> entries = consistency_entries_of(
+      line, {"device", "threads", "workers", "data", "download", "plan-cache", "out", "shard-memory"});
   entries.push_back({"--dry-run", options.dry_run ? "true" : "false"});
   entries.push_back({"--repeat", std::to_string(options.repeat)});
   entries.push_back({"--sweep", options.sweep.value_or("")});

@@ -21,6 +21,7 @@ std::shared_ptr<const data::DataSet> read_shared_data(Job& job, const DataLocati
   const dist::PhaseScope phase(&job.control_plane(), dist::Phase::read);
   const data::HostRanks host = options.image_cache.empty() ? data::HostRanks() : host_ranks(job);
   DataOptions own = options;
+  own.checks_files = job.is_first() || job.in_threads();
   if (job.in_threads()) own.workers *= job.info().world_size;  // those of the ranks that wait for this one
   return job.make_once<data::DataSet>([&] { return read_data(location, own, seed, host); });
 }

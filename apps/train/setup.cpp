@@ -11,6 +11,8 @@
 #include "convoy/apps/train/options/optimizer.h"
 #include "convoy/apps/train/tuning/initial_parameters.h"
 #include "convoy/datasets/formats/registry.h"
+#include "convoy/datasets/loader/block_order.h"
+#include "convoy/datasets/loader/sampler.h"
 #include "convoy/engine/nn/layers.h"
 #include "convoy/kernels/augment.h"
 #include "convoy/kernels/base/check.h"
@@ -110,14 +112,15 @@ void initialize_from_data(Setup& setup) {
   const models::Entry& entry = models::find(setup.options.model);
   if (!entry.initialize_from_data || !setup.options.init_from.empty() || setup.data.train.size() == 0) return;
   const auto begin = std::chrono::steady_clock::now();
-  const Tensor& images = setup.data.train.images;
+  const data::ImageSet& train = setup.data.train;
   const Shape image = setup.data.image_shape();
-  const std::int64_t count = std::min({images.size(0), kMaxImages, kMaxPixels / (image[0] * image[1]) + 1});
+  const std::int64_t count = std::min({train.size(), kMaxImages, kMaxPixels / (image[0] * image[1]) + 1});
   std::vector<std::int32_t> rows(static_cast<std::size_t>(count));
   std::iota(rows.begin(), rows.end(), 0);
   const DeviceContext cpu = Device::cpu();
   const Tensor numbers = Tensor::from(rows, {count}, cpu);
   const Tensor normalized = Tensor::empty({count, image[0], image[1], image[2]}, DType::f32, cpu);
+  const Tensor images = train.source ? data::select(train, rows).images : train.images;
   CpuStream stream;
   kernels::augment(stream, images.view(), numbers.view(), numbers.view(),
                    setup.transform.evaluation().augment, {}, normalized.view());
@@ -127,8 +130,16 @@ void initialize_from_data(Setup& setup) {
 }
 
 data::ImageSet first_batch(const data::ImageSet& set, std::int64_t count, std::uint64_t seed) {
-  std::vector<std::int32_t> order = data::epoch_order(set.size(), seed, 0);
-  order.resize(static_cast<std::size_t>(std::min(count, set.size())));
+  count = std::min(count, set.size());
+  std::vector<std::int32_t> order;
+  if (set.source) {
+    const data::BlockOrder blocks{
+        .samples = set.size(), .block = set.source->about().block, .global_batch = count, .seed = seed};
+    for (std::int64_t i = 0; i < count; ++i) order.push_back(static_cast<std::int32_t>(blocks.at(i)));
+  } else {
+    order = data::epoch_order(set.size(), seed, 0);
+  }
+  order.resize(static_cast<std::size_t>(count));
   return data::select(set, order);
 }
 

@@ -58,7 +58,9 @@ Trainer::Trainer(TrainContext context)
                      .rank = context_.rank(),
                      .world_size = context_.world_size()},
                     total_steps_, context_.statistics != nullptr);
-  const bool resident = keep_data_on_device(options_.compute, context_.device, train_.images.bytes());
+  check(options_.sampling == "uniform" || !train_.source,
+        "--sampling {}: found images in shards, expected uniform", options_.sampling);
+  const bool resident = keep_data_on_device(options_.compute, context_.device, train_);
   if (options_.profile > 0 || options_.memory)
     profile_.emplace(context_.device, std::max<std::int64_t>(options_.profile, 1), options_.memory,
                      total_steps_);
@@ -348,7 +350,7 @@ std::optional<Evaluation> Trainer::evaluate_now(const data::ImageSet& set, bool 
   const optim::SwappedWeights swapped(average_.get());
   if (resident_set_ != &set) {
     resident_images_ = {};
-    if (keep_data_on_device(options_.compute, context_.device, set.images.bytes()))
+    if (keep_data_on_device(options_.compute, context_.device, set))
       resident_images_ = set.images.to(context_.device);
     resident_set_ = &set;
   }

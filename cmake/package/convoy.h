@@ -63,6 +63,7 @@ namespace convoy::kernels {}
 #include "convoy/datasets/formats/png_grid.h"
 #include "convoy/datasets/formats/readers.h"
 #include "convoy/datasets/loader/loader.h"
+#include "convoy/datasets/shards/shard_writer.h"
 #include "convoy/datasets/transforms/transforms.h"
 #include "convoy/models/grad_cam.h"
 #include "convoy/models/models.h"

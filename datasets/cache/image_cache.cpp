@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "convoy/datasets/files.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/engine/io/safetensors.h"
 #include "convoy/kernels/base/check.h"
@@ -50,17 +51,6 @@ std::string hash_of(const Tensor& images, const Tensor& about) {
   const std::string shape = images.shape().text();
   const std::array<std::string_view, 3> pieces = {shape, bytes_of(about), bytes_of(images)};
   return io::hash_bytes(pieces);
-}
-
-void write_at(const io::FileDescriptor& file, std::string_view bytes, std::size_t offset,
-              const std::string& name) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::pwrite(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail<OutputError>("{}: cannot be written: {}", name, std::strerror(errno));
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-    offset += static_cast<std::size_t>(written);
-  }
 }
 
 }  // namespace

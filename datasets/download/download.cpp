@@ -2,6 +2,7 @@
 
 #include <curl/curl.h>
 #include <openssl/evp.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <array>
@@ -22,6 +23,7 @@
 #include <thread>
 #include <utility>
 
+#include "convoy/datasets/files.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 
@@ -33,6 +35,8 @@ struct TransferOptions {
   int stall_seconds = 30;  // the transfer fails if no byte is received for this long
   /// Called from time to time; `total` is -1 if unknown. May throw, which stops the transfer.
   std::function<void(std::int64_t received, std::int64_t total)> progress;
+  std::int64_t begin = 0;   // of the part of the file that is wanted
+  std::int64_t bytes = -1;  // of this part; -1: to the end
 };
 
 /// The result of a transfer.
@@ -44,7 +48,8 @@ struct Transfer {
   };
   Outcome outcome = Outcome::complete;
   /// Empty if complete; else for example "HTTP 404" or "connection reset after 4096 of 9999 bytes".
-  std::string reason;
+  std::string reason = {};
+  std::int64_t file_bytes = -1;  // the size of the whole file, if only a part was requested
 };
 
 /// Requests the rest of the file that `part` contains so far (HTTP Range) and appends it. If the server sends
@@ -81,7 +86,11 @@ class Request {
     received_ = resumed_at_ = status.st_size;
 
     set(CURLOPT_URL, url.c_str());
-    if (resumed_at_ > 0) set(CURLOPT_RANGE, fmt::format("{}-", resumed_at_).c_str());
+    const bool is_part = options_.bytes >= 0;
+    if (resumed_at_ > 0 || is_part)
+      set(CURLOPT_RANGE, fmt::format("{}-{}", options_.begin + resumed_at_,
+                                     is_part ? std::to_string(options_.begin + options_.bytes - 1) : "")
+                             .c_str());
 #if LIBCURL_VERSION_NUM >= 0x075500  // 7.85; older versions use a bit mask
     set(CURLOPT_PROTOCOLS_STR, "http,https");
     set(CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
@@ -118,9 +127,12 @@ class Request {
     last_byte_ = Clock::now();
     const CURLcode result = curl_easy_perform(curl_.get());
     if (failure_) std::rethrow_exception(failure_);
+    if (result == CURLE_OK && options_.bytes >= 0 && received_ != options_.bytes)
+      return {Outcome::interrupted,
+              fmt::format("a body that ends after {} of {} bytes", received_, options_.bytes)};
     if (result == CURLE_OK) {
       if (options_.progress) options_.progress(received_, received_);
-      return {};
+      return {.file_bytes = file_bytes_};
     }
     return explain(result);
   }
@@ -140,6 +152,8 @@ class Request {
       body_begun_ = false;
     } else if (line.size() > kRange.size() && curl_strnequal(line.data(), kRange.data(), kRange.size())) {
       std::from_chars(line.data() + kRange.size(), line.data() + line.size(), range_begin_);
+      if (const std::size_t slash = line.find('/'); slash != std::string_view::npos)
+        std::from_chars(line.data() + slash + 1, line.data() + line.size(), file_bytes_);
     }
   }
 
@@ -147,6 +161,8 @@ class Request {
     try {
       if (!body_begun_ && !begin_body()) return false;
       body_begun_ = true;
+      if (options_.bytes >= 0 && received_ + static_cast<std::int64_t>(size) > options_.bytes)
+        return refuse(fmt::format("a body of more than {} bytes", options_.bytes));
       for (std::size_t written = 0; written < size;) {
         const ssize_t count = ::pwrite(file_.get(), data + written, size - written, received_);
         if (count < 0 && errno == EINTR) continue;
@@ -166,20 +182,24 @@ class Request {
   /// whole file. Returns false if the response fits neither.
   bool begin_body() {
     const long status = http_status();
-    if (status == 200) {
+    if (status == 200 && options_.bytes < 0) {
       received_ = 0;
       if (resumed_at_ > 0 && ::ftruncate(file_.get(), 0) != 0) fail_to_write();
-    } else if (status != 206 || range_begin_ != resumed_at_) {
-      refusal_ =
-          fmt::format("HTTP {} with bytes from {}, requested from {}", status, range_begin_, resumed_at_);
-      // The next attempt then requests the whole file.
-      if (::ftruncate(file_.get(), 0) != 0) fail_to_write();
-      return false;
+    } else if (status != 206 || range_begin_ != options_.begin + resumed_at_) {
+      return refuse(fmt::format("HTTP {} with bytes from {}, requested from {}", status, range_begin_,
+                                options_.begin + resumed_at_));
     }
     curl_off_t length = -1;
     curl_easy_getinfo(curl_.get(), CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
     total_ = length >= 0 ? received_ + length : -1;
     return true;
+  }
+
+  /// Discards the part, so that the next attempt requests all of it, and returns false.
+  bool refuse(std::string reason) {
+    refusal_ = std::move(reason);
+    if (::ftruncate(file_.get(), 0) != 0) fail_to_write();
+    return false;
   }
 
   /// Called by libcurl for every packet, and about once per second without any. Returns false to abort.
@@ -205,7 +225,7 @@ class Request {
     switch (result) {
       case CURLE_HTTP_RETURNED_ERROR: {
         const long status = http_status();
-        if (status == 416 && resumed_at_ > 0)
+        if (status == 416 && resumed_at_ > 0 && options_.bytes < 0)
           return {};  // the file is complete; the checksum is verified later
         const bool is_temporary =
             status >= 500 || status == 408 || status == 429;  // overload, too slow, too many
@@ -222,7 +242,8 @@ class Request {
         return {Outcome::hopeless, fmt::format("no connection within {} s", kConnectSeconds)};
       case CURLE_ABORTED_BY_CALLBACK:
         return {Outcome::interrupted, fmt::format("no byte for {} s", options_.stall_seconds) + position};
-      case CURLE_WRITE_ERROR: return {Outcome::interrupted, refusal_};
+      case CURLE_WRITE_ERROR:  // a whole file in place of a part comes again
+        return {http_status() == 200 ? Outcome::hopeless : Outcome::interrupted, refusal_};
       default: return {Outcome::interrupted, detail + position};
     }
   }
@@ -246,6 +267,7 @@ class Request {
   std::int64_t received_ = 0;      // file size now
   std::int64_t total_ = -1;        // file size at the end; -1: unknown
   std::int64_t range_begin_ = -1;  // from the Content-Range header
+  std::int64_t file_bytes_ = -1;   // likewise
   bool body_begun_ = false;
   std::string refusal_;
   std::exception_ptr failure_;
@@ -367,6 +389,34 @@ fs::path download(const Mirrors& mirrors, const fs::path& directory, const Downl
   fail<DataError>(
       "{} could not be downloaded: {}. Copy it to {} manually, or try again; the received part is kept", name,
       failures, directory.string());
+}
+
+bool is_url(std::string_view place) { return place.starts_with("http://") || place.starts_with("https://"); }
+
+std::string read_part(const std::string& url, std::uint64_t begin, std::uint64_t bytes,
+                      const HttpOptions& options, std::uint64_t& total) {
+  const int memory = ::memfd_create("part", MFD_CLOEXEC);
+  if (memory < 0) fail_read<DataError>(errno, "{}: no memory for {} bytes", url, bytes);
+  const io::FileDescriptor file(fmt::format("/proc/self/fd/{}", memory), O_RDWR);
+  ::close(memory);
+  const fs::path part = fmt::format("/proc/self/fd/{}", file.get());
+  const TransferOptions transfer{.stall_seconds = options.stall_seconds,
+                                 .progress = {},
+                                 .begin = static_cast<std::int64_t>(begin),
+                                 .bytes = static_cast<std::int64_t>(bytes)};
+  std::chrono::milliseconds backoff(options.backoff_ms);
+  for (int attempt = 1;; ++attempt) {
+    const Transfer result = continue_transfer(url, part, transfer);
+    if (result.outcome == Transfer::Outcome::hopeless) fail<DataError>("{}: {}", url, result.reason);
+    if (result.outcome == Transfer::Outcome::complete) {
+      total = static_cast<std::uint64_t>(result.file_bytes);
+      return read_file(part, bytes);
+    }
+    if (attempt >= options.attempts)
+      fail<StorageError>("{}: bytes from {} on: {} ({} attempts)", url, begin, result.reason, attempt);
+    std::this_thread::sleep_for(backoff);
+    backoff *= 2;
+  }
 }
 
 fs::path cache_directory() {

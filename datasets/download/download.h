@@ -12,11 +12,15 @@
 
 namespace convoy::data {
 
-/// Options of download().
-struct DownloadOptions {
-  int attempts = 5;        // per mirror; each attempt continues where the previous one stopped (HTTP Range)
+/// How often, and for how long, a request is tried.
+struct HttpOptions {
+  int attempts = 5;        // per address
   int backoff_ms = 500;    // delay before the second attempt; doubles with every further attempt
   int stall_seconds = 30;  // an attempt fails if no byte is received for this long
+};
+
+/// Options of download(), each of whose attempts continues where the previous one stopped (HTTP Range).
+struct DownloadOptions : HttpOptions {
   /// Called from time to time with the size of the received part, and at the end. `total` is -1 if unknown.
   /// An exception stops the download; the received part is kept.
   std::function<void(std::int64_t received, std::int64_t total)> progress;
@@ -34,6 +38,16 @@ struct DownloadOptions {
 /// mirrors fail, and OutputError if the directory cannot be written.
 std::filesystem::path download(const Mirrors& mirrors, const std::filesystem::path& directory,
                                const DownloadOptions& options = {});
+
+/// Returns whether `place` is the address of a file on a web server, and not a path.
+bool is_url(std::string_view place);
+
+/// Returns `bytes` bytes from `begin` on of the file at `url` (RFC 9110, section 14), and sets `total` to the size of the
+/// file. Tries again after stalls, lost connections, bodies of another length and errors of the server, and requests what is
+/// missing. Blocks. Throws StorageError if all attempts fail so, and DataError if a retry would not help: there is no such
+/// file, or the server does not send parts of files. Thread-safe.
+std::string read_part(const std::string& url, std::uint64_t begin, std::uint64_t bytes,
+                      const HttpOptions& options, std::uint64_t& total);
 
 /// Returns the directory of downloaded data sets: $XDG_CACHE_HOME/convoy or ~/.cache/convoy. Throws
 /// UsageError if neither variable is an absolute path.

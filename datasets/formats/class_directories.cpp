@@ -271,6 +271,17 @@ std::vector<fs::path> find_images(const fs::path& directory, LeftOut& left_out) 
   return files;
 }
 
+std::string list_files(const std::vector<fs::path>& files, const fs::path& directory) {
+  std::string text;
+  for (const fs::path& file : files) {
+    std::error_code ignored;  // a file that cannot be accessed cannot be decoded either
+    const auto bytes = static_cast<std::uint64_t>(fs::file_size(file, ignored));
+    text += fmt::format("{} {} {}\n", file.lexically_relative(directory).string(), bytes,
+                        fs::last_write_time(file, ignored).time_since_epoch().count());
+  }
+  return text;
+}
+
 bool ClassDirectories::all_jpeg() const { return std::all_of(files.begin(), files.end(), is_jpeg_name); }
 
 bool has_split_directories(const fs::path& directory) {
@@ -395,15 +406,9 @@ DecodedImages decode_to_memory(const Files& files, const std::string& name, cons
 
 /// Returns the text that determines the decoded images: the decoders, the size, and the files in their order.
 std::string cache_key(const Files& files, const fs::path& directory, const ReadOptions& options) {
-  std::string text = fmt::format("decoding {}; {}; {}; {} pixels\n", kDecoding, jpeg_decoder_text(),
-                                 image_formats_text(), options.image_size);
-  for (const fs::path& file : files) {
-    std::error_code ignored;  // a file that cannot be accessed cannot be decoded either
-    const auto bytes = static_cast<std::uint64_t>(fs::file_size(file, ignored));
-    text += fmt::format("{} {} {}\n", file.lexically_relative(directory).string(), bytes,
-                        fs::last_write_time(file, ignored).time_since_epoch().count());
-  }
-  return text;
+  return fmt::format("decoding {}; {}; {}; {} pixels\n", kDecoding, jpeg_decoder_text(), image_formats_text(),
+                     options.image_size) +
+         list_files(files, directory);
 }
 
 /// Maps the images from the cache. If they are not there, decodes a share of the files and completes the cache with the

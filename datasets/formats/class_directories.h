@@ -36,6 +36,10 @@ class LeftOut {
 /// with this function. Throws DataError if a directory cannot be listed, or if they are more than 16 deep.
 std::vector<std::filesystem::path> find_images(const std::filesystem::path& directory, LeftOut& left_out);
 
+/// Returns a line for each of the files, which are below `directory`, with its size and the time of its last change.
+std::string list_files(const std::vector<std::filesystem::path>& files,
+                       const std::filesystem::path& directory);
+
 /// Returns the names of `of` that are not in `in`, the first five, or "none".
 std::string names_missing(std::vector<std::string> in, std::vector<std::string> of);
 

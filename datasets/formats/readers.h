@@ -9,6 +9,7 @@
 
 #include "convoy/datasets/cache/image_cache.h"
 #include "convoy/datasets/dataset.h"
+#include "convoy/datasets/download/download.h"
 
 namespace convoy::data {
 
@@ -18,7 +19,8 @@ struct ReadOptions {
   /// directories then keep the size that all of them share, and are resized to 224 with a warning if their
   /// sizes differ.
   int image_size = 0;
-  /// Images in directories: leave out files that cannot be decoded, and add a warning for each of them.
+  /// Images in directories: leave out files that cannot be decoded, and add a warning for each of them. Shards: leave out
+  /// those that are missing or incomplete.
   bool skip_corrupt = false;
   /// Fraction of the images of each class that is used for testing, for directories without train/ and test/.
   double test_fraction = 0.2;
@@ -39,6 +41,13 @@ struct ReadOptions {
   /// With `image_cache`: called before a wait for another process that writes the same file. `holder` is its
   /// process ID, or 0 if unknown.
   std::function<void(std::int64_t holder)> waiting = {};
+  /// Shards: the memory for those bytes of each split that are read ahead, or in use.
+  std::uint64_t cache_bytes = std::uint64_t{1} << 30;
+  /// Shards: whether the sizes of up to 512 shards are compared with the index. One rank of a job suffices. With
+  /// skip_corrupt, the sizes of all are.
+  bool checks_files = true;
+  /// Shards on a web server: how often a request is tried.
+  HttpOptions http = {};
 };
 
 /// Throws UsageError if an option is out of range. Every reader calls this function first.
@@ -85,6 +94,12 @@ DataSet read_fashion_mnist(const std::filesystem::path& directory, const ReadOpt
 /// DataError if there is no such directory, if a class is empty, if there is one class whose directory contains
 /// class directories, or if an image cannot be decoded (see ReadOptions::skip_corrupt).
 DataSet read_image_folder(const std::filesystem::path& directory, const ReadOptions& options = {});
+
+/// Reads index.json of shards that write_shards() has made (datasets/shards/shard_writer.h). `place` is their directory, a
+/// URL, or that of index.json. The sets have a source, which reads and decodes an image each time that a batch has it.
+/// Throws DataError if the index is missing or damaged, and if a shard is missing or incomplete (see checks_files, and
+/// skip_corrupt, which leaves its samples out).
+DataSet read_shards(const std::filesystem::path& place, const ReadOptions& options = {});
 
 /// The size and the seed of the generated data set.
 struct ShapesOptions {

@@ -17,12 +17,25 @@ namespace {
 
 /// Returns the CPU device that the batches are prepared on.
 DeviceContext making_device(const ImageSet& set, const LoaderOptions& options) {
-  return options.device ? options.device->host() : set.images.context();
+  return options.device ? options.device->host()
+         : set.source   ? DeviceContext(Device::cpu())
+                        : set.images.context();
 }
 
 }  // namespace
 
-const std::vector<std::int32_t>& EpochOrder::get() {
+EpochOrder::EpochOrder(const LoaderOptions& options, const BatchPlan& plan, std::int64_t epoch)
+    : options_(options), samples_(plan.samples), epoch_(epoch) {
+  if (plan.block > 0)
+    blocks_ = {.samples = samples_,
+               .block = plan.block,
+               .global_batch = options.global_batch,
+               .seed = options.seed,
+               .epoch = epoch};
+}
+
+std::int32_t EpochOrder::at(std::int64_t position) {
+  if (blocks_) return static_cast<std::int32_t>(options_.shuffle ? blocks_->at(position) : position);
   std::call_once(drawn_, [this] {
     if (options_.balance.defined()) {
       order_ = balanced_order(options_.balance.to_vector<std::int32_t>(), options_.seed, epoch_);
@@ -33,11 +46,11 @@ const std::vector<std::int32_t>& EpochOrder::get() {
       std::iota(order_.begin(), order_.end(), 0);
     }
   });
-  return order_;
+  return order_[static_cast<std::size_t>(position)];
 }
 
 BatchTask TaskSequence::take() {
-  if (!next_.order) next_.order = std::make_shared<EpochOrder>(*options_, plan_->samples, next_.epoch);
+  if (!next_.order) next_.order = std::make_shared<EpochOrder>(*options_, *plan_, next_.epoch);
   const BatchTask task = next_;
   if (++next_.index == plan_->micro_batches(next_.step)) {
     next_.index = 0;
@@ -55,9 +68,10 @@ BatchMaker::BatchMaker(const ImageSet& set, const LoaderOptions& options, const 
     : set_(set), options_(options), plan_(plan), device_(making_device(set, options)) {}
 
 Batch BatchMaker::make(CpuStream& stream, const BatchTask& task) const {
+  if (set_.source) read_ahead(task);
   const Range positions = plan_.positions(task.step, task.index);
   const std::int64_t n = positions.size();
-  const Shape& stored = set_.images.shape();
+  const Shape& stored = set_.shape();
   Batch batch{.images = Tensor::empty({n, stored[1], stored[2], stored[3]}, options_.dtype, device_),
               .labels = Tensor::empty({n}, DType::i32, device_),
               .ids = Tensor::empty({n}, DType::i32, device_),
@@ -66,51 +80,70 @@ Batch BatchMaker::make(CpuStream& stream, const BatchTask& task) const {
               .index = task.index,
               .global_count = plan_.global_count(task.step),
               .smallest = plan_.smallest_micro_batch(task.step)};
-  const std::vector<std::int32_t>& order = task.order->get();
-  std::copy_n(order.begin() + positions.begin, n, batch.ids.view().as<std::int32_t>());
+  for (std::int64_t i = 0; i < n; ++i)
+    batch.ids.view().as<std::int32_t>()[i] = task.order->at(positions.begin + i);
   write_labels(batch.ids, batch.labels);
   augment(stream, batch.ids, task, batch.images);
   if (options_.transform.mixing.enabled()) mix(stream, task, positions, batch);
   return batch;
 }
 
+void BatchMaker::read_ahead(const BatchTask& task) const {
+  const std::int64_t now = task.epoch * plan_.steps() + task.step;
+  const BlockOrder blocks{.block = plan_.block, .global_batch = plan_.global_batch};
+  for (const std::int64_t later : {now, now + blocks.steps_ahead()}) {
+    const std::int64_t step = later % plan_.steps(), epoch = later / plan_.steps();
+    if (options_.max_epochs >= 0 && epoch >= options_.max_epochs) return;
+    EpochOrder order(options_, plan_, epoch);
+    const Range positions = plan_.positions(step, std::min(task.index, plan_.micro_batches(step) - 1));
+    std::vector<std::int64_t> rows;
+    for (std::int64_t i = positions.begin; i < positions.end; ++i) rows.push_back(order.at(i));
+    set_.source->read_ahead(rows, now, later);
+  }
+}
+
 void BatchMaker::write_labels(const Tensor& ids, const Tensor& labels) const {
-  const auto* const all = set_.labels.view().as<const std::int32_t>();
   const auto* const first = ids.view().as<const std::int32_t>();
-  std::transform(first, first + ids.numel(), labels.view().as<std::int32_t>(),
-                 [all, count = set_.size()](std::int32_t id) { return all[id % count]; });
+  std::transform(first, first + ids.numel(), labels.view().as<std::int32_t>(), [&](std::int32_t id) {
+    return set_.source ? set_.source->label(id)
+                       : set_.labels.view().as<const std::int32_t>()[id % set_.size()];
+  });
 }
 
 void BatchMaker::augment(CpuStream& stream, const Tensor& ids, const BatchTask& task,
                          const Tensor& images) const {
   const Random random{options_.seed, RandomPurpose::augmentation, static_cast<std::uint32_t>(task.epoch)};
-  if (!options_.transform.original.enabled())
+  if (!options_.transform.original.enabled() && !set_.source)
     return kernels::augment(stream, set_.images.view(), ids.view(), ids.view(), options_.transform.augment,
                             random, images.view());
-  const Tensor changed = original_views(stream, ids, random);
+  const Tensor changed = decoded_images(stream, ids, random);
   std::vector<std::int32_t> rows(static_cast<std::size_t>(ids.numel()));
   std::iota(rows.begin(), rows.end(), 0);
   kernels::augment(stream, changed.view(), {rows.data(), ids.shape(), DType::i32}, ids.view(),
                    options_.transform.augment, random, images.view());
 }
 
-Tensor BatchMaker::original_views(CpuStream& stream, const Tensor& ids, const Random& random) const {
-  const Shape& stored = set_.images.shape();
+Tensor BatchMaker::decoded_images(CpuStream& stream, const Tensor& ids, const Random& random) const {
+  const Shape& stored = set_.shape();
   const std::int64_t bytes = stored[1] * stored[2] * stored[3];
   const Tensor changed =
-      Tensor::empty({ids.numel(), stored[1], stored[2], stored[3]}, DType::u8, set_.images.context());
+      Tensor::empty({ids.numel(), stored[1], stored[2], stored[3]}, DType::u8, Device::cpu());
   const auto* const first = ids.view().as<const std::int32_t>();
   auto* const to = changed.view().as<std::uint8_t>();
   std::mutex mutex;            // guards `failure`
   std::exception_ptr failure;  // of a file; no exception may leave parallel_for
   parallel_for(stream, ids.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
     OriginalView view(options_.transform.original, stored[1], stored[2]);
+    SquareResizer resizer(stored[1]);
+    const bool is_view = options_.transform.original.enabled();
     for (std::int64_t i = begin; i < end; ++i) try {
         const auto id = static_cast<std::uint64_t>(first[i]);
         const std::int64_t row = first[i] % set_.size();
-        const OriginalImage file =
-            set_.decode(set_.files[static_cast<std::size_t>(row)], view.needed_side(random, id));
-        view.write({file.pixels.data(), file.height, file.width, 3}, random, id, to + i * bytes);
+        const OriginalImage file = set_.original(row, is_view ? view.needed_side(random, id) : stored[1]);
+        if (is_view)
+          view.write({file.pixels.data(), file.height, file.width, 3}, random, id, to + i * bytes);
+        else
+          resizer.run(file, stored[1], stored[2], to + i * bytes);
       } catch (...) {
         const std::lock_guard lock(mutex);
         failure = std::current_exception();
@@ -121,15 +154,14 @@ Tensor BatchMaker::original_views(CpuStream& stream, const Tensor& ids, const Ra
 }
 
 void BatchMaker::mix(CpuStream& stream, const BatchTask& task, const Range& positions, Batch& batch) const {
-  const std::vector<std::int32_t>& order = task.order->get();
   const Tensor ids = Tensor::empty_like(batch.ids), images = Tensor::empty_like(batch.images);
   auto* const partners = ids.view().as<std::int32_t>();
   for (std::int64_t i = 0; i < positions.size(); ++i)
-    partners[i] = order[static_cast<std::size_t>(plan_.partner(positions.begin + i))];
+    partners[i] = task.order->at(plan_.partner(positions.begin + i));
   batch.partner_labels = Tensor::empty_like(batch.labels);
   write_labels(ids, batch.partner_labels);
   augment(stream, ids, task, images);
-  batch.mixing = mixing_of(options_, task, set_.images.shape());
+  batch.mixing = mixing_of(options_, task, set_.shape());
   std::array<float, kernels::kMixingNumbers> numbers;
   std::ranges::copy(batch.mixing.numbers(), numbers.begin());
   kernels::mix_images(stream, images.view(), {numbers.data(), {kernels::kMixingNumbers}, DType::f32},
@@ -147,12 +179,11 @@ ResidentBatches::ResidentBatches(const ImageSet& set, const LoaderOptions& optio
 
 // The host does not wait for the GPU, which may still compute the previous epoch.
 void ResidentBatches::send_order(const BatchTask& task) {
-  const std::vector<std::int32_t>& order = task.order->get();
   const std::int64_t n = plan_.samples;
   const auto* set_labels = set_.labels.view().as<const std::int32_t>();
   if (upload_) upload_->wait();  // of the previous epoch; complete long ago
   auto* const sent = sent_.view().as<std::int32_t>();
-  std::copy(order.begin(), order.end(), sent);
+  for (std::int64_t i = 0; i < n; ++i) sent[i] = task.order->at(i);
   if (options_.transform.mixing.enabled())
     for (std::int64_t i = 0; i < n; ++i) sent[2 * n + i] = sent[plan_.partner(i)];
   // The labels of the ids, and of the partners' ids.

@@ -10,22 +10,24 @@
 #include <optional>
 #include <vector>
 
+#include "convoy/datasets/loader/block_order.h"
 #include "convoy/datasets/loader/loader.h"
 #include "convoy/kernels/runtime/upload.h"
 
 namespace convoy::data {
 
-/// The sample order of one epoch. The first call of get() computes it. Thread-safe.
+/// The sample order of one epoch. Of a set in memory, the first call of at() computes it. Thread-safe.
 class EpochOrder {
  public:
-  EpochOrder(const LoaderOptions& options, std::int64_t samples, std::int64_t epoch)
-      : options_(options), samples_(samples), epoch_(epoch) {}
-  const std::vector<std::int32_t>& get();
+  EpochOrder(const LoaderOptions& options, const BatchPlan& plan, std::int64_t epoch);
+  /// Returns the sample at `position`.
+  std::int32_t at(std::int64_t position);
 
  private:
   const LoaderOptions& options_;
   std::int64_t samples_;
   std::int64_t epoch_;
+  std::optional<BlockOrder> blocks_;  // of a set that is not in memory
   std::once_flag drawn_;
   std::vector<std::int32_t> order_;
 };
@@ -74,11 +76,13 @@ class BatchMaker {
   const DeviceContext& context() const { return device_; }
 
  private:
+  /// Requests the blocks of the task and of a later one.
+  void read_ahead(const BatchTask& task) const;
   void write_labels(const Tensor& ids, const Tensor& labels) const;
   void augment(CpuStream& stream, const Tensor& ids, const BatchTask& task, const Tensor& images) const;
-  /// Returns views of the original images `ids`, u8 [n, H, W, C], as they are before the transforms of kernels::augment().
-  /// Throws DataError if a file cannot be read.
-  Tensor original_views(CpuStream& stream, const Tensor& ids, const Random& random) const;
+  /// Returns decoded images, or views of the original images, u8 [n, H, W, C], as they are before the transforms of
+  /// kernels::augment(). Throws DataError if a file cannot be read.
+  Tensor decoded_images(CpuStream& stream, const Tensor& ids, const Random& random) const;
   /// Mixes the images of the batch with those of their partners, and sets the partners' labels.
   void mix(CpuStream& stream, const BatchTask& task, const Range& positions, Batch& batch) const;
 

@@ -19,19 +19,27 @@ namespace {
 constexpr std::int64_t kEpochLimit = 1 << 24;  // the limit of Random
 
 LoaderOptions checked(const ImageSet& set, LoaderOptions options) {
-  check(set.images.defined() && set.labels.defined(), "loader: the set has no images or no labels");
   const Tensor& images = set.images;
-  check(images.dtype() == DType::u8 && images.shape().rank() == 4 && images.size(3) <= 4 &&
-            images.context().kind() == DeviceKind::cpu,
-        "loader: images {} {} on {}, expected u8 [N, H, W, C] on the cpu, C at most 4",
-        to_string(images.dtype()), images.shape().text(), images.context().name());
-  check(set.labels.dtype() == DType::i32 && set.labels.shape() == Shape{set.size()},
-        "loader: labels {} {}, expected i32 [{}]", to_string(set.labels.dtype()), set.labels.shape().text(),
-        set.size());
+  if (set.source) {
+    check(
+        !options.resident && !options.balance.defined() && set.size() < std::int64_t{1} << 31,
+        "loader: {} images that are not in memory, {} and {}, expected fewer than 2^31, neither resident nor balanced",
+        set.size(), options.resident ? "resident" : "not resident",
+        options.balance.defined() ? "balanced" : "not balanced");
+  } else {
+    check(images.defined() && set.labels.defined(), "loader: the set has no images or no labels");
+    check(images.dtype() == DType::u8 && images.shape().rank() == 4 && images.size(3) <= 4 &&
+              images.context().kind() == DeviceKind::cpu,
+          "loader: images {} {} on {}, expected u8 [N, H, W, C] on the cpu, C at most 4",
+          to_string(images.dtype()), images.shape().text(), images.context().name());
+    check(set.labels.dtype() == DType::i32 && set.labels.shape() == Shape{set.size()},
+          "loader: labels {} {}, expected i32 [{}]", to_string(set.labels.dtype()), set.labels.shape().text(),
+          set.size());
+  }
   const bool on_gpu = options.device && options.device->kind() == DeviceKind::cuda;
   check(is_floating(options.dtype) && (on_gpu || options.dtype != DType::f16),
         "loader: batches of {} on {}, expected f32, f64 or bf16, or on a GPU also f16",
-        to_string(options.dtype), (options.device ? *options.device : images.context()).name());
+        to_string(options.dtype), (options.device ? options.device->name() : std::string("cpu")));
   check_option(options.global_batch >= 1, "LoaderOptions::global_batch", "found {}, expected 1 or more",
                options.global_batch);
   check_option(options.micro_batch >= 0, "LoaderOptions::micro_batch", "found {}, expected 0 or more",
@@ -61,9 +69,9 @@ LoaderOptions checked(const ImageSet& set, LoaderOptions options) {
       !options.resident || !options.transform.original.enabled(),
       "loader: found views of original images with resident images, expected one of them: the CPU decodes them");
   check_option(
-      !options.transform.original.enabled() || set.decode, "AugmentOptions",
+      !options.transform.original.enabled() || set.decode || set.source, "AugmentOptions",
       "found original-crop or rotation, and images without files of their own, expected a directory of images");
-  options.transform.check_image_shape(images.size(1), images.size(2), images.size(3));
+  options.transform.check_image_shape(set.shape()[1], set.shape()[2], set.shape()[3]);
   return options;
 }
 
@@ -181,7 +189,8 @@ struct DataLoader::Implementation {
              .global_batch = options.global_batch,
              .micro_batch = options.micro_batch,
              .rank = options.rank,
-             .world_size = options.world_size},
+             .world_size = options.world_size,
+             .block = set.source ? set.source->about().block : 0},
         maker(set, options, plan),
         own_sequence(options, plan, 0, 0) {
     if (options.resident) {

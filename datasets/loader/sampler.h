@@ -42,6 +42,7 @@ struct BatchPlan {
   std::int64_t micro_batch = 0;   // maximum samples per rank; 0: the whole shard
   int rank = 0;                   // this rank, from 0
   int world_size = 1;             // number of ranks
+  std::int64_t block = 0;         // of a set with a source: samples that are read as a whole
 
   /// Returns the number of steps per epoch.
   std::int64_t steps() const;

@@ -111,6 +111,14 @@ void SquareResizer::run(const PixelView& image, std::uint8_t* out) {
   apply(image, out);
 }
 
+void SquareResizer::run(const OriginalImage& image, std::int64_t height, std::int64_t width,
+                        std::uint8_t* out) {
+  if (image.height == height && image.width == width)
+    std::copy(image.pixels.begin(), image.pixels.end(), out);
+  else
+    run({image.pixels.data(), image.height, image.width, 3}, out);
+}
+
 void SquareResizer::stretch(const PixelView& image, std::int64_t height, std::int64_t width,
                             std::uint8_t* out) {
   const auto taps = [](std::int64_t from, std::int64_t to) {

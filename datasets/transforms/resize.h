@@ -40,6 +40,9 @@ class SquareResizer {
  public:
   explicit SquareResizer(std::int64_t size) : size_(size) {}
   void run(const PixelView& image, std::uint8_t* out);
+  /// Writes a decoded image to [height, width, 3]: as it is if it has that size, else as a square, for which height must be
+  /// the size of the constructor.
+  void run(const OriginalImage& image, std::int64_t height, std::int64_t width, std::uint8_t* out);
   /// Resizes the whole image to [height, width, channels], each axis by its own scale, with the same filter.
   void stretch(const PixelView& image, std::int64_t height, std::int64_t width, std::uint8_t* out);
 

@@ -371,6 +371,8 @@ Problems check_public_headers(const std::vector<SourceFile>& files) {
       "datasets/formats/image/pixels.h",
       "datasets/formats/parsers.h",
       "datasets/loader/batch_maker.h",
+      "datasets/loader/block_order.h",
+      "datasets/shards/format.h",
       "datasets/transforms/original_view.h",
       "datasets/transforms/resize.h",
       "engine/autograd/op_observer.h",

@@ -131,7 +131,7 @@ void fill_speedrun(TrainOptions& options, const SpeedrunEntry& entry, bool natur
 }  // namespace
 
 void set_default_model(TrainOptions& options, const CommandLine& line) {
-  if (options.data.dataset != "folder" || line.given("model")) return;
+  if ((options.data.dataset != "folder" && options.data.dataset != "shards") || line.given("model")) return;
   options.model = "resnet18";
   if (!line.given("image-size")) options.data.image_size = 128;
 }

@@ -12,14 +12,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json mistakes_to_json(const std::vector<Mistake>& mistakes, const std::vector<std::string>& files) {
+Json mistakes_to_json(const std::vector<Mistake>& mistakes) {
   Json list = Json::array();
   for (const Mistake& mistake : mistakes) {
     list.push_back({{"image", mistake.image},
                     {"label", mistake.label},
                     {"prediction", mistake.prediction},
                     {"probability", mistake.probability}});
-    if (!files.empty()) list.back()["file"] = files.at(static_cast<std::size_t>(mistake.image));
+    if (!mistake.file.empty()) list.back()["file"] = mistake.file;
   }
   return list;
 }
@@ -35,7 +35,7 @@ Tensor to_unit_range(const Tensor& images) {
 }  // namespace
 
 void write_evaluation(const std::filesystem::path& directory, std::int64_t step, const Evaluation& evaluation,
-                      const std::vector<std::string>& classes, const std::vector<std::string>& files) {
+                      const std::vector<std::string>& classes) {
   std::error_code ignored;  // a file that cannot be written is the error
   std::filesystem::create_directories(directory, ignored);
   const std::filesystem::path picture = directory / "mistakes.png";
@@ -51,7 +51,7 @@ void write_evaluation(const std::filesystem::path& directory, std::int64_t step,
                   {"images", evaluation.images},
                   {"correct", evaluation.correct},
                   {"confusion", evaluation.confusion_rows()},
-                  {"mistakes", mistakes_to_json(evaluation.mistakes, files)},
+                  {"mistakes", mistakes_to_json(evaluation.mistakes)},
                   {"mistakes_per_row", kMistakesPerRow}};
   io::write_file_atomically(directory / "evaluation.json", json_text(json) + "\n");
 }
@@ -60,7 +60,7 @@ void write_samples(const std::filesystem::path& path, const data::ImageSet& trai
                    const std::vector<std::string>& classes, data::LoaderOptions options) {
   constexpr std::int64_t kSide = 8;             // images per row of the grid
   constexpr std::int64_t kMaxPixels = 1 << 20;  // the report contains the picture
-  const std::int64_t row = kSide * train.images.size(1) * train.images.size(2);
+  const std::int64_t row = kSide * train.shape()[1] * train.shape()[2];
   options.global_batch = std::min(kSide * std::clamp<std::int64_t>(kMaxPixels / row, 1, kSide), train.size());
   options.micro_batch = 0;
   options.workers = 0;

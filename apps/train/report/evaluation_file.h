@@ -17,10 +17,9 @@ inline constexpr std::int64_t kMistakesPerRow = 6;
 /// Writes `directory`/evaluation.json: accuracy, confusion matrix and most confident mistakes of the
 /// evaluation after `step` steps. Writes the images of the mistakes as `directory`/mistakes.png, and removes
 /// an earlier one if there are none. Creates the directory if it has vanished. `classes` are the names in
-/// label order, and `files` those of the images (data::ImageSet::files). Throws OutputError if a file cannot be
-/// written.
+/// label order. Throws OutputError if a file cannot be written.
 void write_evaluation(const std::filesystem::path& directory, std::int64_t step, const Evaluation& evaluation,
-                      const std::vector<std::string>& classes, const std::vector<std::string>& files = {});
+                      const std::vector<std::string>& classes);
 
 /// Writes the first training images of epoch 0 as a PNG grid of 8x8 images, of fewer rows if images have many pixels,
 /// with augmentation, without normalization, and with the names of their classes. Throws OutputError if the file cannot

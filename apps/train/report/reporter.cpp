@@ -217,9 +217,7 @@ void Reporter::on_evaluation(const training::EvaluationResult& result) {
   if (last_epoch_ && last_epoch_->step == result.step && last_epoch_->accuracy)
     text += fmt::format("; training accuracy {:.2f}%", *last_epoch_->accuracy * 100);
   if (!quiet_) line(text);
-  if (result.is_best)
-    write_evaluation(directory_, result.step, *trainer_.evaluation(), classes_,
-                     trainer_.context().data.evaluated().files);
+  if (result.is_best) write_evaluation(directory_, result.step, *trainer_.evaluation(), classes_);
 }
 
 void Reporter::on_evaluation_progress(std::int64_t done, std::int64_t count) {

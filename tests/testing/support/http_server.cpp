@@ -34,8 +34,12 @@ HttpRequest parse(const std::string& head) {
   const std::size_t begin = head.find(' ') + 1;
   request.path = head.substr(begin, head.find(' ', begin) - begin);
   constexpr const char* kRange = "Range: bytes=";
-  if (const std::size_t range = head.find(kRange); range != std::string::npos)
-    request.range_begin = std::stoll(head.substr(range + std::string(kRange).size()));
+  if (const std::size_t range = head.find(kRange); range != std::string::npos) {
+    const std::string text = head.substr(range + std::string(kRange).size());
+    request.range_begin = std::stoll(text);
+    if (const std::size_t dash = text.find('-'); text[dash + 1] != '\r')
+      request.range_end = std::stoll(text.substr(dash + 1));
+  }
   return request;
 }
 
@@ -45,10 +49,13 @@ HttpReply serve(const HttpRequest& request, const std::string& body) {
   if (request.range_begin < 0) return {.body = body};
   const auto begin = static_cast<std::size_t>(request.range_begin);
   if (begin >= body.size()) return {.status = 416};
+  const std::size_t last = request.range_end < 0
+                               ? body.size() - 1
+                               : std::min(body.size() - 1, static_cast<std::size_t>(request.range_end));
   return {.status = 206,
-          .headers = "Content-Range: bytes " + std::to_string(begin) + "-" + std::to_string(body.size() - 1) +
-                     "/" + std::to_string(body.size()) + "\r\n",
-          .body = body.substr(begin)};
+          .headers = "Content-Range: bytes " + std::to_string(begin) + "-" + std::to_string(last) + "/" +
+                     std::to_string(body.size()) + "\r\n",
+          .body = body.substr(begin, last - begin + 1)};
 }
 
 HttpServer::HttpServer(Handler handler)

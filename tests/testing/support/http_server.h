@@ -14,6 +14,7 @@ namespace convoy::testing {
 struct HttpRequest {
   std::string path;               // "/file.bin"
   std::int64_t range_begin = -1;  // 100 for "Range: bytes=100-"; -1 without a Range header
+  std::int64_t range_end = -1;    // 199 for "Range: bytes=100-199"; -1 for the end of the file
   int number = 0;                 // number of the request on this server, from 0
 };
 

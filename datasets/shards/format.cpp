@@ -1,0 +1,86 @@
+#include "convoy/datasets/shards/format.h"
+
+#include <algorithm>
+#include <bit>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
+
+namespace convoy::data {
+
+static_assert(std::endian::native == std::endian::little, "the index is little-endian");
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ShardSplit, name, shards, samples, bytes, class_counts, mean, std, hash)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ShardIndex, format, source, classes, splits)
+
+namespace {
+
+constexpr std::size_t kMaxPath = 100, kSumAt = 148, kSumBytes = 8;  // in the header of a member
+
+void check_split(const ShardSplit& split, std::size_t classes, const std::string& name) {
+  const auto in_range = [](std::int64_t count) { return 0 <= count && count < std::int64_t{1} << 31; };
+  const std::vector<std::int64_t>& counts = split.class_counts;
+  const bool is_valid = in_range(split.samples) && 1 <= split.shards && split.shards <= split.samples &&
+                        split.bytes / kSampleHeaderBytes >= static_cast<std::uint64_t>(split.samples) &&
+                        counts.size() == classes && std::all_of(counts.begin(), counts.end(), in_range) &&
+                        std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) == split.samples;
+  if (!is_valid)
+    fail<DataError>(
+        "{}: split {}: {} samples in {} shards of {} bytes with the counts of {} classes, expected 1 to 2^31 - 1, in at most "
+        "as many shards, which have room for them, and the counts of {} classes, which add up to them",
+        name, split.name, split.samples, split.shards, split.bytes, counts.size(), classes);
+}
+
+}  // namespace
+
+std::string ShardSplit::shard_name(std::int64_t number) const {
+  return fmt::format("{}-{:06}.tar", name, number);
+}
+
+std::string to_text(const ShardIndex& index) { return json_text(nlohmann::json(index), 1) + "\n"; }
+
+ShardIndex parse_shard_index(std::string_view text, const std::string& name) {
+  ShardIndex index;
+  try {
+    nlohmann::json::parse(text).get_to(index);
+  } catch (const nlohmann::json::exception& error) {
+    fail<DataError>("{}: no index of shards: {}", name, error.what());
+  }
+  if (const std::string expected = ShardIndex().format; index.format != expected)
+    fail<DataError>("{}: format '{}', expected '{}'", name, index.format, expected);
+  for (const ShardSplit& split : index.splits) check_split(split, index.classes.size(), name);
+  return index;
+}
+
+std::string tar_header(const std::string& path, std::uint64_t bytes) {
+  check(path.size() <= kMaxPath, "tar: a path of {} bytes, expected at most {}", path.size(), kMaxPath);
+  std::string header(kSector, '\0');
+  const auto put = [&](std::size_t at, std::string_view text) { header.replace(at, text.size(), text); };
+  put(0, path);
+  put(100, "0000644");  // the mode; then the numbers of the user and of the group
+  put(108, "0000000");
+  put(116, "0000000");
+  put(124, fmt::format("{:011o}", bytes));
+  put(136, "00000000000");  // the time
+  put(156, "0");            // a file
+  put(257, std::string_view("ustar\00000", 8));
+  put(kSumAt, std::string(kSumBytes, ' '));  // the sum counts itself as blanks
+  unsigned sum = 0;
+  for (const char c : header) sum += static_cast<unsigned char>(c);
+  put(kSumAt, fmt::format("{:06o}", sum));
+  header[kSumAt + 6] = '\0';
+  return header;
+}
+
+std::string parse_tar_header(std::string_view header, std::uint64_t bytes, const std::string& name) {
+  const std::string path(header.substr(0, std::min(header.find('\0'), kMaxPath)));
+  if (header != tar_header(path, bytes))
+    fail<DataError>(
+        "{}: no header of a member of {} bytes, which the index has there: the file is damaged or another",
+        name, bytes);
+  return path;
+}
+
+}  // namespace convoy::data
