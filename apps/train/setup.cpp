@@ -12,7 +12,6 @@
 #include "convoy/apps/train/tuning/initial_parameters.h"
 #include "convoy/datasets/formats/registry.h"
 #include "convoy/datasets/loader/block_order.h"
-#include "convoy/datasets/loader/sampler.h"
 #include "convoy/engine/nn/layers.h"
 #include "convoy/kernels/augment.h"
 #include "convoy/kernels/base/check.h"
