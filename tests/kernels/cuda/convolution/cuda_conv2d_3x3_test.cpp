@@ -112,6 +112,7 @@ TYPED_TEST(CudaConv2d3x3, AgreesForTheLayersOfAResNet) {
 TYPED_TEST(CudaConv2d3x3, AgreesForOddShapes) {
   this->compare(conv_3x3(1, 5, 32, 64, 128));
   this->compare(conv_3x3(3, 1, 16, 128, 64));
+  this->compare(conv_3x3(1, 2, 16, 64, 64));
   this->compare(conv_3x3(2, 11, 8, 64, 64));
   this->compare(conv_3x3(1, 3, 32, 192, 64));
 }
