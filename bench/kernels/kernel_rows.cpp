@@ -24,6 +24,7 @@ namespace {
 constexpr std::int64_t kChannels = 64;  // as in the first group of ResNet-18
 constexpr std::int64_t kSide = 32;
 constexpr std::int64_t kFloat = 4;  // bytes
+constexpr Conv2dOptions k3x3{.stride = 1, .padding = 1};
 
 /// An array of a kernel, filled with one value, or with a permutation of its indices.
 struct Array {
@@ -298,7 +299,6 @@ std::vector<KernelRow> kernel_rows(std::int64_t elements) {
 }
 
 std::vector<KernelRow> convolution_rows(std::int64_t batch) {
-  static constexpr Conv2dOptions kOptions{.stride = 1, .padding = 1};
   std::vector<KernelRow> rows;
   for (const auto& [side, channels] : {std::pair{32, 64}, {16, 128}, {8, 256}, {4, 512}}) {
     const Array pixels{{batch, side, side, channels}, DType::bf16},
@@ -313,14 +313,13 @@ std::vector<KernelRow> convolution_rows(std::int64_t batch) {
                             }));
       rows.back().flops = flops;
     };
-    add("forward", filter, pixels, [](auto& s, auto x, auto filters, View y) {
-      kernels::conv2d_forward(s, x, filters, {}, y, kOptions);
-    });
+    add("forward", filter, pixels,
+        [](auto& s, auto x, auto filters, View y) { kernels::conv2d_forward(s, x, filters, {}, y, k3x3); });
     add("backward_data", filter, pixels, [](auto& s, auto dy, auto filters, View dx) {
-      kernels::conv2d_backward_data(s, dy, filters, GradView(dx), kOptions);
+      kernels::conv2d_backward_data(s, dy, filters, GradView(dx), k3x3);
     });
     add("backward_filter", pixels, filter, [](auto& s, auto dy, auto x, View dfilter) {
-      kernels::conv2d_backward_filter(s, dy, x, GradView(dfilter), kOptions);
+      kernels::conv2d_backward_filter(s, dy, x, GradView(dfilter), k3x3);
     });
   }
   return rows;
