@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <utility>
 
 #include "convoy/apps/cluster/launcher/launcher_messages.h"
 #include "convoy/apps/ranks/cluster.h"
@@ -25,6 +26,14 @@ std::unique_ptr<dist::Rendezvous> rendezvous_by_store(const dist::RendezvousPlan
 } catch (const dist::PortInUse& error) {
   if (std::getenv(launcher::kLinkVariable) == nullptr) throw;
   throw PeerError(error.what());
+}
+
+/// The other ranks may wait in exchanges of the rendezvous, before the control plane can tell them the cause.
+std::unique_ptr<dist::JobControl> connect(dist::Rendezvous& rendezvous, dist::ControlOptions options) try {
+  return dist::connect_control_plane(rendezvous, std::move(options));
+} catch (const std::exception& error) {
+  dist::tell_failure(rendezvous, error.what());
+  throw;
 }
 
 int number_in(const char* variable, int otherwise) {
@@ -93,7 +102,7 @@ const Cluster& cluster() {
                          [](dist::Rendezvous& rendezvous, const dist::CommOptions& options) {
                            return dist::make_hierarchical_communicator(rendezvous, {.comm = options});
                          }}},
-      .connect = dist::connect_control_plane,
+      .connect = connect,
       .restarts_of_job = restarts_of_job,
       .may_regroup = may_regroup,
       .request_group = request_group,

@@ -147,8 +147,14 @@ void Job::join(std::unique_ptr<dist::Rendezvous> rendezvous) {
   const std::string local = fmt::format("{} {}", info().node, affinity_hash());
   ranks_on_my_cores_ = 0;
   for (const std::string& text : rendezvous_->all_gather(local)) ranks_on_my_cores_ += text == local ? 1 : 0;
-  adopt(control_, make_cpu_communicator(cpu_communicator_kind(options_.comm, info()), *rendezvous_,
-                                        comm_options("control")));
+  try {
+    adopt(control_, make_cpu_communicator(cpu_communicator_kind(options_.comm, info()), *rendezvous_,
+                                          comm_options("control")));
+  } catch (const PeerError& error) {  // ranks that wait for the same one are no cause
+    std::string what = error.what();
+    add_cause(what, plane_->verdict(kVerdictSeconds));
+    throw PeerError(what);
+  }
 }
 
 Job::~Job() {

@@ -1,24 +1,23 @@
 #include "tests/simulation/launcher.h"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <chrono>
-#include <csignal>
-#include <map>
-#include <thread>
+#include <cstdlib>
+#include <memory>
 
+#include "convoy/apps/cluster/launcher/job_attempt.h"
 #include "convoy/apps/cluster/launcher/launcher_messages.h"
+#include "convoy/apps/cluster/launcher/options.h"
+#include "convoy/apps/cluster/launcher/restart_policy.h"
+#include "convoy/apps/cluster/launcher/supervisor.h"
 
 namespace simulation {
 namespace {
 
 using namespace convoy::launcher;
 
-constexpr double kGroupSeconds = 3;  // for the ranks of a group to find each other
-constexpr int kMaxGroups = 3;        // as --max-restarts
+constexpr Time kMaxStart = 30 * kMillisecond;  // of the program of a rank
+constexpr Time kMaxShellStart = 10 * kMillisecond;
+constexpr Time kRetry = 200 * kMillisecond;
 
 }  // namespace
 
@@ -26,91 +25,112 @@ Launcher::Launcher(const Schedule& schedule, std::vector<RankRecord>& ranks)
     : schedule_(schedule),
       ranks_(ranks),
       process_(network()->add_process(network()->add_host("launcher"), "convoy-launch")),
-      received_(ranks.size()),
-      steps_(ranks.size(), -1) {
-  process_->set_environment({});
-  for (const RankRecord& rank : ranks_) {
-    const auto [agent, link] = network()->make_pair(rank.process->host);
-    link->is_blocking = true;
-    own_.push_back(network()->open(process_, agent));
-    of_ranks_.push_back(network()->open(rank.process, link));
-  }
+      output_(new TextFile),
+      grace_(schedule.comm_timeout + 2) {
+  process_->set_environment(std::vector<std::string>());
+  output_->references = 2;
+  process_->streams = {new File, output_, output_};
+  process_->on_send = [this](const std::string& bytes) { read_messages(bytes); };
+  network()->execute = [this](Process* process, const std::vector<std::string>& command) {
+    execute(process, command);
+  };
 }
 
-void Launcher::run() {
-  const auto has_ended = [](const RankRecord& rank) { return rank.process->has_ended; };
-  while (!std::all_of(ranks_.begin(), ranks_.end(), has_ended)) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    read_requests();
-    answer();
-  }
-  process_->end(0);
-}
-
-void Launcher::read_requests() {
-  for (std::size_t id = 0; id < ranks_.size(); ++id) {
-    char block[4096];
-    const ssize_t count = read(own_[id], block, sizeof block);
-    if (count > 0) received_[id].append(block, static_cast<std::size_t>(count));
-    const std::size_t end = received_[id].find('\n');
-    if (end == std::string::npos) continue;
-    const Message message = parse_message(received_[id].substr(0, end));
-    received_[id].erase(0, end + 1);
-    if (message.kind != kind::kRegroup) continue;
-    steps_[id] = message.content.get<std::int64_t>();
-    if (first_request_ == kNever) first_request_ = scheduler()->now();
-  }
-}
-
-void Launcher::answer() {
-  std::vector<int> waiting, running;
-  for (int id = 0; id < static_cast<int>(ranks_.size()); ++id) {
-    const auto at = static_cast<std::size_t>(id);
-    if (ranks_[at].process->has_ended)
-      steps_[at] = -1;
-    else
-      (steps_[at] >= 0 ? waiting : running).push_back(id);
-  }
-  if (waiting.empty()) return;
-  const auto grace = static_cast<Time>((schedule_.comm_timeout + 2) * 1e9);
-  if (!running.empty() && scheduler()->now() < first_request_ + grace) return;
-  for (const int id : running) ranks_[static_cast<std::size_t>(id)].process->end(SIGKILL);
-  first_request_ = kNever;
-  if (groups_ == kMaxGroups) {
-    const std::string line = to_line(kind::kEnd) + "\n";
-    for (const int id : waiting)
-      if (write(own_[static_cast<std::size_t>(id)], line.data(), line.size()) > 0)
-        steps_[static_cast<std::size_t>(id)] = -1;
-    return;
-  }
-  std::stable_sort(waiting.begin(), waiting.end(), [&](int a, int b) {
-    return steps_[static_cast<std::size_t>(a)] > steps_[static_cast<std::size_t>(b)];
+void Launcher::start() {
+  scheduler()->start(process_, [this] {
+    exit_code_ = run();
+    network()->note("convoy-launch ends with " + std::to_string(exit_code_) + ": " + reason_);
+    process_->end(exit_code_ << 8);
   });
-  Host* const first = ranks_[static_cast<std::size_t>(waiting.front())].process->host;
-  Group group{.ranks = {},
-              .world_size = static_cast<int>(waiting.size()),
-              .address = first->name,
-              .port = 20'000 + ++groups_,
-              .job = "group " + std::to_string(groups_),
-              .seconds = kGroupSeconds};
-  if (groups_ == 1 && schedule_.port_is_taken) {
-    auto* const other = new Socket;  // of another program
-    other->host = first;
-    other->state = Socket::State::listening;
-    other->backlog = 16;
-    first->listeners.emplace(group.port, other);
-  }
-  std::map<Host*, int> of_host, next;
-  for (const int id : waiting) ++of_host[ranks_[static_cast<std::size_t>(id)].process->host];
-  for (int rank = 0; rank < group.world_size; ++rank) {
-    const int id = waiting[static_cast<std::size_t>(rank)];
-    Host* const host = ranks_[static_cast<std::size_t>(id)].process->host;
-    group.ranks = {{.id = id, .rank = rank, .local_rank = next[host]++, .local_world_size = of_host[host]}};
-    const std::string line = to_line(kind::kGroup, group) + "\n";
-    steps_[static_cast<std::size_t>(id)] = -1;
-    if (write(own_[static_cast<std::size_t>(id)], line.data(), line.size()) < 0) continue;
-  }
-  network()->note("a new group of " + std::to_string(group.world_size) + " ranks");
+}
+
+int Launcher::run() {
+  LaunchOptions options;
+  options.command = {"/rank"};
+  options.remote_command = "/shell {host}";
+  options.max_restarts = 3;
+  if (schedule_.may_regroup) options.min_ranks = 1;
+  options.host_cooldown = 1e6;  // no host comes back
+  options.grace = grace_;
+  options.start_timeout = schedule_.comm_timeout;
+  options.host_timeout = schedule_.host_timeout;
+  std::vector<HostPlace> hosts;
+  for (int host = 0; host < schedule_.hosts; ++host)
+    hosts.push_back({.name = "host-" + std::to_string(host), .ranks = 0});
+  for (int rank = 0; rank < schedule_.ranks; ++rank)
+    ++hosts[static_cast<std::size_t>(schedule_.host_of(rank))].ranks;
+  HostPool pool(hosts, {}, options.host_cooldown);
+  RestartBudget budget(options.max_restarts);
+  const AttemptResult result = run_attempt(options, hosts, 0, pool, budget);
+  const Decision decision = decide(result, pool, budget, options.min_ranks);
+  reason_ = decision.reason;
+  return decision.exit_code;
+}
+
+void Launcher::execute(Process* process, const std::vector<std::string>& command) {
+  if (command.front() == "/rank") return start_rank(process);
+  for (const auto& host : network()->hosts())
+    if (command.size() > 1 && host->name == command[1]) return start_agent(process, host.get());
+  process->end(127 << 8);
+}
+
+void Launcher::start_agent(Process* shell, Host* host) {
+  Process* const agent = network()->add_process(host, "agent of " + host->name);
+  agents_.push_back(agent);
+  shell->name = "shell of " + host->name;
+  agent->set_environment(std::vector<std::string>());
+  agent->streams = std::exchange(shell->streams, {});
+  for (File* const stream : agent->streams)
+    if (auto* const socket = dynamic_cast<Socket*>(stream)) Network::move(socket, host);
+  agent->on_end.push_back([shell, agent] {  // the shell learns of it through the network
+    const auto tell = [shell, agent](const auto& again) -> void {
+      if (network()->link(shell->host, agent->host).is_down)
+        return scheduler()->at(scheduler()->now() + kRetry, [again] { again(again); });
+      shell->end(agent->status);
+    };
+    tell(tell);
+  });
+  // Another program takes a port that the agent has found to be free: of the first new group.
+  if (schedule_.port_is_taken)
+    agent->on_unused_port = [host, probes = 0](int port) mutable {
+      if (++probes != 2) return;
+      auto* const other = new Socket;
+      other->host = host;
+      other->state = Socket::State::listening;
+      other->backlog = 16;
+      host->listeners.emplace(port, other);
+    };
+  const auto start = static_cast<Time>(scheduler()->random(kMaxShellStart));
+  scheduler()->at(scheduler()->now() + start, [agent] {
+    if (!agent->has_ended) scheduler()->start(agent, [agent] { agent->end(run_host_agent() << 8); });
+  });
+}
+
+void Launcher::start_rank(Process* process) {
+  int id = -1;
+  for (const std::string& line : process->variables)
+    if (line.starts_with("RANK=")) id = std::atoi(line.c_str() + 5);
+  RankRecord& record = ranks_.at(static_cast<std::size_t>(id));
+  process->name = "rank " + std::to_string(id);
+  process->record = &record;
+  record.process = process;
+  const auto start = static_cast<Time>(scheduler()->random(kMaxStart));
+  record.last_progress = scheduler()->now() + start;
+  scheduler()->at(record.last_progress, [this, process, &record] {
+    if (!process->has_ended) scheduler()->start(process, [this, &record] { run_rank(schedule_, record); });
+  });
+}
+
+void Launcher::read_messages(const std::string& bytes) {
+  const Message message = parse_message(bytes.substr(0, bytes.find('\n')));
+  Group group;
+  if (message.kind == kind::kStart)
+    group = message.content.get<Start>().group;
+  else if (message.kind == kind::kGroup)
+    group = message.content.get<Group>();
+  else
+    return;
+  for (const RankPlace& place : group.ranks) groups_[group.job][place.rank] = place.id;
 }
 
 }  // namespace simulation

@@ -1,6 +1,7 @@
-// A stand-in for convoy-launch and its agents, which makes new groups of the ranks that wait for one.
+// convoy-launch and its agents in a simulation: the code of apps/cluster/launcher, and the machines that it finds.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -8,29 +9,43 @@
 
 namespace simulation {
 
-/// Reads the requests of the ranks and answers them, as convoy-launch does with --min-ranks 1.
+/// A process convoy-launch on a host of its own, which starts an agent on each host of the job by a remote shell, and
+/// the agents start the ranks. The ranks go on without those that fail, or with --min-ranks of all.
 class Launcher {
  public:
-  /// Adds a process on a host of its own, and a link to each rank. The references must outlive the launcher.
+  /// The references must outlive the launcher.
   Launcher(const Schedule& schedule, std::vector<RankRecord>& ranks);
-  /// Returns the descriptor with which a rank reaches its agent.
-  int descriptor_of(int rank) const { return of_ranks_[static_cast<std::size_t>(rank)]; }
-  /// Serves until all ranks have ended; in a coroutine of the process.
-  void run();
+  /// Starts convoy-launch.
+  void start();
+
   Process* process() const { return process_; }
+  const std::vector<Process*>& agents() const { return agents_; }
+  /// Returns the ids of the ranks of a group; empty if it is unknown.
+  const std::map<int, int>& group(const std::string& job) { return groups_[job]; }
+  /// Returns what convoy-launch has printed and, at its end, its reason and its exit code.
+  const std::string& output() const { return output_->text; }
+  const std::string& reason() const { return reason_; }
+  int exit_code() const { return exit_code_; }
+  double grace_seconds() const { return grace_; }
 
  private:
-  void read_requests();
-  void answer();
+  int run();
+  /// Does what the kernel and the remote shell do for a new process.
+  void execute(Process* process, const std::vector<std::string>& command);
+  void start_agent(Process* shell, Host* host);
+  void start_rank(Process* process);
+  /// Reads the messages of convoy-launch to its agents, for the numbers of ranks in the groups.
+  void read_messages(const std::string& bytes);
 
   const Schedule& schedule_;
   std::vector<RankRecord>& ranks_;
   Process* process_;
-  std::vector<int> own_, of_ranks_;
-  std::vector<std::string> received_;
-  std::vector<std::int64_t> steps_;  // that a rank which waits has completed; -1: it does not wait
-  Time first_request_ = kNever;
-  int groups_ = 0;
+  TextFile* output_;
+  std::vector<Process*> agents_;
+  std::map<std::string, std::map<int, int>> groups_;  // by name: ids by rank
+  std::string reason_;
+  int exit_code_ = -1;
+  double grace_;
 };
 
 }  // namespace simulation

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <utility>
 
@@ -39,9 +40,17 @@ void File::notify() {
 }
 
 void Process::set_environment(const std::map<std::string, std::string>& values) {
-  for (const auto& [variable, value] : values) variables.push_back(variable + "=" + value);
+  std::vector<std::string> lines;
+  for (const auto& [variable, value] : values) lines.push_back(variable + "=" + value);
+  set_environment(std::move(lines));
+}
+
+void Process::set_environment(std::vector<std::string> lines) {
+  variables = std::move(lines);
+  environment.clear();
   for (std::string& line : variables) environment.push_back(line.data());
   environment.push_back(nullptr);
+  if (g_network->entered_ == this) environ = environment.data();
 }
 
 void Process::enter() {
@@ -60,14 +69,20 @@ void Process::end(int wait_status) {
   g_network->note(name + (wait_status > 0 && wait_status < 128 ? " is killed" : " exits") + ", status " +
                   std::to_string(wait_status));
   has_ended = true;
+  --g_network->running;
   status = wait_status;
   ended_at = scheduler()->now();
   reaped_at = ended_at + static_cast<Time>(scheduler()->random(kSecond));
   for (const int descriptor : std::set<int>(descriptors)) g_network->close(this, descriptor);
+  for (File*& stream : streams)
+    if (File* const file = std::exchange(stream, nullptr)) Network::release(file);
   for (Memory* const memory : std::exchange(mappings, {})) {
     --memory->mappings;
     memory->release_if_unused();
   }
+  for (const auto& process : g_network->processes())
+    if (process->parent == this && process->dies_with_parent) process->end(SIGKILL);
+  for (const auto& action : std::exchange(on_end, {})) action();
 }
 
 void Process::stop() {
@@ -80,6 +95,7 @@ void Process::resume() {
   if (has_ended || !is_stopped) return;
   g_network->note(name + " continues");
   is_stopped = false;
+  resumed_at = scheduler()->now();
   scheduler()->thaw(*this);
 }
 
@@ -109,6 +125,9 @@ void Socket::close() {
 
 short Counter::ready() const { return static_cast<short>(value > 0 ? POLLIN | POLLOUT : POLLOUT); }
 
+short TextFile::ready() const { return POLLOUT; }
+short ProcessFile::ready() const { return static_cast<short>(process->has_ended ? POLLIN : 0); }
+
 void Memory::release_if_unused() {
   if (mappings > 0 || descriptions > 0) return;
   g_network->memories.erase(this);  // so that munmap() is that of the C library
@@ -133,6 +152,7 @@ Process* Network::add_process(Host* host, const std::string& name) {
   processes_.push_back(std::make_unique<Process>());
   Process* const process = processes_.back().get();
   process->name = name;
+  ++running;
   process->pid = 1000 + static_cast<int>(processes_.size());
   process->host = host;
   host->processes.push_back(process);
@@ -217,6 +237,7 @@ std::pair<Socket*, Socket*> Network::make_pair(Host* host) {
   for (Socket* const socket : {a, b}) {
     socket->host = host;
     socket->state = Socket::State::connected;
+    socket->is_blocking = true;
     socket->in = std::make_shared<Pipe>();
   }
   a->out = b->in;
@@ -224,6 +245,11 @@ std::pair<Socket*, Socket*> Network::make_pair(Host* host) {
   *a->out = {.from = host, .to = host, .reader = b, .writer = a};
   *b->out = {.from = host, .to = host, .reader = a, .writer = b};
   return {a, b};
+}
+
+void Network::move(Socket* socket, Host* host) {
+  socket->host = host;
+  socket->in->to = socket->out->from = host;
 }
 
 void Network::send(const std::shared_ptr<Pipe>& pipe, std::string bytes, Pipe::Segment::Kind kind) {
@@ -275,27 +301,39 @@ void Network::deliver(const std::shared_ptr<Pipe>& pipe) {
 }
 
 int Network::open(Process* process, File* file) {
-  files_.push_back(file);
+  files_.push_back({file, 1});
   const int descriptor = kFirstDescriptor + static_cast<int>(files_.size()) - 1;
   process->descriptors.insert(descriptor);
   return descriptor;
 }
 
+void Network::inherit(Process* process, int descriptor) {
+  if (!process->descriptors.insert(descriptor).second) return;
+  ++files_[static_cast<std::size_t>(descriptor) - kFirstDescriptor].processes;
+}
+
 File* Network::file(int descriptor) const {
+  if (descriptor >= 0 && descriptor < 3) {
+    const Coroutine* const caller = scheduler()->current();
+    return caller == nullptr ? nullptr : caller->process->streams[static_cast<std::size_t>(descriptor)];
+  }
   const auto index = static_cast<std::size_t>(descriptor) - kFirstDescriptor;
-  return descriptor >= kFirstDescriptor && index < files_.size() ? files_[index] : nullptr;
+  return descriptor >= kFirstDescriptor && index < files_.size() ? files_[index].file : nullptr;
+}
+
+void Network::release(File* file) {
+  if (--file->references == 0) file->close();  // not deleted: events may refer to it
 }
 
 void Network::close(Process* process, int descriptor) {
-  process->descriptors.erase(descriptor);
-  File*& file = files_[static_cast<std::size_t>(descriptor) - kFirstDescriptor];
-  if (--file->references == 0) file->close();  // not deleted: events may refer to it
-  file = nullptr;
-}
-
-std::size_t Network::open_descriptors() const {
-  return static_cast<std::size_t>(
-      std::count_if(files_.begin(), files_.end(), [](const File* file) { return file != nullptr; }));
+  if (process->descriptors.erase(descriptor) == 0) return;
+  Open& open = files_[static_cast<std::size_t>(descriptor) - kFirstDescriptor];
+  if (--open.processes > 0) return;
+  File* const file = std::exchange(open.file, nullptr);
+  const auto* const socket = dynamic_cast<Socket*>(file);
+  const int unused = socket != nullptr && socket->state == Socket::State::listening ? socket->local_port : 0;
+  release(file);
+  if (unused != 0 && process->on_unused_port) process->on_unused_port(unused);
 }
 
 }  // namespace simulation

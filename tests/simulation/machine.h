@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -19,6 +20,7 @@ namespace simulation {
 
 struct Host;
 struct Memory;
+struct RankRecord;
 struct Socket;
 
 /// An open file description: what descriptors refer to.
@@ -52,6 +54,16 @@ struct Process {
   bool is_stopped = false, has_ended = false;
   int status = 0;  // as waitpid() returns it, once it has ended
   Time ended_at = kNever, reaped_at = kNever;
+  Time resumed_at = 0;                    // last time
+  std::array<File*, 3> streams{};         // 0, 1 and 2; null: those of this program
+  Process* parent = nullptr;              // null: none
+  bool dies_with_parent = false;          // by SIGKILL
+  std::unique_ptr<SavedStack> forked_at;  // until execve(): where the parent goes on
+  std::vector<std::function<void()>> on_end;
+  std::function<void(const std::string&)> on_send;  // sees the bytes of send(); may be empty
+  std::function<void(int)>
+      on_unused_port;               // called when it closes a socket that listens at this port; may be empty
+  RankRecord* record = nullptr;     // of a rank
   int stop_signal = 0;              // that the program should act on, such as SIGTERM
   double io_bytes = 0;              // read and written so far
   std::vector<Frozen> frozen;       // events while it was stopped
@@ -61,6 +73,7 @@ struct Process {
 
   /// Sets the environment of a process that starts.
   void set_environment(const std::map<std::string, std::string>& values);
+  void set_environment(std::vector<std::string> lines);
   /// Makes the globals of the C library, and those of Convoy that belong to a process, those of this one.
   void enter();
   /// Ends the process: closes its descriptors, and runs none of its coroutines any more.
@@ -137,6 +150,16 @@ struct Memory {
   std::map<std::int64_t, File*> locks;  // by byte
   void release_if_unused();
 };
+/// A pipe to nowhere that keeps what is written.
+struct TextFile final : File {
+  std::string text;
+  short ready() const override;
+};
+/// A process, ready once it has ended: pidfd_open().
+struct ProcessFile final : File {
+  Process* process = nullptr;
+  short ready() const override;
+};
 struct MemoryFile final : File {
   Memory* memory = nullptr;
   void close() override;
@@ -161,18 +184,25 @@ class Network {
   void connect(Socket* socket, std::uint32_t address, int port, int attempt);
   /// Sends bytes, or the end, through a pipe.
   void send(const std::shared_ptr<Pipe>& pipe, std::string bytes, Pipe::Segment::Kind kind);
-  /// Returns a pair of connected sockets of one host.
+  /// Returns a pair of connected sockets, which block, of one host.
   std::pair<Socket*, Socket*> make_pair(Host* host);
+  /// Makes this end of a connection one of another host.
+  static void move(Socket* socket, Host* host);
 
   /// Returns a new descriptor of a process.
   int open(Process* process, File* file);
+  /// Gives a process the descriptor of another one, under the same number.
+  void inherit(Process* process, int descriptor);
   /// Returns the file of a descriptor; null if it is none of the simulation.
   File* file(int descriptor) const;
   /// Returns whether a simulated process has the descriptor.
   bool has(int descriptor) const { return file(descriptor) != nullptr; }
   void close(Process* process, int descriptor);
-  std::size_t open_descriptors() const;
+  /// Ends a reference to a file.
+  static void release(File* file);
 
+  /// Starts the program of a process that calls execve(), with these arguments.
+  std::function<void(Process*, const std::vector<std::string>&)> execute;
   /// Called with each line of the trace, which begins with the virtual time.
   std::function<void(const std::string&)> trace;
   void note(const std::string& text) const {
@@ -180,6 +210,7 @@ class Network {
   }
 
   std::set<Memory*> memories;
+  int running = 0;  // processes
   static constexpr int kFirstDescriptor = 1 << 20;
   static constexpr std::size_t kBufferBytes = std::size_t{256} << 10;
 
@@ -191,7 +222,11 @@ class Network {
   std::vector<std::unique_ptr<Process>> processes_;
   std::map<std::pair<const Host*, const Host*>, Link> links_;
   std::vector<std::shared_ptr<Pipe>> waiting_;  // for links that are down
-  std::vector<File*> files_;
+  struct Open {
+    File* file = nullptr;
+    int processes = 0;  // that have the descriptor
+  };
+  std::vector<Open> files_;  // by descriptor
   Process* entered_ = nullptr;
   friend struct Process;
 };

@@ -139,8 +139,9 @@ Child start(const Schedule& schedule, bool traces) {
   std::string text;
   for (const std::string& violation : result.violations) text += "  " + violation + "\n";
   if (text.empty())
-    text = fmt::format("passed {:.2f} {} {} {} {}", 1e-9 * static_cast<double>(result.end), result.events,
-                       result.successes, result.failures, result.has_regrouped ? 1 : 0);
+    text = fmt::format("passed {:.2f} {} {} {} {} {:.2f} {}", 1e-9 * static_cast<double>(result.end),
+                       result.events, result.successes, result.failures, result.has_regrouped ? 1 : 0,
+                       result.latest, result.latest_row);
   if (write(ends[1], text.data(), std::min<std::size_t>(text.size(), 60'000)) < 0) _exit(1);
   _exit(0);
 }
@@ -176,7 +177,9 @@ int main(int argc, char** argv) {
   const auto begin = std::chrono::steady_clock::now();
   std::vector<Child> children;
   std::uint64_t next = options.first, failed = 0, run = 0, events = 0;
-  double virtual_seconds = 0;
+  double virtual_seconds = 0, latest = -1e9;
+  std::string latest_row;
+  std::uint64_t latest_seed = 0;
   std::uint64_t successes = 0, failures = 0, regrouped = 0;
   const std::uint64_t end = options.first + options.seeds;
   while ((next < end && failed < options.limit) || !children.empty()) {
@@ -191,10 +194,16 @@ int main(int argc, char** argv) {
     const Answer answer = wait_for(child);
     ++run;
     if (answer.has_passed) {
-      double seconds = 0;
+      double seconds = 0, late = 0;
+      std::string row;
       std::uint64_t of_events = 0, of_successes = 0, of_failures = 0, of_regrouped = 0;
       std::istringstream(answer.text.substr(6)) >> seconds >> of_events >> of_successes >> of_failures >>
-          of_regrouped;
+          of_regrouped >> late >> row;
+      if (late > latest) {
+        latest = late;
+        latest_row = row;
+        latest_seed = child.schedule.seed;
+      }
       virtual_seconds += seconds;
       events += of_events;
       successes += of_successes;
@@ -214,7 +223,8 @@ int main(int argc, char** argv) {
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   fmt::print(
       "{} seeds, {} failed; {:.0f} s of virtual time and {} events in {:.1f} s; {} ranks ended with success, {} with an "
-      "error; {} jobs had a new group\n",
-      run, failed, virtual_seconds, events, elapsed.count(), successes, failures, regrouped);
+      "error; {} jobs had a new group; the latest end of a wait was {:.1f} s after its limit ({}, seed {})\n",
+      run, failed, virtual_seconds, events, elapsed.count(), successes, failures, regrouped, latest,
+      latest_row, latest_seed);
   return failed == 0 ? 0 : 1;
 }

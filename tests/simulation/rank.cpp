@@ -5,11 +5,17 @@
 #include <thread>
 #include <vector>
 
+#include <sys/mman.h>
+
+#include "convoy/apps/cluster/launcher/launcher_messages.h"
 #include "convoy/apps/common/signals.h"
 #include "convoy/apps/flags/run_main.h"
+#include "convoy/apps/ranks/cluster.h"
 #include "convoy/apps/ranks/local_ranks.h"
+#include "convoy/comm/bootstrap/environment.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/view.h"
+#include "tests/simulation/libc.h"
 
 namespace simulation {
 namespace {
@@ -24,6 +30,11 @@ using convoy::dist::PhaseScope;
 
 constexpr int kSaveEvery = 3;  // steps
 
+/// Waits in a collective.
+struct InCollective : WaitScope {
+  explicit InCollective(const Schedule& schedule) : WaitScope(Wait::collective, schedule.comm_timeout) {}
+};
+
 void sleep(Time time) { std::this_thread::sleep_for(std::chrono::nanoseconds(time)); }
 
 /// Trains for the remaining steps.
@@ -34,8 +45,9 @@ class Training {
 
   void run() {
     Communicator* const gradients = job_.gradients();
+    record_.has_contributed = gradients == nullptr;
     if (gradients == nullptr) return;
-    Communicator* const statistics = schedule_.seed % 3 == 0 ? job_.statistics() : nullptr;
+    Communicator* const statistics = schedule_.seed % 3 == 0 ? statistics_of_job() : nullptr;
     while (step_ < schedule_.steps) {
       job_.control_plane().set_step(step_);
       compute(Phase::data);
@@ -49,12 +61,15 @@ class Training {
       ++step_;
       if (step_ % kSaveEvery == 0) save(*gradients);
       progress();
+      report_progress();
+      const WaitScope wait(Wait::stop, schedule_.comm_timeout);
       if (job_.control_plane().stop_code(convoy::stop_code_of(convoy::StopSignals::received())) != 0) {
         record_.stop_step = step_;
         break;
       }
     }
     record_.has_contributed = true;
+    const InCollective wait(schedule_);
     gradients->barrier();
     progress();
   }
@@ -62,6 +77,21 @@ class Training {
   void progress() { record_.last_progress = scheduler()->now(); }
 
  private:
+  Communicator* statistics_of_job() {
+    const InCollective wait(schedule_);
+    return job_.statistics();
+  }
+
+  /// As convoy-train tells its agent how far it is.
+  void report_progress() {
+    const char* const descriptor = std::getenv(convoy::launcher::kProgressVariable);
+    if (descriptor == nullptr) return;
+    if (told_ == nullptr)
+      told_ = static_cast<convoy::launcher::Progress*>(
+          mmap(nullptr, sizeof *told_, PROT_READ | PROT_WRITE, MAP_SHARED, std::atoi(descriptor), 0));
+    *told_ = {.step = step_, .saved = step_ - step_ % kSaveEvery};
+  }
+
   void compute(Phase phase) {
     const PhaseScope scope(&job_.control_plane(), phase);
     sleep(static_cast<Time>(1 + scheduler()->random(20)) * kMillisecond);
@@ -77,8 +107,11 @@ class Training {
     for (std::size_t i = 0; i < values.size(); ++i)
       values[i] =
           static_cast<float>(ranks.rank() + 1) + static_cast<float>(step_) + static_cast<float>(i % 7);
-    ranks.all_reduce(View{values.data(), {count}, DType::f32});
-    ranks.synchronize();
+    {
+      const InCollective wait(schedule_);
+      ranks.all_reduce(View{values.data(), {count}, DType::f32});
+      ranks.synchronize();
+    }
     progress();
     for (std::size_t i = 0; i < values.size(); ++i)
       if (const float expected =
@@ -90,8 +123,11 @@ class Training {
   void gather(Communicator& ranks) {
     std::int32_t local = 1000 + ranks.rank();
     std::vector<std::int32_t> all(static_cast<std::size_t>(ranks.size()));
-    ranks.all_gather(ConstView(&local, {1}, DType::i32), View{all.data(), {ranks.size()}, DType::i32});
-    ranks.synchronize();
+    {
+      const InCollective wait(schedule_);
+      ranks.all_gather(ConstView(&local, {1}, DType::i32), View{all.data(), {ranks.size()}, DType::i32});
+      ranks.synchronize();
+    }
     progress();
     for (std::size_t i = 0; i < all.size(); ++i)
       if (all[i] != 1000 + static_cast<int>(i))
@@ -102,8 +138,11 @@ class Training {
   void save(Communicator& ranks) {
     const PhaseScope phase(&job_.control_plane(), Phase::save);
     std::vector<std::int32_t> values(64, ranks.rank() == 0 ? 7 : 0);
-    ranks.broadcast(View{values.data(), {64}, DType::i32}, 0);
-    ranks.synchronize();
+    {
+      const InCollective wait(schedule_);
+      ranks.broadcast(View{values.data(), {64}, DType::i32}, 0);
+      ranks.synchronize();
+    }
     progress();
     if (std::count(values.begin(), values.end(), 7) != 64)
       wrong("broadcast: found other values than rank 0 has");
@@ -113,6 +152,7 @@ class Training {
         record_.process->io_bytes += 1 << 20;
       }
     }
+    const InCollective wait(schedule_);
     ranks.barrier();
     progress();
   }
@@ -121,16 +161,72 @@ class Training {
   Job& job_;
   RankRecord& record_;
   std::int64_t& step_;
+  convoy::launcher::Progress* told_ = nullptr;
 };
+
+void note_error(RankRecord& record, Job* job, const std::string& text) {
+  record.errors.push_back({.group = record.group,
+                           .text = text,
+                           .verdict = job == nullptr ? "" : job->control_plane().verdict(0),
+                           .at = scheduler()->now()});
+  network()->note(
+      fmt::format("{} gives up: {} [verdict: {}]", record.process->name, text, record.errors.back().verdict));
+}
+
+// The functions of the component cluster, with their waits.
+
+const convoy::Cluster& real_cluster() {
+  static const convoy::Cluster& real = next<const convoy::Cluster&()>("_ZN6convoy7clusterEv")();
+  return real;
+}
+
+std::unique_ptr<convoy::dist::Rendezvous> timed_rendezvous(const convoy::dist::RendezvousPlan& plan,
+                                                           const convoy::dist::RendezvousOptions& options) {
+  RankRecord& record = *self()->process->record;
+  record.group = plan.launch.job;
+  record.group_size = plan.launch.world_size;
+  const WaitScope wait(Wait::rendezvous, options.timeout_seconds);
+  return real_cluster().by_store(plan, options);
+}
+
+template <const char* kind>
+std::unique_ptr<Communicator> timed_communicator(convoy::dist::Rendezvous& rendezvous,
+                                                 const convoy::dist::CommOptions& options) {
+  const WaitScope wait(Wait::rendezvous, options.timeout_seconds);
+  return real_cluster().communicators.at(kind)(rendezvous, options);
+}
+
+std::unique_ptr<convoy::dist::JobControl> timed_control(convoy::dist::Rendezvous& rendezvous,
+                                                        convoy::dist::ControlOptions options) {
+  const WaitScope wait(Wait::rendezvous, options.timeout_seconds);
+  return real_cluster().connect(rendezvous, std::move(options));
+}
+
+std::optional<std::map<std::string, std::string>> timed_group(std::int64_t step) {
+  const WaitScope wait(Wait::regroup, 0);
+  auto variables = real_cluster().request_group(step);
+  if (variables) {
+    RankRecord& record = *self()->process->record;
+    record.group = variables->at("CONVOY_JOB");
+    record.group_size = std::stoi(variables->at("WORLD_SIZE"));
+  }
+  return variables;
+}
+
+constexpr char kTcp[] = "tcp", kHierarchical[] = "hierarchical";
 
 int run_job(const Schedule& schedule, Job& job, RankRecord& record) {
   record.has_joined = true;
   const auto device = convoy::DeviceContext::create_cpu({.threads = 1});
-  job.connect(device);
+  {
+    const WaitScope wait(Wait::rendezvous, schedule.comm_timeout);  // which it exchanges devices by
+    job.connect(device);
+  }
   std::int64_t step = 0;
   for (bool has_group = true;;) {
     try {
       if (!has_group) {
+        const WaitScope wait(Wait::rendezvous, schedule.comm_timeout);
         job.regroup(step, device);
         record.has_regrouped = has_group = true;
         if (job.control() != nullptr) {  // go on where rank 0, the most advanced one, is
@@ -140,17 +236,29 @@ int run_job(const Schedule& schedule, Job& job, RankRecord& record) {
       }
       Training(schedule, job, record, step).run();
       return 0;
-    } catch (const convoy::PeerError&) {
+    } catch (const convoy::PeerError& error) {
       if (!job.can_regroup()) throw;
       record.has_contributed = false;
       record.last_progress = scheduler()->now();
+      const WaitScope wait(Wait::exit, 2);
       job.abandon_group();
+      note_error(record, &job, error.what());
       has_group = false;
     }
   }
 }
 
 }  // namespace
+
+WaitScope::WaitScope(Wait row, double seconds) : record_(*self()->process->record) {
+  record_.waits.push_back({.row = row, .seconds = seconds, .begin = scheduler()->now()});
+}
+
+WaitScope::~WaitScope() {
+  record_.on_end_of_wait(record_, record_.waits.back());
+  record_.waits.pop_back();
+  if (!record_.waits.empty()) record_.waits.back().begin = scheduler()->now();
+}
 
 void run_rank(const Schedule& schedule, RankRecord& record) {
   Process* const process = record.process;
@@ -161,17 +269,29 @@ void run_rank(const Schedule& schedule, RankRecord& record) {
   options.io_timeout = schedule.io_timeout;
   options.comm_warning = 2;
   int code = 0;
-  try {
-    convoy::LocalRanks ranks(options, {});
-    code = ranks.run("simulation", [&](Job& job) { return run_job(schedule, job, record); });
-  } catch (const std::exception& error) {
-    code = static_cast<int>(convoy::to_failure(std::current_exception()).code);
-    record.error = error.what();
-    if (record.error.empty()) record.wrong = "found an error without a text";
+  {
+    // Whatever follows the last wait inside is the end in order.
+    const WaitScope wait(Wait::exit, 2);
+    Job* joined = nullptr;
+    try {
+      convoy::LocalRanks ranks(options, {});
+      try {
+        code = ranks.run("simulation", [&](Job& job) {
+          joined = &job;
+          return run_job(schedule, job, record);
+        });
+      } catch (const std::exception& error) {
+        note_error(record, joined, error.what());
+        throw;
+      }
+    } catch (const std::exception& error) {
+      code = static_cast<int>(convoy::to_failure(std::current_exception()).code);
+      if (joined == nullptr) note_error(record, nullptr, error.what());
+    }
   }
   record.last_progress = code == 0 ? scheduler()->now() : record.last_progress;
   record.exit_code = code;
-  network()->note(fmt::format("{} ends with {}: {}", process->name, code, record.error));
+  network()->note(fmt::format("{} ends with {}", process->name, code));
   const auto running = std::count_if(process->coroutines.begin(), process->coroutines.end(),
                                      [](const Coroutine* coroutine) { return !coroutine->has_finished; });
   if (code == 0 && record.wrong.empty() && (process->descriptors.size() > descriptors || running > 1))
@@ -181,6 +301,21 @@ void run_rank(const Schedule& schedule, RankRecord& record) {
 }
 
 }  // namespace simulation
+
+/// Returns the component cluster, whose functions note the waits of the rank that calls them.
+const convoy::Cluster& convoy::cluster() {
+  static const Cluster kTimed = [] {
+    using namespace simulation;
+    Cluster timed = real_cluster();
+    timed.by_store = timed_rendezvous;
+    timed.communicators = {{kTcp, timed_communicator<kTcp>},
+                           {kHierarchical, timed_communicator<kHierarchical>}};
+    timed.connect = timed_control;
+    timed.request_group = timed_group;
+    return timed;
+  }();
+  return kTimed;
+}
 
 /// Returns the stop signal of the simulated process.
 int convoy::StopSignals::received() {

@@ -34,7 +34,8 @@ Schedule make_schedule(std::uint64_t seed, int ranks) {
   schedule.io_timeout = one_of(0.0, 20.0);
   schedule.comm = chance(30) ? "tcp" : "auto";
   schedule.has_secret = chance(80);
-  schedule.may_regroup = chance(35);
+  schedule.is_launched = chance(45);
+  schedule.may_regroup = chance(75) && schedule.is_launched;
   schedule.port_is_taken = chance(40);
   schedule.steps = 3 + static_cast<int>(below(8));
   const std::size_t faults = chance(8) ? 0 : chance(60) ? 1 : 2 + below(2);
@@ -82,7 +83,8 @@ std::string describe(const Schedule& schedule) {
       "{} ranks on {} hosts, --comm {}, --comm-timeout {}, host timeout {}, --io-timeout {}, {} steps{}{}",
       schedule.ranks, schedule.hosts, schedule.comm, schedule.comm_timeout, schedule.host_timeout,
       schedule.io_timeout, schedule.steps, schedule.has_secret ? "" : ", no secret",
-      !schedule.may_regroup    ? ""
+      !schedule.is_launched    ? ""
+      : !schedule.may_regroup  ? ", convoy-launch"
       : schedule.port_is_taken ? ", new groups, port taken"
                                : ", new groups");
   for (const Fault& fault : schedule.faults) text += "; " + describe(fault);

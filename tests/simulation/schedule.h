@@ -35,7 +35,8 @@ struct Schedule {
   double comm_timeout = 5, host_timeout = 3, io_timeout = 20;
   std::string comm = "auto";
   bool has_secret = true;
-  bool may_regroup = false;    // convoy-launch --min-ranks 1
+  bool is_launched = false;    // by convoy-launch
+  bool may_regroup = false;    // --min-ranks 1; only if it is launched
   bool port_is_taken = false;  // of the first new group
   int steps = 8;
   std::vector<Fault> faults;

@@ -137,6 +137,29 @@ void Scheduler::wake(Coroutine* coroutine) {
         .action = nullptr});
 }
 
+// The stack is copied while the coroutine does not run on it.
+bool Scheduler::save(SavedStack& saved) {
+  Coroutine* const coroutine = current_;
+  at(now_, [this, coroutine, &saved] {
+    saved.stack_pointer = coroutine->stack_pointer;
+    saved.bytes.assign(static_cast<char*>(saved.stack_pointer), coroutine->stack + kStackBytes);
+    wake(coroutine);
+  });
+  block();
+  return !saved.is_restored;
+}
+
+void Scheduler::restore(SavedStack& saved) {
+  Coroutine* const coroutine = current_;
+  at(now_, [this, coroutine, &saved] {
+    std::copy(saved.bytes.begin(), saved.bytes.end(), static_cast<char*>(saved.stack_pointer));
+    coroutine->stack_pointer = saved.stack_pointer;
+    saved.is_restored = true;
+    wake(coroutine);
+  });
+  block();
+}
+
 void Scheduler::spend(Time time) {
   const Time end = now_ + time;
   if ((!events_.empty() && events_.front().at <= end) || end >= run_until_) {

@@ -34,6 +34,13 @@ struct Coroutine {
   Coroutine* joiner = nullptr;
 };
 
+/// Where a coroutine was, and its stack then.
+struct SavedStack {
+  void* stack_pointer = nullptr;
+  std::vector<char> bytes;
+  bool is_restored = false;
+};
+
 /// Runs coroutines in the order of virtual time, which passes only while all of them wait. Events at the same time run
 /// in an order that the seed chooses. Process says which coroutines are frozen or gone.
 class Scheduler {
@@ -56,6 +63,10 @@ class Scheduler {
   bool block(Time until = kNever);
   /// Ends the wait of a coroutine, a moment later.
   void wake(Coroutine* coroutine);
+  /// Saves where the current coroutine is. Returns true, and false once it goes on from here again.
+  bool save(SavedStack& saved);
+  /// Lets the current coroutine go on from save(). Does not return.
+  void restore(SavedStack& saved);
   /// Lets the current coroutine run for this time, in which others run too.
   void spend(Time time);
 

@@ -15,6 +15,8 @@ struct Result {
   std::uint64_t events = 0;
   int successes = 0, failures = 0;  // ranks that have ended by themselves
   bool has_regrouped = false;
+  double latest = -1e9;    // seconds between the limit of a wait and its end, at most
+  std::string latest_row;  // of the table of waits
 };
 
 /// Runs the job of a schedule in this process, which has run no other one since it was forked. Prints each virtual event

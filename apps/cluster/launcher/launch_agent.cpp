@@ -61,6 +61,7 @@ class HostAgent {
         if (!launcher_.is_open()) stop();
       }
       read_ranks();
+      if (regroup_end_ && regroup_end_->passed()) end_waits();  // Wait::regroup
       if (deadline_ && deadline_->passed()) ranks_.clear();  // kills them
     }
     return 0;
@@ -80,8 +81,7 @@ class HostAgent {
     if (message.kind == kind::kSignal) send_to_ranks(message.content.get<int>());
     if (message.kind == kind::kFindPort) send(kind::kReady, find_port());
     if (message.kind == kind::kGroup) regroup(message.content.get<Group>());
-    if (message.kind == kind::kEnd)
-      for (const auto& [id, rank] : ranks_) rank->write_link(to_line(kind::kEnd));
+    if (message.kind == kind::kEnd) end_waits();
     if (message.kind == kind::kKill)
       for (const int id : message.content.get<std::vector<int>>())
         if (const auto found = ranks_.find(id); found != ranks_.end()) found->second->send(SIGKILL);
@@ -111,8 +111,15 @@ class HostAgent {
     }
   }
 
+  /// Tells the ranks that wait for a new group that there is none.
+  void end_waits() {
+    regroup_end_.reset();
+    for (const auto& [id, rank] : ranks_) rank->write_link(to_line(kind::kEnd));
+  }
+
   /// Tells each rank its place in a new group.
   void regroup(const Group& group) {
+    regroup_end_.reset();
     for (const RankPlace& place : group.ranks) {
       const auto found = ranks_.find(place.id);
       if (found == ranks_.end()) continue;
@@ -127,8 +134,10 @@ class HostAgent {
       const int id = rank->first;
       const std::optional<ExitStatus> status = rank->second->poll_exit();  // before its last lines
       rank->second->read_lines([&](Stream stream, const std::string& line) {
-        if (stream == Stream::link)
+        if (stream == Stream::link) {
+          if (!regroup_end_) regroup_end_.emplace(kMaxGraces * grace_);
           return send(kind::kRegroup, Regroup{.id = id, .step = parse_message(line).content.get<int64_t>()});
+        }
         send(kind::kOutput, Output{.id = id, .is_error = stream == Stream::error, .text = line});
       });
       if (!status) {
@@ -161,6 +170,7 @@ class HostAgent {
   }
 
   static constexpr std::chrono::seconds kBeatPeriod{1};
+  static constexpr double kMaxGraces = 3;  // after two, the launcher has lost the hosts of late ranks
 
   OutputQueue output_{STDOUT_FILENO};
   LineReader launcher_;
@@ -168,6 +178,8 @@ class HostAgent {
   std::map<int, std::shared_ptr<Progress>> progress_;   // by id
   std::int64_t saved_ = -1;                             // Progress::saved of all ranks
   double grace_ = 30;                                   // seconds
+  const dist::Suspension suspension_;
+  std::optional<dist::Deadline> regroup_end_;  // for the answer to ranks that wait for a new group
   std::optional<dist::Deadline> deadline_;
   Clock::time_point beat_at_{};
   int forwarded_ = 0;  // the last signal that was sent to all ranks

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <exception>
-#include <iterator>
 #include <sstream>
+#include <utility>
 
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/bootstrap/host.h"
@@ -66,11 +66,15 @@ class StoreRendezvous final : public Rendezvous {
   }
 
   ~StoreRendezvous() override {
-    if (std::uncaught_exceptions() == exceptions_) return;
-    // Notifies the ranks that wait for this one.
+    if (std::uncaught_exceptions() != exceptions_)
+      fail(fmt::format("rank {} exited before finishing", plan_.launch.rank));
+  }
+
+  /// Notifies the ranks that wait for this one. The first reason counts.
+  void fail(const std::string& reason) noexcept {
+    if (std::exchange(has_failed_, true)) return;
     try {
-      store_->set(kFailureKey, fmt::format("rank {} exited before finishing", plan_.launch.rank),
-                  kNoticeSeconds);
+      store_->set(kFailureKey, reason, kNoticeSeconds);
     } catch (const std::exception&) {  // the other ranks then time out
     }
   }
@@ -116,6 +120,7 @@ class StoreRendezvous final : public Rendezvous {
   const double timeout_;
   const int exceptions_ = std::uncaught_exceptions();
   std::uint64_t exchanges_ = 0;
+  bool has_failed_ = false;
 };
 
 }  // namespace
@@ -134,6 +139,10 @@ std::unique_ptr<Rendezvous> rendezvous_by_store(const RendezvousPlan& plan,
   if (const int port = store->endpoint().port; port != plan.endpoint.port)
     used.note += fmt::format(" (port {}, because another program uses {})", port, plan.endpoint.port);
   return std::make_unique<StoreRendezvous>(std::move(store), used, local, options, deadline);
+}
+
+void tell_failure(Rendezvous& rendezvous, const std::string& reason) noexcept {
+  if (auto* const own = dynamic_cast<StoreRendezvous*>(&rendezvous)) own->fail(reason);
 }
 
 }  // namespace convoy::dist

@@ -20,6 +20,7 @@
 
 #include "convoy/comm/bootstrap/host.h"
 #include "convoy/comm/cluster/net/socket.h"
+#include "convoy/comm/cluster/store/store_rendezvous.h"
 #include "convoy/comm/transport/mpi/mpi_communicator.h"
 #include "convoy/kernels/base/error.h"
 #include "tests/comm/rendezvous_ranks.h"
@@ -203,6 +204,28 @@ TEST_P(RendezvousTest, FailsOnAllRanksWhenOneFails) {
     });
     EXPECT_LT(seconds, kAtOnce);
     rank.wait_for_peers();  // rank 0 serves the store that reports the failure
+  });
+}
+
+/// A rank that fails because of another one names that one, and not itself.
+TEST_P(RendezvousTest, TellsWhyARankFails) {
+  const std::string where = new_url();
+  run_forked_ranks(3, [&](const ForkedRank& rank) {
+    set_launch(rank.rank, rank.size);
+    auto rendezvous = init_rendezvous(where, kPatience);
+    if (rank.rank == 1) {
+      EXPECT_THROW(
+          {
+            const auto local = std::move(rendezvous);
+            dist::tell_failure(*local, "control plane: rank 1 cannot reach rank 2");
+            throw PeerError("");
+          },
+          PeerError);
+      return;
+    }
+    EXPECT_EQ(message_of<PeerError>([&] { rendezvous->barrier(); }),
+              "control plane: rank 1 cannot reach rank 2");
+    rank.wait_for_peers();
   });
 }
 

@@ -1,0 +1,265 @@
+#include "tests/simulation/checks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tests/simulation/verdict.h"
+
+namespace simulation {
+namespace {
+
+using Kind = Fault::Kind;
+
+constexpr double kSlack = 2;      // seconds beyond the limit of a wait
+constexpr double kEndless = 120;  // seconds beyond it, after which a wait is taken for one without a limit
+
+Time nanoseconds(double seconds) { return static_cast<Time>(seconds * 1e9); }
+double seconds_of(Time time) { return 1e-9 * static_cast<double>(time); }
+
+bool is_of_links(Kind kind) {
+  return kind == Kind::cut || kind == Kind::slow || kind == Kind::lose || kind == Kind::flood;
+}
+
+std::string name_of(Wait row) { return std::string(convoy::dist::row_of(row).name); }
+
+}  // namespace
+
+Checks::Checks(World& world, Result& result) : world_(world), result_(result) {
+  for (RankRecord& rank : world_.ranks)
+    rank.on_end_of_wait = [this](const RankRecord& record, const Waiting& waiting) {
+      check_wait(record, waiting);
+    };
+}
+
+// ---- Waits
+
+Time Checks::limit_of(const RankRecord& rank, const Waiting& waiting) const {
+  const Schedule& schedule = world_.schedule;
+  // No rank waits while it is stopped.
+  Time begin = std::max(waiting.begin, rank.process->resumed_at);
+  double seconds = waiting.seconds;
+  switch (waiting.row) {
+    case Wait::collective:  // without progress of any rank of the group
+    case Wait::stop:
+    case Wait::exit:
+      begin = std::max(begin, world_.last_fault);
+      for (const RankRecord& other : world_.ranks)
+        if (other.group == rank.group) begin = std::max(begin, other.last_progress);
+      // Wait::host: a host that answers no more.
+      if (schedule.faults.size() == 1 && world_.was_silenced_in_job)
+        seconds = std::min(seconds, schedule.host_timeout);
+      break;
+    case Wait::regroup:
+      begin = std::max(begin, world_.last_fault);
+      for (const RankRecord& other : world_.ranks) begin = std::max(begin, other.last_progress);
+      seconds = 3 * world_.launcher->grace_seconds();
+      break;
+    default: begin = std::max(begin, world_.last_fault); break;
+  }
+  return begin + nanoseconds(seconds);
+}
+
+void Checks::check_wait(const RankRecord& rank, const Waiting& waiting) {
+  const double late = seconds_of(world_.scheduler.now() - limit_of(rank, waiting));
+  if (late > result_.latest) {
+    result_.latest = late;
+    result_.latest_row = name_of(waiting.row);
+  }
+  if (late > kSlack)
+    violate("rank {} has waited in {} for {:.1f} s more than the limit, expected at most {} s more", rank.id,
+            name_of(waiting.row), late, kSlack);
+}
+
+bool Checks::find_endless_waits() {
+  bool is_endless = false;
+  for (const RankRecord& rank : world_.ranks) {
+    if (rank.process == nullptr || rank.process->has_ended || rank.process->is_stopped || rank.waits.empty())
+      continue;
+    const double late = seconds_of(world_.scheduler.now() - limit_of(rank, rank.waits.back()));
+    if (late < kEndless) continue;
+    violate("rank {} waits in {} without an end: {:.1f} s more than the limit", rank.id,
+            name_of(rank.waits.back().row), late);
+    is_endless = true;
+  }
+  if (world_.launcher && !are_all_stopped() && !world_.launcher->process()->has_ended &&
+      !world_.launcher->process()->is_stopped) {
+    Time last = world_.last_fault;
+    for (const RankRecord& rank : world_.ranks) {
+      last = std::max(last, rank.last_progress);
+      if (rank.process != nullptr && rank.process->has_ended) last = std::max(last, rank.process->ended_at);
+    }
+    // The limits of Wait::start, of Wait::grace (twice) and of Wait::host.
+    const double limit =
+        2 * world_.launcher->grace_seconds() + world_.schedule.comm_timeout + world_.schedule.host_timeout;
+    if (world_.scheduler.now() > last + nanoseconds(limit + kEndless)) {
+      violate("convoy-launch waits without an end");
+      is_endless = true;
+    }
+  }
+  return is_endless;
+}
+
+bool Checks::are_all_stopped() const {
+  return std::all_of(world_.ranks.begin(), world_.ranks.end(), [](const RankRecord& rank) {
+    return rank.process != nullptr && rank.process->is_stopped && !rank.process->has_ended;
+  });
+}
+
+bool Checks::is_over() const {
+  Time last_end = 0;  // of a fault
+  for (const Fault& fault : world_.schedule.faults)
+    if (fault.duration != kNever) last_end = std::max(last_end, fault.at + fault.duration);
+  if (world_.scheduler.now() > last_end + kSecond && are_all_stopped()) return true;
+  bool has_all_ended = true;
+  for (const auto& process : world_.network.processes()) {
+    if (process->has_ended || process->name == "stranger") continue;
+    has_all_ended = false;
+    if (world_.scheduler.now() > last_end + kSecond && process->is_stopped) continue;
+    // An agent that is cut off has no limit if it has no ranks.
+    const auto& agents = world_.launcher ? world_.launcher->agents() : std::vector<Process*>();
+    const auto host = std::find_if(world_.network.hosts().begin(), world_.network.hosts().end(),
+                                   [&](const auto& each) { return each.get() == process->host; });
+    const int index = static_cast<int>(host - world_.network.hosts().begin());
+    const bool is_agent = std::find(agents.begin(), agents.end(), process.get()) != agents.end();
+    const bool is_shell = process->record == nullptr && !is_agent;
+    if (is_agent && world_.cut_hosts.contains(index)) continue;
+    if (is_shell && world_.launcher && process.get() != world_.launcher->process()) continue;
+    return false;
+  }
+  return has_all_ended || world_.scheduler.now() > last_end + kSecond;
+}
+
+// ---- The end
+
+/// Returns whether the faults are ones with which all ranks go on: the job must succeed.
+bool Checks::must_succeed() const {
+  const Schedule& schedule = world_.schedule;
+  const double limit = 0.25 * std::min(schedule.comm_timeout, schedule.host_timeout);
+  double sum = 0;
+  for (const Fault& fault : schedule.faults) {
+    if (!world_.happened.contains(&fault)) continue;
+    if (fault.kind == Kind::kill) return false;
+    if (fault.kind == Kind::suspend && (schedule.faults.size() > 1 || !world_.was_suspended_in_job))
+      return false;
+    if (fault.kind == Kind::suspend || fault.kind == Kind::term) continue;
+    if (fault.duration == kNever) return false;
+    if (fault.kind == Kind::stop || fault.kind == Kind::freeze || fault.kind == Kind::cut)
+      sum += seconds_of(fault.duration);
+    // A flood leaves few connections to the ranks; several slow things add up.
+    if (schedule.faults.size() > 1) sum += limit / 2;
+  }
+  return sum <= limit;
+}
+
+void Checks::check_end() {
+  std::set<std::int64_t> stop_steps;
+  bool has_stopped = false;
+  for (const RankRecord& rank : world_.ranks) {
+    if (!rank.wrong.empty()) violate("rank {}: {}", rank.id, rank.wrong);
+    if (rank.exit_code >= 0) ++(rank.exit_code == 0 ? result_.successes : result_.failures);
+    result_.has_regrouped |= rank.has_regrouped;
+    has_stopped |= rank.stop_step >= 0;
+    if (rank.exit_code == 0) stop_steps.insert(rank.stop_step);
+    if (rank.exit_code == 0) check_completion(rank);
+    check_errors(rank);
+  }
+  if (has_stopped && stop_steps.size() > 1)
+    violate("the ranks stop at {} different steps after a signal", stop_steps.size());
+  if (world_.launcher) check_launcher();
+  check_remains();
+}
+
+void Checks::check_errors(const RankRecord& rank) {
+  if (must_succeed() && !rank.errors.empty())
+    violate("rank {} fails without need: {}", rank.id, rank.errors.front().text);
+  if (rank.exit_code > 0 && rank.exit_code != 4)
+    violate("rank {} ends with {}, expected 4: {}", rank.id, rank.exit_code,
+            rank.errors.empty() ? "" : rank.errors.back().text);
+  if (!must_succeed())
+    for (const Error& error : rank.errors) check_culprits(rank, error);
+}
+
+void Checks::check_culprits(const RankRecord& rank, const Error& error) {
+  if (error.text == "there is no new group") return;  // convoy-launch says why
+  // A rank that was stopped may find that the others have left because of it.
+  const auto own = world_.at_fault.find(rank.id);
+  const bool was_stopped = rank.process->resumed_at > 0 && own != world_.at_fault.end();
+  if (was_stopped) return;
+  const std::string& text = error.verdict.empty() ? error.text : error.verdict;
+  const auto culprits = culprits_in(text);
+  if (!culprits || culprits->empty())
+    return violate("rank {} names nobody: {} [verdict: {}]", rank.id, error.text, error.verdict);
+  for (const int number : *culprits) {
+    const std::optional<int> id = id_of(rank, error.group, number);
+    if (!id)
+      violate("rank {} blames rank {}, which does not exist: {}", rank.id, number, text);
+    else if (!may_blame(rank, *id, error.at))
+      violate("rank {} blames rank {}, which was not at fault: {} [verdict: {}]", rank.id, number, error.text,
+              error.verdict);
+  }
+}
+
+bool Checks::may_blame(const RankRecord& observer, int id, Time at) const {
+  const auto found = world_.at_fault.find(id);
+  if (found != world_.at_fault.end() && found->second <= at) return true;
+  // To a host whose links are at fault, the others seem to be.
+  const int own = world_.schedule.host_of(observer.id);
+  for (const Fault& fault : world_.schedule.faults)
+    if (is_of_links(fault.kind) && world_.happened.contains(&fault) && fault.target == own &&
+        world_.schedule.host_of(id) != own)
+      return true;
+  return false;
+}
+
+std::optional<int> Checks::id_of(const RankRecord& rank, const std::string& group, int number) const {
+  if (!world_.launcher) return number < world_.schedule.ranks ? std::optional(number) : std::nullopt;
+  const auto& ids = world_.launcher->group(group.empty() ? rank.group : group);
+  const auto found = ids.find(number);
+  return found == ids.end() ? std::nullopt : std::optional(found->second);
+}
+
+void Checks::check_completion(const RankRecord& rank) {
+  int members = 0;
+  for (const RankRecord& other : world_.ranks) {
+    if (other.group != rank.group) continue;
+    ++members;
+    if (!other.has_contributed)
+      violate("rank {} ends with success, although rank {} of its group has not finished", rank.id, other.id);
+  }
+  if (members != rank.group_size)
+    violate("rank {} ends with success in a group of {} ranks, expected {}", rank.id, members,
+            rank.group_size);
+}
+
+void Checks::check_launcher() {
+  const Launcher& launcher = *world_.launcher;
+  if (!launcher.process()->has_ended) return;
+  const bool has_success = std::any_of(world_.ranks.begin(), world_.ranks.end(),
+                                       [](const RankRecord& rank) { return rank.exit_code == 0; });
+  if (launcher.exit_code() == 0 && !has_success)
+    violate("convoy-launch ends with success, although no rank has finished");
+  if (must_succeed() && launcher.exit_code() != 0)
+    violate("convoy-launch fails without need: {}", launcher.reason());
+  if (launcher.exit_code() == 0 || must_succeed()) return;
+  const bool names_culprit =
+      std::any_of(world_.at_fault.begin(), world_.at_fault.end(), [&](const auto& entry) {
+        const std::string host = fmt::format("host-{}", world_.schedule.host_of(entry.first));
+        return (launcher.reason() + launcher.output()).find(host) != std::string::npos;
+      });
+  // The error of a rank that has lost a peer says more.
+  const bool is_consequence = launcher.reason().ends_with("has exited with code 4");
+  if (!names_culprit && !is_consequence)
+    violate("convoy-launch names none of those at fault: {}", launcher.reason());
+}
+
+void Checks::check_remains() {
+  const bool have_all_ended =
+      std::all_of(world_.network.processes().begin(), world_.network.processes().end(),
+                  [](const auto& process) { return process->has_ended || process->name == "stranger"; });
+  if (have_all_ended && !world_.network.memories.empty())
+    violate("{} shared segments are left", world_.network.memories.size());
+}
+
+}  // namespace simulation
