@@ -137,14 +137,6 @@ void add_algorithm_flags(CommandLine& line, ComputeOptions& options) {
            "GPU algorithm cache between runs: a file, auto (in the user's cache directory), or none",
            {.value = "FILE"});
   line.group("Precision and device");  // flags of which not all are advanced
-  add_convolutions_flag(line, options);
-}
-
-void add_convolutions_flag(CommandLine& line, ComputeOptions& options) {
-  line.add("convolutions", &options.convolutions,
-           "Convolutions on a GPU: cudnn, own (this project's 3x3 kernels for Hopper, where they support a "
-           "layer), or auto (cudnn)",
-           {.value = "NAME", .choices = {"auto", "cudnn", "own"}, .advanced = true});
 }
 
 void check_algorithm_flags(const ComputeOptions& options, const DeviceContext& device) {
@@ -191,13 +183,9 @@ DeviceContext open_device(ComputeOptions& options, const Precision& precision, c
   std::string name = options.device;
   if (const int gpus = cuda_availability().count; gpus > 0 && (name == "auto" || name == "cuda"))
     name = fmt::format("cuda:{}", rank.local_rank % gpus);
-  const DeviceContext device = DeviceContext::create(
-      Device::parse(name), {.threads = static_cast<int>(options.threads)},
-      {.tf32 = precision.tf32,
-       .deterministic = options.deterministic,
-       .convolutions = options.convolutions == "own" ? Convolutions::own : Convolutions::cudnn});
-  check(options.convolutions == "auto" || device.kind() == DeviceKind::cuda,
-        "--convolutions {}: found --device {}, expected a GPU", options.convolutions, device.name());
+  const DeviceContext device =
+      DeviceContext::create(Device::parse(name), {.threads = static_cast<int>(options.threads)},
+                            {.tf32 = precision.tf32, .deterministic = options.deterministic});
   if (kHasCuda && options.device == "auto" && device.kind() == DeviceKind::cpu)
     options.no_gpu = cuda_availability().reason;
   // NCCL's guide warns that launches of graphs with collectives may wait for each other if one process has several GPUs.

@@ -24,7 +24,6 @@ struct ComputeOptions {
   std::optional<bool> cuda_graph;
   bool deterministic = false;
   std::string plan_cache = "auto";
-  std::string convolutions = "auto";
   /// Default: the highest level of the processor, for each library.
   std::optional<std::string> cpu_level;
   /// Why a build with CUDA computes on the CPU; empty if it does not. Set by open_device().
@@ -36,10 +35,8 @@ void add_compute_flags(CommandLine& line, ComputeOptions& options);
 /// Adds --data-on-device, for programs that iterate over whole data sets.
 void add_data_on_device_flag(CommandLine& line, ComputeOptions& options);
 
-/// Adds --cuda-graph, --deterministic, --plan-cache and --convolutions, for programs that train.
+/// Adds --cuda-graph, --deterministic and --plan-cache, for programs that train.
 void add_algorithm_flags(CommandLine& line, ComputeOptions& options);
-/// Adds --convolutions alone.
-void add_convolutions_flag(CommandLine& line, ComputeOptions& options);
 /// Throws UsageError if --plan-cache names a file that would be neither read nor written.
 void check_algorithm_flags(const ComputeOptions& options, const DeviceContext& device);
 /// Adds --cpu-level, for programs whose results are compared between machines. The program calls

@@ -300,7 +300,6 @@ void add_flags(CommandLine& line, Flags& flags) {
       "predicts, and exit; needs --device cuda and a build whose emulated GPUs count",
       {.in_config = false});
   add_compute_flags(line, flags.compute);
-  add_convolutions_flag(line, flags.compute);
   line.add("precision", &flags.precision, "Compute precision of the ops; kernel rows are always fp32",
            {.value = "NAME", .choices = precision_names()});
 }

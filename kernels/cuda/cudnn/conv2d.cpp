@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "convoy/kernels/cuda/convolution/conv2d_3x3.h"
 #include "convoy/kernels/cuda/cudnn/conv2d_plans.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/elementwise.h"
@@ -59,8 +58,6 @@ bool run_gradient(CudaStream& stream, Conv2dDirection direction, const ConvSizes
 void conv2d_forward(CudaStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
                     Conv2dOptions options) {
   if (conv2d_forward_direct(stream, x, filter, bias, y, options)) return;
-  if (bias.data == nullptr && hopper::try_conv2d_3x3(stream, hopper::Filters::forward, x, filter, y, options))
-    return;
   const bool is_done =
       !needs_reference(y, x, filter) && run(stream,
                                             {.direction = Conv2dDirection::forward,
@@ -76,9 +73,6 @@ void conv2d_backward_data(CudaStream& stream, ConstView dy, ConstView filter, Gr
                           Conv2dOptions options) {
   if (!dx.wanted() || needs_reference(dx, dy, filter))
     return conv2d_backward_data_reference(stream, dy, filter, dx, options);
-  if (dx.mode == GradMode::overwrite &&
-      hopper::try_conv2d_3x3(stream, hopper::Filters::flipped, dy, filter, dx, options))
-    return;
   const ConvSizes sizes(dx.shape, filter.shape, dy.shape, options);
   const auto arrays_with = [&](void* to) -> Conv2dArrays {
     return {to, unconst(filter), nullptr, unconst(dy)};

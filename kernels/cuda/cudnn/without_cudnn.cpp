@@ -1,24 +1,18 @@
 // kernels/conv2d.h on the GPU in builds without cuDNN: uses the reference kernels, which are slow.
 #include "convoy/kernels/conv2d.h"
-#include "convoy/kernels/cuda/convolution/conv2d_3x3.h"
 #include "convoy/kernels/runtime/library_versions.h"
 
 namespace convoy::kernels {
 
 void conv2d_forward(CudaStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
                     Conv2dOptions options) {
-  using namespace hopper;
-  if (!conv2d_forward_direct(stream, x, filter, bias, y, options) &&
-      (bias.data != nullptr || !try_conv2d_3x3(stream, Filters::forward, x, filter, y, options)))
+  if (!conv2d_forward_direct(stream, x, filter, bias, y, options))
     conv2d_forward_reference(stream, x, filter, bias, y, options);
 }
 
 void conv2d_backward_data(CudaStream& stream, ConstView dy, ConstView filter, GradView dx,
                           Conv2dOptions options) {
-  using namespace hopper;
-  if (dx.mode != GradMode::overwrite || !dx.wanted() ||
-      !try_conv2d_3x3(stream, Filters::flipped, dy, filter, dx, options))
-    conv2d_backward_data_reference(stream, dy, filter, dx, options);
+  conv2d_backward_data_reference(stream, dy, filter, dx, options);
 }
 
 void conv2d_backward_filter(CudaStream& stream, ConstView dy, ConstView x, GradView dfilter,

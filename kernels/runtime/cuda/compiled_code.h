@@ -12,7 +12,4 @@ std::string compiled_architectures();
 /// architecture of the PTX, and lacks what later ones brought. Throws DeviceError if the build has no code for the GPU.
 int architecture_of_code(int device);
 
-/// Returns whether the build has code of Convolutions::own for a GPU: the code is for sm_90a alone.
-bool has_own_convolutions(int device);
-
 }  // namespace convoy

@@ -180,10 +180,6 @@ std::shared_ptr<DeviceContext::State> DeviceContext::make_cuda(int index, const 
           properties(properties_of(gpu)),
           compute(gpu, *memory, {.cuda = chosen, .algorithms = &algorithms}) {
       architecture_of_code(gpu);  // throws if there is none
-      if (chosen.convolutions == Convolutions::own && !has_own_convolutions(gpu))
-        throw UsageError(
-            "own convolutions: found " + std::string("cuda:") + std::to_string(gpu) +
-            ", for which this build has no code of them; expected a GPU of compute capability 9.0");
       host = make_cpu(0, std::make_shared<CachingAllocator>(cuda_pinned_memory(gpu), 0,
                                                             CachingAllocator::policy_from_environment()));
     }

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "convoy/kernels/base/dtype.h"
-#include "convoy/kernels/cuda/primitives/hopper.h"
+#include "convoy/tests/cuda_emulator/tests/hopper.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "emulator/runtime/warpgroup.h"
 #include "tests/cuda_emulator/tests/fixture.h"
