@@ -11,11 +11,11 @@
 // A block has three warpgroups. The *producer* copies slabs and filters to shared memory. Two *consumers* compute
 // a tile each, in turns: while one stores its tile, the tensor cores work for the other. A step of a tile are 64
 // input channels, 36 multiplications. Mbarriers say when a slab is full, and when it is free again.
-#include "convoy/tests/cuda_emulator/convolution/conv2d_3x3.h"
+#include "tests/cuda_emulator/convolution/conv2d_3x3.h"
 
 #include <algorithm>
 
-#include "convoy/tests/cuda_emulator/convolution/tiling.h"
+#include "tests/cuda_emulator/convolution/tiling.h"
 #include "convoy/kernels/cuda/primitives/element.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/elementwise.h"

@@ -1,5 +1,5 @@
 // Compares the convolution of Hopper's tensor cores with the reference loops on the CPU.
-#include "convoy/tests/cuda_emulator/convolution/conv2d_3x3.h"
+#include "tests/cuda_emulator/convolution/conv2d_3x3.h"
 
 #include <gtest/gtest.h>
 

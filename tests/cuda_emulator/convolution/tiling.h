@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "convoy/kernels/base/view.h"
-#include "convoy/tests/cuda_emulator/tests/hopper.h"
+#include "tests/cuda_emulator/tests/hopper.h"
 
 namespace convoy::kernels::hopper {
 

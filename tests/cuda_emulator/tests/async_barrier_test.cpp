@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "convoy/kernels/base/dtype.h"
-#include "convoy/tests/cuda_emulator/tests/hopper.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
+#include "tests/cuda_emulator/tests/hopper.h"
 #include "tests/cuda_emulator/tests/fixture.h"
 
 namespace convoy::emulator {

@@ -15,7 +15,7 @@
 #include <type_traits>
 
 #include "convoy/kernels/base/dtype.h"
-#include "convoy/tests/cuda_emulator/tests/hopper.h"
+#include "tests/cuda_emulator/tests/hopper.h"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define CONVOY_WGMMA(...) asm volatile(__VA_ARGS__)

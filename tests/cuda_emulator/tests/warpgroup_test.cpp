@@ -7,10 +7,10 @@
 #include <cstdint>
 
 #include "convoy/kernels/base/dtype.h"
-#include "convoy/tests/cuda_emulator/tests/hopper.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "emulator/runtime/warpgroup.h"
 #include "tests/cuda_emulator/tests/fixture.h"
+#include "tests/cuda_emulator/tests/hopper.h"
 #include "tests/cuda_emulator/tests/tensor_core.h"
 
 namespace convoy::emulator {
