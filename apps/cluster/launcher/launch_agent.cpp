@@ -62,7 +62,7 @@ class HostAgent {
       }
       read_ranks();
       if (regroup_end_ && regroup_end_->passed()) end_waits();  // Wait::regroup
-      if (deadline_ && deadline_->passed()) ranks_.clear();  // kills them
+      if (deadline_ && deadline_->passed()) ranks_.clear();     // kills them
     }
     return 0;
   }

@@ -236,7 +236,8 @@ TEST(EvaluationFile, IsWrittenToADirectoryThatHasVanished) {
   evaluation.images = {1, 1};
   evaluation.correct = {1, 0};
   evaluation.confusion = {1, 0, 1, 0};
-  evaluation.mistakes = {{.image = 1, .label = 1, .prediction = 0, .probability = 0.75, .file = "test/b/y.png"}};
+  evaluation.mistakes = {
+      {.image = 1, .label = 1, .prediction = 0, .probability = 0.75, .file = "test/b/y.png"}};
   evaluation.mistake_images = Tensor::zeros({1, 4, 5, 1}, DType::u8, Device::cpu());
   write_evaluation(out, 7, evaluation, {"a", "b"});
   const Json json = Json::parse(std::ifstream(out / "evaluation.json"));
