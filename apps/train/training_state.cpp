@@ -38,10 +38,8 @@ namespace {
 
 constexpr const char* kKey = "training";
 
-using Json = nlohmann::json;
-
 /// Returns all but the position.
-Json to_json(const TrainingState& state) {
+nlohmann::json to_json(const TrainingState& state) {
   return {{"train_seconds", state.train_seconds},
           {"loss_sum", state.losses.average.sum},
           {"loss_weight", state.losses.average.weight},
@@ -55,9 +53,10 @@ Json to_json(const TrainingState& state) {
 }
 
 /// Adds what to_json() returns to the position.
-TrainingState from_json(Json json, TrainingState state) {
+TrainingState from_json(nlohmann::json json, TrainingState state) {
   for (const char* name : {"evaluated", "best"})  // JSON has no NaN: such a loss is stored as null
-    if (Json& score = json.at(name); score.is_object() && score.at("loss").is_null()) score["loss"] = NAN;
+    if (nlohmann::json& score = json.at(name); score.is_object() && score.at("loss").is_null())
+      score["loss"] = NAN;
   json.at("train_seconds").get_to(state.train_seconds);
   json.at("loss_sum").get_to(state.losses.average.sum);
   json.at("loss_weight").get_to(state.losses.average.weight);
@@ -95,11 +94,11 @@ void write_state(const TrainingState& state, io::Manifest& manifest, const std::
 }
 
 std::string format_state(const TrainingState& state) {
-  return json_text(Json{state.step, state.epoch, state.epoch_step, state.samples, to_json(state)});
+  return json_text(nlohmann::json{state.step, state.epoch, state.epoch_step, state.samples, to_json(state)});
 }
 
 TrainingState parse_state(const std::string& text) {
-  const Json json = Json::parse(text);
+  const nlohmann::json json = nlohmann::json::parse(text);
   return from_json(json[4], {.step = json[0], .epoch = json[1], .epoch_step = json[2], .samples = json[3]});
 }
 
@@ -110,10 +109,10 @@ TrainingState read_state(const io::Manifest& manifest, const std::filesystem::pa
         "{}: manifest.json has no entry '{}', expected a checkpoint written by convoy-train",
         checkpoint.string(), kKey);
   try {
-    return from_json(Json::parse(found->second), {.step = manifest.step,
-                                                  .epoch = manifest.epoch,
-                                                  .epoch_step = manifest.epoch_step,
-                                                  .samples = manifest.samples});
+    return from_json(nlohmann::json::parse(found->second), {.step = manifest.step,
+                                                            .epoch = manifest.epoch,
+                                                            .epoch_step = manifest.epoch_step,
+                                                            .samples = manifest.samples});
   } catch (const std::exception& error) {
     fail<CheckpointError>("{}: entry '{}' of manifest.json is damaged: {}", checkpoint.string(), kKey,
                           error.what());
