@@ -116,12 +116,12 @@ TEST_F(StepProfileTest, KnowsWhatLivesAtThePeak) {
   ASSERT_TRUE(peak);
   EXPECT_EQ(peak->bytes, begin + 3 * kBlock);
   EXPECT_EQ(peak->before_step, begin);
-  EXPECT_EQ(peak->name, "second");
+  EXPECT_EQ(peak->call.name, "second");
   ASSERT_EQ(peak->living.size(), 2U);
-  EXPECT_EQ(peak->living[0].name, "second");
-  EXPECT_EQ(peak->living[0].bytes, 2 * kBlock);
-  EXPECT_EQ(peak->living[1].name, "first");
-  EXPECT_EQ(peak->living[1].bytes, kBlock);
+  EXPECT_EQ(peak->living[0].first.name, "second");
+  EXPECT_EQ(peak->living[0].second, 2 * kBlock);
+  EXPECT_EQ(peak->living[1].first.name, "first");
+  EXPECT_EQ(peak->living[1].second, kBlock);
 
   const std::string table = format_memory(*peak, {{"parameters", kBlock}}, /*rows=*/1);
   EXPECT_NE(table.find("memory at the peak: " + format_bytes(begin + 3 * kBlock) + ", in second"),
