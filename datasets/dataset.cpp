@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "convoy/datasets/transforms/resize.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::data {
@@ -35,29 +34,6 @@ std::vector<std::int64_t> class_counts(const ImageSet& set, std::size_t classes)
   for (const std::int32_t label : set.labels.to_vector<std::int32_t>())
     ++counts.at(static_cast<std::size_t>(label));
   return counts;
-}
-
-ImageSet select(const ImageSet& set, const std::vector<std::int32_t>& rows) {
-  const auto count = std::ssize(rows);
-  const Shape& all = set.shape();
-  const DeviceContext device = set.source ? DeviceContext(Device::cpu()) : set.images.context();
-  ImageSet selected{Tensor::empty({count, all[1], all[2], all[3]}, DType::u8, device),
-                    Tensor::empty({count}, DType::i32, device)};
-  selected.decode = set.decode;
-  SquareResizer resizer(all[2]);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t from = rows[static_cast<std::size_t>(i)];
-    if (set.source) {
-      resizer.run(set.original(from, all[2]), all[1], all[2],
-                  selected.images.rows(i, i + 1).view().as<std::uint8_t>());
-      selected.labels.view().as<std::int32_t>()[i] = set.source->label(from);
-      continue;
-    }
-    selected.images.rows(i, i + 1).copy_from(set.images.rows(from, from + 1));
-    selected.labels.rows(i, i + 1).copy_from(set.labels.rows(from, from + 1));
-    if (!set.files.empty()) selected.files.push_back(set.files[static_cast<std::size_t>(from)]);
-  }
-  return selected;
 }
 
 ChannelStatistics channel_statistics(const ImageSet& set) {
