@@ -7,8 +7,8 @@
 
 #include "convoy/kernels/base/dtype.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
-#include "tests/cuda_emulator/tests/hopper.h"
 #include "tests/cuda_emulator/tests/fixture.h"
+#include "tests/cuda_emulator/tests/hopper.h"
 
 namespace convoy::emulator {
 namespace {
