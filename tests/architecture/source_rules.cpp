@@ -111,6 +111,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/cuda_emulator/vendor", {"emulator/runtime", "tests/cuda_emulator/include", "kernels/shared"}},
     {"tests/cuda_emulator/nccl", {"tests/cuda_emulator/vendor"}},
     {"tests/cuda_emulator/tests", {"tests/cuda_emulator/nccl", "kernels/cuda"}},
+    {"tests/cuda_emulator/convolution", {"tests/cuda_emulator/tests", "tests/kernels"}},
     {"tests/kernels", {"kernels", "tests/testing/support"}},
     {"tests/kernels/runtime", {"tests/kernels", "kernels/cuda"}},
     {"tests/kernels/cpu", {"tests/kernels", "kernels/cpu"}},

@@ -15,12 +15,11 @@
 
 #include <algorithm>
 
-#include "tests/cuda_emulator/convolution/tiling.h"
 #include "convoy/kernels/cuda/primitives/element.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/reduce.h"
-#include "convoy/kernels/runtime/cuda/compiled_code.h"
+#include "tests/cuda_emulator/convolution/tiling.h"
 
 namespace convoy::kernels::hopper {
 namespace {
@@ -307,31 +306,4 @@ void conv2d_3x3(CudaStream& stream, Filters order, ConstView x, ConstView filter
   });
 }
 
-bool try_conv2d_3x3(CudaStream& stream, Filters order, ConstView x, ConstView filter, View y,
-                    Conv2dOptions options) {
-  if (stream.cuda_options().convolutions != Convolutions::own) return false;
-  // The sizes of the forward pass: flipped, the arrays are dy and dx.
-  const bool is_flipped = order == Filters::flipped;
-  const ConvSizes sizes(is_flipped ? y.shape : x.shape, filter.shape, is_flipped ? x.shape : y.shape,
-                        options);
-  if (options.relu || !supports_conv2d_3x3(y.dtype, sizes) || !cuda::is_aligned(x.data) ||
-      !cuda::is_aligned(filter.data) || !cuda::is_aligned(y.data))
-    return false;
-  conv2d_3x3(stream, order, x, filter, y);
-  return true;
-}
-
 }  // namespace convoy::kernels::hopper
-
-namespace convoy {
-
-bool has_own_convolutions(int device) {
-  using kernels::hopper::conv2d_3x3_kernel;
-  CUDA_CHECK(cudaSetDevice(device));
-  cudaFuncAttributes attributes{};
-  const cudaError_t status = cudaFuncGetAttributes(&attributes, conv2d_3x3_kernel<bfloat16, 32, true, false>);
-  if (status != cudaSuccess) cudaGetLastError();  // clears the error: there is no code for this GPU
-  return status == cudaSuccess && attributes.binaryVersion == 90 && attributes.ptxVersion == 90;
-}
-
-}  // namespace convoy

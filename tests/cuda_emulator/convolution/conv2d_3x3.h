@@ -18,13 +18,8 @@ bool supports_conv2d_3x3(DType dtype, const ConvSizes& sizes);
 
 /// Enqueues y = x * filter, for arrays x [N, H, W, I] and y [N, H, W, O], where with `flipped` I is the first axis
 /// of the filter and O the last one. Each element is rounded once. If sums.data is not null, also computes sums
-/// [2, O] in f32: of the rounded elements of each channel, and of their squares. Requires supports_conv2d_3x3(),
-/// has_own_convolutions() (compiled_code.h) and addresses that are multiples of 16.
+/// [2, O] in f32: of the rounded elements of each channel, and of their squares. Requires supports_conv2d_3x3(), a
+/// GPU of compute capability 9.0, and addresses that are multiples of 16.
 void conv2d_3x3(CudaStream& stream, Filters order, ConstView x, ConstView filter, View y, View sums = {});
-
-/// Does the same if the stream's CudaOptions::convolutions are `own` and conv2d_3x3() computes this convolution.
-/// Otherwise returns false and does nothing. conv2d_forward() and conv2d_backward_data() try it.
-bool try_conv2d_3x3(CudaStream& stream, Filters order, ConstView x, ConstView filter, View y,
-                    Conv2dOptions options);
 
 }  // namespace convoy::kernels::hopper
