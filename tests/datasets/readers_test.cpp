@@ -460,7 +460,7 @@ TEST(DatasetRegistry, FindsEveryEntryByItsName) {
 TEST(DatasetRegistry, RefusesAnUnknownNameWithASuggestion) {
   const std::string message = message_of<UsageError>([] { data::find_dataset("cifar"); });
   EXPECT_THAT(message, AllOf(HasSubstr("unknown data set 'cifar'"), HasSubstr("did you mean 'cifar10'?"),
-                             HasSubstr("cifar10, cifar100, mnist, fashion-mnist, folder, shapes")));
+                             HasSubstr("cifar10, cifar100, mnist, fashion-mnist, folder, shards, shapes")));
   EXPECT_THROW(data::find_dataset(""), UsageError);
 }
 
