@@ -59,7 +59,7 @@ int Launcher::run() {
     hosts.push_back({.name = "host-" + std::to_string(host), .ranks = 0});
   for (int rank = 0; rank < schedule_.ranks; ++rank)
     ++hosts[static_cast<std::size_t>(schedule_.host_of(rank))].ranks;
-  HostPool pool(hosts, {}, options.host_cooldown);
+  HostPool pool(hosts, {}, *options.host_cooldown);
   RestartBudget budget(options.max_restarts);
   const AttemptResult result = run_attempt(options, hosts, 0, pool, budget);
   const Decision decision = decide(result, pool, budget, options.min_ranks);

@@ -204,7 +204,7 @@ __global__ void count_rows_kernel(kernels::cuda::ChannelTiling tiling, float* co
     __syncthreads();
     const float rows = load_from_block(1 - tile.row_block, scratch.pairs[0][0]);
     if (threadIdx.x == 0 && blockIdx.x == 0) counts[tile.row_block] = rows;
-    return;
+    return wait_for_cluster();
   }
   sum_cluster(scratch, tiling, tile, pairs, RankTerm{}, [&](std::int64_t c, double sum, double) {
     if (tile.row_block == 0) counts[c] = static_cast<float>(sum);
@@ -232,7 +232,7 @@ std::string report_of() {
 
 TEST_F(CudaClusters, WithoutABarrierOrWithARankThatLeavesAreReported) {
   EXPECT_EQ(report_of<Mistake::none>(), "");
-  EXPECT_THAT(report_of<Mistake::no_barrier>(), HasSubstr("no barrier of the cluster is before that"));
+  EXPECT_THAT(report_of<Mistake::no_barrier>(), HasSubstr("no barrier of the cluster is"));
   EXPECT_THAT(report_of<Mistake::no_last_barrier>(), HasSubstr("ended"));
   EXPECT_THAT(report_of<Mistake::a_rank_leaves>(), HasSubstr("which has ended"));
 }
