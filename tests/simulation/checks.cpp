@@ -22,7 +22,7 @@ bool is_of_links(Kind kind) {
   return kind == Kind::cut || kind == Kind::slow || kind == Kind::lose || kind == Kind::flood;
 }
 
-std::string name_of(Wait row) { return std::string(convoy::dist::row_of(row).name); }
+std::string row_name(Wait row) { return std::string(convoy::dist::row_of(row).name); }
 
 }  // namespace
 
@@ -65,11 +65,11 @@ void Checks::check_wait(const RankRecord& rank, const Waiting& waiting) {
   const double late = seconds_of(world_.scheduler.now() - limit_of(rank, waiting));
   if (late > result_.latest) {
     result_.latest = late;
-    result_.latest_row = name_of(waiting.row);
+    result_.latest_row = row_name(waiting.row);
   }
   if (late > kSlack)
     violate("rank {} has waited in {} for {:.1f} s more than the limit, expected at most {} s more", rank.id,
-            name_of(waiting.row), late, kSlack);
+            row_name(waiting.row), late, kSlack);
 }
 
 bool Checks::find_endless_waits() {
@@ -80,7 +80,7 @@ bool Checks::find_endless_waits() {
     const double late = seconds_of(world_.scheduler.now() - limit_of(rank, rank.waits.back()));
     if (late < kEndless) continue;
     violate("rank {} waits in {} without an end: {:.1f} s more than the limit", rank.id,
-            name_of(rank.waits.back().row), late);
+            row_name(rank.waits.back().row), late);
     is_endless = true;
   }
   if (world_.launcher && !are_all_stopped() && !world_.launcher->process()->has_ended &&
@@ -190,7 +190,7 @@ void Checks::check_culprits(const RankRecord& rank, const Error& error) {
   const std::string& text = error.verdict.empty() ? error.text : error.verdict;
   const auto culprits = culprits_in(text);
   if (!culprits || culprits->empty())
-    return violate("rank {} names nobody: {} [verdict: {}]", rank.id, error.text, error.verdict);
+    return violate("rank {} names no rank: {} [verdict: {}]", rank.id, error.text, error.verdict);
   for (const int number : *culprits) {
     const std::optional<int> id = id_of(rank, error.group, number);
     if (!id)

@@ -37,7 +37,7 @@ class Checks {
 
   /// Returns by when a wait of a rank must have ended, without what is allowed for its end in order.
   Time limit_of(const RankRecord& rank, const Waiting& waiting) const;
-  /// Returns whether all ranks are stopped, and none has ended: nobody waits for them.
+  /// Returns whether all ranks are stopped, and none has ended: no rank waits for them.
   bool are_all_stopped() const;
   void check_wait(const RankRecord& rank, const Waiting& waiting);
   bool must_succeed() const;

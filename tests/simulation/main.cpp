@@ -1,6 +1,7 @@
 // fault_schedules: runs the jobs of many seeds, each in a process of its own.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -33,12 +35,16 @@ constexpr const char* kHelp =
     "  --quiet       No trace\n"
     "  --jobs N      Seeds at a time (1)\n"
     "  --limit N     Stop after N failing seeds (20)\n"
-    "  --plant NAME  Plant a fault of an earlier version: the seeds should find it (fault_schedules_planted)\n";
+    "  --plant NAME  Plant a fault: the seeds should find it (fault_schedules_planted). Each seed that fails is run\n"
+    "                again without it\n"
+    "  --find REGEX  With --plant: stop at the first seed that fails with a text that the expression matches, and\n"
+    "                passes without the fault. Fails if there is none\n";
 
 struct Options {
   std::uint64_t seeds = 100, first = 1, jobs = 1, limit = 20;
   bool is_replay = false, is_quiet = false;
   std::vector<int> ranks = {2, 8, 64};
+  std::string plant, find;
 };
 
 [[noreturn]] void refuse(const std::string& text) {
@@ -88,11 +94,14 @@ Options parse(int argc, char** argv) {
       options.seeds = 1;
       options.is_replay = true;
     } else if (option == "--plant") {
-      setenv("CONVOY_PLANT", value.c_str(), 1);
+      options.plant = value;
+    } else if (option == "--find") {
+      options.find = value;
     } else {
       refuse(fmt::format("found {}, which is no option", option));
     }
   }
+  if (!options.find.empty() && options.plant.empty()) refuse("--find: found no --plant, expected one");
   return options;
 }
 
@@ -120,7 +129,8 @@ struct Child {
   Schedule schedule;
 };
 
-Child start(const Schedule& schedule, bool traces) {
+/// Starts a process that simulates a job, with the fault of this name planted; empty: none.
+Child start(const Schedule& schedule, bool traces, const std::string& plant) {
   int ends[2];
   if (pipe(ends) != 0) refuse(fmt::format("pipe: {}", std::strerror(errno)));
   std::fflush(nullptr);
@@ -131,8 +141,11 @@ Child start(const Schedule& schedule, bool traces) {
     return {process, ends[0], schedule};
   }
   close(ends[0]);
-  // A simulation that makes no progress in virtual time must end, too.
-  alarm(static_cast<unsigned>(10 + schedule.ranks));
+  simulation::g_planted = plant;
+  // A simulation that makes no progress in virtual time must end, too, by SIGXCPU.
+  const auto seconds = static_cast<rlim_t>(10 + schedule.ranks);
+  const rlimit limit{.rlim_cur = seconds, .rlim_max = 2 * seconds};
+  if (setrlimit(RLIMIT_CPU, &limit) != 0) _exit(1);
   if (!traces)
     if (const int null = open("/dev/null", O_WRONLY); null >= 0) dup2(null, STDERR_FILENO);
   const Result result = simulation::simulate(schedule, traces);
@@ -157,7 +170,7 @@ Answer wait_for(const Child& child) {
   answer.has_passed = answer.text.starts_with("passed");
   if (WIFSIGNALED(status))
     answer.text += fmt::format("  the simulation is ended by signal {}{}\n", WTERMSIG(status),
-                               WTERMSIG(status) == SIGALRM ? ": it does not end" : "");
+                               WTERMSIG(status) == SIGXCPU ? ": it does not end" : "");
   return answer;
 }
 
@@ -173,20 +186,21 @@ int main(int argc, char** argv) {
     execv("/proc/self/exe", argv);
   }
   const Options options = parse(argc, argv);
-  simulation::is_planted("");
   const auto begin = std::chrono::steady_clock::now();
   std::vector<Child> children;
   std::uint64_t next = options.first, failed = 0, run = 0, events = 0;
   double virtual_seconds = 0, latest = -1e9;
   std::string latest_row;
   std::uint64_t latest_seed = 0;
+  bool is_found = false;
   std::uint64_t successes = 0, failures = 0, regrouped = 0;
   const std::uint64_t end = options.first + options.seeds;
-  while ((next < end && failed < options.limit) || !children.empty()) {
-    while (next < end && failed < options.limit && children.size() < options.jobs) {
+  const auto goes_on = [&] { return next < end && failed < options.limit && !is_found; };
+  while (goes_on() || !children.empty()) {
+    while (goes_on() && children.size() < options.jobs) {
       const Schedule schedule = simulation::make_schedule(next, ranks_of(next, options.ranks));
       if (options.is_replay) fmt::print("seed {}: {}\n", next, simulation::describe(schedule));
-      children.push_back(start(schedule, options.is_replay && !options.is_quiet));
+      children.push_back(start(schedule, options.is_replay && !options.is_quiet, options.plant));
       ++next;
     }
     const Child child = children.front();
@@ -214,10 +228,12 @@ int main(int argc, char** argv) {
     ++failed;
     fmt::print("seed {} fails: {}\n{}  replay: scripts/fault_schedules --seed {} --ranks {}{}\n",
                child.schedule.seed, simulation::describe(child.schedule), answer.text, child.schedule.seed,
-               child.schedule.ranks,
-               std::getenv("CONVOY_PLANT") == nullptr
-                   ? ""
-                   : fmt::format(" --plant {}", std::getenv("CONVOY_PLANT")));
+               child.schedule.ranks, options.plant.empty() ? "" : " --plant " + options.plant);
+    if (!options.plant.empty()) {
+      const bool passes = wait_for(start(child.schedule, false, "")).has_passed;
+      fmt::print("  without {}: {}\n", options.plant, passes ? "passes" : "fails, too");
+      is_found |= passes && !options.find.empty() && std::regex_search(answer.text, std::regex(options.find));
+    }
     std::fflush(stdout);
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
@@ -226,5 +242,6 @@ int main(int argc, char** argv) {
       "error; {} jobs had a new group; the latest end of a wait was {:.1f} s after its limit ({}, seed {})\n",
       run, failed, virtual_seconds, events, elapsed.count(), successes, failures, regrouped, latest,
       latest_row, latest_seed);
+  if (!options.find.empty()) return is_found ? 0 : 1;
   return failed == 0 ? 0 : 1;
 }

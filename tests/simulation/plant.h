@@ -1,16 +1,14 @@
-// The faults of earlier versions of Convoy that can be planted again (plants/*.patch), to show that they are found.
+// The faults that can be planted (plants/*.patch), to show that they are found.
 #pragma once
 
-#include <cstdlib>
-#include <cstring>
+#include <string>
 
 namespace simulation {
 
-/// Returns whether this fault is planted: CONVOY_PLANT is its name.
-inline bool is_planted(const char* name) {
-  static const char* const planted =
-      std::getenv("CONVOY_PLANT");  // at the first call, of no simulated process
-  return planted != nullptr && std::strcmp(planted, name) == 0;
-}
+/// The name of the fault that is planted; empty: none.
+inline std::string g_planted;
+
+/// Returns whether this fault is planted.
+inline bool is_planted(const char* name) { return g_planted == name; }
 
 }  // namespace simulation

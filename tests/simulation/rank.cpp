@@ -27,6 +27,7 @@ using convoy::View;
 using convoy::dist::Communicator;
 using convoy::dist::Phase;
 using convoy::dist::PhaseScope;
+using convoy::dist::Rendezvous;
 
 constexpr int kSaveEvery = 3;  // steps
 
@@ -173,6 +174,28 @@ void note_error(RankRecord& record, Job* job, const std::string& text) {
       fmt::format("{} gives up: {} [verdict: {}]", record.process->name, text, record.errors.back().verdict));
 }
 
+/// A rendezvous that notes the waits of its exchanges.
+class TimedRendezvous final : public Rendezvous {
+ public:
+  TimedRendezvous(std::unique_ptr<Rendezvous> real, double seconds)
+      : Rendezvous(real->note()), real_(std::move(real)), seconds_(seconds) {
+    set_positions(real_->info().rank, real_->all());
+  }
+  std::vector<std::string> all_gather(const std::string& local) override {
+    const WaitScope wait(Wait::rendezvous, seconds_);
+    return real_->all_gather(local);
+  }
+  /// Returns the rendezvous itself if it is another one, such as that of a single rank.
+  static Rendezvous& real_of(Rendezvous& rendezvous) {
+    auto* const timed = dynamic_cast<TimedRendezvous*>(&rendezvous);
+    return timed == nullptr ? rendezvous : *timed->real_;
+  }
+
+ private:
+  std::unique_ptr<Rendezvous> real_;
+  double seconds_;
+};
+
 // The functions of the component cluster, with their waits.
 
 const convoy::Cluster& real_cluster() {
@@ -180,26 +203,26 @@ const convoy::Cluster& real_cluster() {
   return real;
 }
 
-std::unique_ptr<convoy::dist::Rendezvous> timed_rendezvous(const convoy::dist::RendezvousPlan& plan,
-                                                           const convoy::dist::RendezvousOptions& options) {
+std::unique_ptr<Rendezvous> timed_rendezvous(const convoy::dist::RendezvousPlan& plan,
+                                             const convoy::dist::RendezvousOptions& options) {
   RankRecord& record = *self()->process->record;
   record.group = plan.launch.job;
   record.group_size = plan.launch.world_size;
   const WaitScope wait(Wait::rendezvous, options.timeout_seconds);
-  return real_cluster().by_store(plan, options);
+  return std::make_unique<TimedRendezvous>(real_cluster().by_store(plan, options), options.timeout_seconds);
 }
 
 template <const char* kind>
-std::unique_ptr<Communicator> timed_communicator(convoy::dist::Rendezvous& rendezvous,
+std::unique_ptr<Communicator> timed_communicator(Rendezvous& rendezvous,
                                                  const convoy::dist::CommOptions& options) {
   const WaitScope wait(Wait::rendezvous, options.timeout_seconds);
-  return real_cluster().communicators.at(kind)(rendezvous, options);
+  return real_cluster().communicators.at(kind)(TimedRendezvous::real_of(rendezvous), options);
 }
 
-std::unique_ptr<convoy::dist::JobControl> timed_control(convoy::dist::Rendezvous& rendezvous,
+std::unique_ptr<convoy::dist::JobControl> timed_control(Rendezvous& rendezvous,
                                                         convoy::dist::ControlOptions options) {
   const WaitScope wait(Wait::rendezvous, options.timeout_seconds);
-  return real_cluster().connect(rendezvous, std::move(options));
+  return real_cluster().connect(TimedRendezvous::real_of(rendezvous), std::move(options));
 }
 
 std::optional<std::map<std::string, std::string>> timed_group(std::int64_t step) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "convoy/kernels/runtime/device_context.h"
 #include "tests/simulation/checks.h"
 #include "tests/simulation/faults.h"
 #include "tests/simulation/world.h"
@@ -46,6 +47,8 @@ void start_ranks(World& world) {
 }  // namespace
 
 Result simulate(const Schedule& schedule, bool traces) {
+  // The default context of all simulated processes: they share the variables of one thread.
+  const auto device = convoy::DeviceContext::create_cpu({.threads = 1});
   World world{.schedule = schedule, .scheduler = Scheduler(schedule.seed)};
   set_scheduler(&world.scheduler);
   set_network(&world.network);

@@ -179,10 +179,17 @@ std::string describe_stall(std::span<const RankStatus> ranks) {
     return fmt::format("all ranks have been in {} for {}: {}", where, format_seconds(collective.seconds),
                        silent.empty() ? "the connections between them do not deliver it" : list_of(silent));
   }
+  // A rank that waits in another collective is late itself because of one that waits in none.
+  const auto waits = [](auto* rank) { return rank->is_responsive() && !rank->collectives.empty(); };
+  std::erase_if(late, waits);
+  if (late.empty())
+    for (const RankStatus& rank : ranks)
+      if (rank.life != Life::left && !waits(&rank)) late.push_back(&rank);
   return fmt::format("{} {} in {}: {}",
                      waiting->ranks.size() > kMaxListed ? fmt::format("{} ranks", waiting->ranks.size())
                                                         : format_ranks(waiting->ranks),
-                     waiting->ranks.size() == 1 ? "waits" : "wait", where, list_of(late));
+                     waiting->ranks.size() == 1 ? "waits" : "wait", where,
+                     late.empty() ? "all ranks wait for each other in different collectives" : list_of(late));
 }
 
 std::optional<FirstCause> first_cause(std::span<const RankStatus> ranks) {

@@ -15,7 +15,7 @@ namespace convoy::dist {
 namespace {
 
 constexpr double kPollSeconds = 0.25;   // time between checks for failed ranks
-constexpr double kNoticeSeconds = 0.5;  // for a rank 0, which may be stopped, to take a notice
+constexpr double kNoticeSeconds = 0.5;  // for a notice to reach a rank 0, which may be stopped, or to come
 
 /// The description that each rank publishes when it joins.
 struct JoinMessage {
@@ -94,9 +94,11 @@ class StoreRendezvous final : public Rendezvous {
       if (std::optional<std::vector<std::string>> all =
               store_->gather(what, plan_.launch.world_size, Deadline(std::min(left, kPollSeconds)), left))
         return std::move(*all);
-      if (const std::optional<std::string> reason = store_->get(kFailureKey, Deadline(0), left))
+      // At the limit, a rank that is missing because it waits for another one is about to tell so.
+      const double notice = deadline.passed() ? kNoticeSeconds : 0;
+      if (const auto reason = store_->get(kFailureKey, Deadline(notice), std::max(left, notice)))
         throw PeerError(*reason);
-      if (deadline.passed()) fail_exchange(key_of, deadline);
+      if (notice > 0) fail_exchange(key_of, deadline);
     }
   }
 

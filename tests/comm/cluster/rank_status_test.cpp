@@ -127,6 +127,29 @@ TEST(DescribeStall, LeavesOutRanksThatHavePassedTheCollective) {
   EXPECT_THAT(describe_stall(ranks), ::testing::Not(HasSubstr("rank 1")));
 }
 
+TEST(DescribeStall, NamesNoRankThatWaitsInAnotherCollective) {
+  std::vector<RankStatus> ranks = three_ranks();
+  ranks.insert(ranks.begin() + 2, ranks[1]);
+  ranks[2].rank = 2;
+  ranks[2].collectives = {{"statistics", 3, "gather 3", 31}};
+  ranks[3].rank = 3;
+  const std::string waiting = "ranks 0, 1 wait in all-reduce 417 (1024 f32), bucket 3 (gradients): ";
+  // One in none, which the others wait for.
+  EXPECT_EQ(describe_stall(ranks), waiting + "rank 3 on b has been in the data loader for 31 s (step 17)");
+  // One that is stopped, in the collective of rank 2, or dead.
+  ranks[3].collectives = ranks[2].collectives;
+  ranks[3].life = RankStatus::Life::stopped;
+  EXPECT_THAT(describe_stall(ranks), ::testing::StartsWith(waiting + "rank 3 on b is stopped by a signal"));
+  ranks[3].life = RankStatus::Life::dead;
+  EXPECT_THAT(describe_stall(ranks), ::testing::StartsWith(waiting + "rank 3 on b (process 102) has died"));
+  // One that does not hold up the larger group.
+  ranks[3].progress = {{"gradients", 419, 418}};
+  EXPECT_THAT(describe_stall(ranks), ::testing::StartsWith(waiting + "rank 3 on b (process 102) has died"));
+  // None.
+  ranks[3].life = RankStatus::Life::running;
+  EXPECT_EQ(describe_stall(ranks), waiting + "all ranks wait for each other in different collectives");
+}
+
 TEST(FirstCause, IsTheEarliestErrorOfARankItself) {
   std::vector<RankStatus> ranks = three_ranks();
   EXPECT_FALSE(first_cause(ranks));
