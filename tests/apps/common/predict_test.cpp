@@ -287,7 +287,7 @@ TEST_F(Colors, RecordsOfFailedPredictionsAreNotWritten) {
               FailsWith(3, "broken.jpg"));
   EXPECT_FALSE(std::filesystem::exists(json));
   for (const char* nothing : {"/", "/dev/null"}) {  // read() fails, and finds the end
-    Process predict({"sh", "-c", R"(exec "$0" --checkpoint "$1" - <"$2")", program("convoy-predict"),
+    Process predict({"/bin/sh", "-c", R"(exec "$0" --checkpoint "$1" - <"$2")", program("convoy-predict"),
                      checkpoint(), nothing});
     EXPECT_THAT(predict.wait(std::chrono::seconds(60)), FailsWith(3, "standard input"));
   }
