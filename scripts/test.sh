@@ -2,7 +2,8 @@
 # scripts/test.sh [--all | PRESET…]: installs what is missing, builds, runs the tests, and ends with CTest's summary.
 #
 #   (no argument)  one optimised build in which an emulator on the CPU replaces the GPU, and its tests but those of
-#                  benchmarks, of the emulator itself, of jobs on several hosts and of whole trainings
+#                  benchmarks, of the emulator itself, of NCCL, of ONNX files, of kills and simulated faults, of jobs on
+#                  several hosts and of whole trainings
 #   --all          what continuous integration runs: scripts/lint.sh --checks; that build and all its tests; debug
 #                  (AddressSanitizer and UndefinedBehaviorSanitizer) and tsan (ThreadSanitizer, the concurrent parts),
 #                  both without the programs; release and package, compiled without optimization and without tests to

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <thread>
 
@@ -23,8 +22,9 @@ namespace convoy {
 namespace {
 
 std::string read_proc_stat() {
-  std::ifstream file("/proc/stat");
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream text;
+  text << std::ifstream("/proc/stat").rdbuf();
+  return text.str();
 }
 
 /// Returns the value of the first line "KEY: VALUE" whose key begins with `key`, without leading blanks.

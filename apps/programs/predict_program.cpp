@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <numeric>
+#include <sstream>
 
 #include "convoy/apps/data/input_spec.h"
 #include "convoy/apps/flags/compute.h"
@@ -96,8 +96,10 @@ Tensor read_input(const std::string& file, const Shape& expected) {
   const int size = expected[0] == expected[1] ? static_cast<int>(expected[0]) : 0;
   Tensor image;
   if (file == "-") {
-    const std::string bytes(std::istreambuf_iterator<char>(std::cin), {});
-    image = data::decode_image(bytes, "standard input", size);
+    std::ostringstream bytes;
+    if (!(bytes << std::cin.rdbuf()))
+      fail<DataError>("standard input: empty or cannot be read, expected an image");
+    image = data::decode_image(bytes.str(), "standard input", size);
   } else {
     image = data::read_image(file, size);
   }

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <sstream>
 #include <thread>
@@ -13,8 +12,9 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string read(const fs::path& path) {
-  std::ifstream in(path);
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();  // without an exception if the process exits meanwhile
+  return text.str();
 }
 
 /// Returns the paths of the socket files of a process's network namespace, by what links in /proc/PID/fd show.

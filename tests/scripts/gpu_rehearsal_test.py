@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Rehearses the two calls of scripts/validate_gpu.sh for a quarter of an hour of a GPU, on emulated GPUs."""
+"""Rehearses on emulated GPUs: the two calls of scripts/validate_gpu.sh for a quarter of an hour of a GPU, and
+scripts/many_gpus.py."""
 import json
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -32,6 +34,14 @@ class Rehearsal(unittest.TestCase):
             self.assertLessEqual({"rate_resnet18_128", "hypothesis", "speedrun", "rate_resnet50_256"}, set(stages))
             self.assertGreaterEqual(len(list((out / "raw" / "hypothesis").glob("*-bash.txt"))), 6)
             self.assertIn("## Hypotheses", (out / "validation.md").read_text())
+
+    def test_many_gpus(self):
+        with tempfile.TemporaryDirectory() as out:
+            command = [sys.executable, ROOT / "scripts" / "many_gpus.py", "--build", os.environ["CONVOY_BUILD"], "--out", out,
+                       "--ranks", "2", "--links", "emulated", "--quick"]
+            done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CONVOY_EMULATED_GPUS": "2"})
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertEqual(len(json.loads((pathlib.Path(out) / "results.json").read_text())["figures"]), 11)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 
@@ -23,7 +22,8 @@ struct ProcessState {
 
 std::optional<ProcessState> read_process_state(int process) {
   std::ifstream file(fmt::format("/proc/{}/stat", process));
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::string text;
+  std::getline(file, text, '\0');  // all of it; an iterator would throw where the process exits meanwhile
   const std::size_t name_end = text.rfind(')');  // the name may contain spaces
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields(text.substr(name_end + 1));

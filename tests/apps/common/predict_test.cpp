@@ -286,6 +286,11 @@ TEST_F(Colors, RecordsOfFailedPredictionsAreNotWritten) {
                                                "1", "--json", json.string()}),
               FailsWith(3, "broken.jpg"));
   EXPECT_FALSE(std::filesystem::exists(json));
+  for (const char* nothing : {"/", "/dev/null"}) {  // read() fails, and finds the end
+    const Process predict(
+        {"sh", "-c", R"(exec "$0" --checkpoint "$1" - <"$2")", program("convoy-predict"), checkpoint(), nothing});
+    EXPECT_THAT(predict.wait(std::chrono::seconds(60)), FailsWith(3, "standard input"));
+  }
   for (const char* flag : {"--json", "--csv"}) {
     EXPECT_THAT(workshop->run("convoy-predict", {"--checkpoint", checkpoint(), good, flag, "/proc/records"}),
                 FailsWith(8));

@@ -158,7 +158,8 @@ TEST_F(RealData, LeNetLearnsMnist) {
 }
 
 TEST_F(RealData, ResNet20LearnsCifar10) {
-  EXPECT_GE(accuracy_of(workshop, {"--epochs", "1"}), 0.4);  // the default: ResNet-20 on CIFAR-10
+  // The default, ResNet-20 on CIFAR-10, with a third of an epoch. Chance is 10 %; these steps reached 42 %.
+  EXPECT_GE(accuracy_of(workshop, {"--max-steps", "130"}), 0.35);
 }
 
 }  // namespace
