@@ -6,9 +6,12 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/scripts/lib.sh"
 preset=release
 device=cpu
+compare=(python3 "$root/bench/python/compare.py" speedrun)
+[[ " $* " =~ " "(-h|--help)" " ]] && exec "${compare[@]}" --help
 if has_gpu && has_nvcc; then
   preset=cuda
   device=cuda
 fi
+"${compare[@]}" --check-flags --device "$device" "$@"  # before minutes of building
 build "$preset" --target convoy-train
-exec python3 "$root/bench/python/compare.py" speedrun --build "$root/build/$preset" --device "$device" "$@"
+exec "${compare[@]}" --build "$root/build/$preset" --device "$device" "$@"

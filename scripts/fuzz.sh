@@ -11,6 +11,10 @@ case $target in
     exit 2
     ;;
 esac
+if (($# > 2)); then
+  echo "fuzz.sh: found ${*:3}, expected TARGET [MINUTES]" >&2
+  exit 2
+fi
 if ! [[ $minutes =~ ^[1-9][0-9]*$ ]]; then
   echo "fuzz.sh: found '$minutes' minutes, expected a whole number from 1" >&2
   exit 2

@@ -44,6 +44,7 @@ case ${1:-} in
     mapfile -t files < <({ git diff --name-only --diff-filter=d "$base"; git ls-files --others --exclude-standard; } |
       grep -E '\.(h|cpp|cu)$' | sort -u)
     ;;
+  -*) die "found '$1', expected --all, --checks, --format, --words or files" ;;
   *) files=("$@") ;;
 esac
 ((${#files[@]} == 0)) && exit 0

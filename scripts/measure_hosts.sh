@@ -10,6 +10,11 @@ source "$root/scripts/lib.sh"
 program=$(realpath "$1")/bin/comm_host_rates
 [[ -x $program ]] || die "$program does not exist; build it with: ninja -C $1 comm_host_rates"
 shift
+for rate in "$@"; do
+  [[ $rate =~ ^(none|[0-9]+(\.[0-9]+)?[kmgt]?bit)$ ]] || die "RATE: found '$rate', expected none or one such as 10gbit or 100mbit"
+done
+((EUID == 0)) || die "network namespaces need root"
+for tool in ip tc mpirun; do command -v "$tool" >/dev/null || die "needs the program $tool"; done
 work=$(mktemp -d)
 hosts=("rates-a-$$" "rates-b-$$")
 clean_up() {

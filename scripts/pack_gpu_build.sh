@@ -10,10 +10,15 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/scripts/lib.sh"
+if [[ ${1:-} == -h || ${1:-} == --help ]]; then
+  sed -n '2,/^$/{/^#/!q;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+  exit 0
+fi
 architecture=${1:-90}
 [[ $architecture =~ ^([0-9]+|emulated)$ ]] ||
   die "ARCHITECTURE: found '$architecture', expected a number such as 90 (Hopper) or 80 (Ampere), or emulated"
 file=${2:-$root/build/gpu-$architecture.tar.xz}
+[[ -z ${2:-} || -d $(dirname "$2") ]] || die "FILE: found no directory $(dirname "$2")"
 only=("${@:3}")
 build=$root/build/gpu-$architecture
 

@@ -28,11 +28,11 @@ for argument in "$@"; do
       ;;
   esac
 done
-"$root/scripts/setup.sh" --quiet
 if $check; then
   ((EUID == 0)) || die "the tests of the packages need root; --no-check leaves them out"
   command -v mmdebstrap >/dev/null || die "the tests of the packages need mmdebstrap; install the package of that name, or --no-check"
 fi
+"$root/scripts/setup.sh" --quiet
 if [[ -z ${CONVOY_DATA:-} && -d $root/data ]]; then export CONVOY_DATA=$root/data; fi
 # The times of files in the packages are that of the commit.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct)}

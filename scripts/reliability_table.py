@@ -48,6 +48,10 @@ def main():
     flags.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build/test"))
     flags.add_argument("--times", type=int, default=5, help="repetitions of each test")
     arguments = flags.parse_args()
+    if arguments.times < 1:
+        flags.error(f"--times: found {arguments.times}, expected 1 or more")
+    if not (arguments.build / "CTestTestfile.cmake").is_file():
+        flags.error(f"--build: found no tests in {arguments.build}; run cmake --preset test && cmake --build build/test")
     command = ["ctest", "--test-dir", arguments.build, "-V", "-R", TESTS, "-LE", "soak", "--repeat",
                f"until-fail:{arguments.times}"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ)

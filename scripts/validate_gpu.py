@@ -85,6 +85,8 @@ def parse(names):
     parser.add_argument("--quick",
                         action="store_true",
                         help="rehearsal with tiny sizes for an emulated GPU; the figures mean nothing")
+    parser.add_argument("--check-flags", action="store_true",
+                        help="only check the flags, before there is a build")
     options = parser.parse_args()
     options.before = {}
     if options.resume:
@@ -104,6 +106,10 @@ def parse(names):
                 parser.error(f"--{flag}: found '{name}', expected {', '.join(names)}")
     if options.hypotheses and not options.hypotheses.is_file():
         parser.error(f"--hypotheses: no file {options.hypotheses}")
+    if options.budget <= 0:
+        parser.error(f"--budget: found {options.budget:g}, expected more than 0")
+    if options.check_flags:
+        sys.exit(0)
     if not (options.build / "bin" / "convoy-train").exists():
         parser.error(
             f"--build: no programs in {options.build / 'bin'}; run cmake --preset cuda && cmake --build build/cuda")

@@ -21,6 +21,7 @@ for ((i = 1; i < $#; ++i)); do
   [[ ${!i} == --python ]] && python=${!next}
 done
 if [[ ! -x $build_dir/bin/convoy-train && $build_dir == "$root/build/cuda" && ! " $* " =~ " "(-h|--help)" " ]]; then
+  python3 "$root/scripts/validate_gpu.py" --check-flags "$@"  # before minutes of building
   build cuda -DCONVOY_WERROR=OFF -DCMAKE_CUDA_ARCHITECTURES=native
 fi
 

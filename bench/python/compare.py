@@ -14,7 +14,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from comparisons import accuracy, faults, loader, ranks, speedrun, step, waits  # noqa: E402
-from comparisons.harness import Deadline, Unavailable, write_json  # noqa: E402
+from comparisons.harness import Deadline, Unavailable, at_least, write_json  # noqa: E402
 
 COMPARISONS = {"step": step, "speedrun": speedrun, "loader": loader, "accuracy": accuracy,
                "ranks": ranks, "faults": faults, "waits": waits}
@@ -30,8 +30,9 @@ def parser():
                                        formatter_class=argparse.RawDescriptionHelpFormatter)
         flags.add_argument("--build", type=pathlib.Path, default=BUILD, help=f"build directory; default: {BUILD}")
         flags.add_argument("--convoy", help=f"program to measure; default: {module.PROGRAM} of --build")
-        flags.add_argument("--time-limit", type=float, help="time limit of the whole comparison (seconds)")
+        flags.add_argument("--time-limit", type=at_least(1, float), help="time limit of the whole comparison (seconds)")
         flags.add_argument("--json", type=pathlib.Path, help="result file (JSON)")
+        flags.add_argument("--check-flags", action="store_true", help="only check the flags, before a build for example")
         module.add_flags(flags)
         flags.set_defaults(module=module, error=flags.error)
     return program
@@ -44,6 +45,8 @@ def main():
     if arguments.json and not arguments.json.absolute().parent.is_dir():  # before anything is measured
         arguments.error(f"--json: found no directory {arguments.json.parent}")
     module.check(arguments)
+    if arguments.check_flags:
+        return
     try:
         figures = module.compare(arguments, Deadline(arguments.time_limit).left)
     except Unavailable as problem:

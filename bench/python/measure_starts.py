@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 
-from comparisons.harness import rank_environments
+from comparisons.harness import at_least, rank_environments
 
 FIELDS = ("VmHWM", "RssAnon", "RssFile")
 
@@ -54,11 +54,16 @@ def main():
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--convoy", default="build/release/bin/convoy-train")
     flags.add_argument("--data", type=pathlib.Path, required=True, help="folder with train/CLASS/* and test/CLASS/*")
-    flags.add_argument("--image-size", type=int, default=224, help="pixels per side")
+    flags.add_argument("--image-size", type=at_least(1), default=224, help="pixels per side")
     flags.add_argument("--cache", type=pathlib.Path, help="parent of the cache's directory; default: $TMPDIR or /tmp")
-    flags.add_argument("--ranks", type=int, default=2)
-    flags.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="default: number of cores")
+    flags.add_argument("--ranks", type=at_least(1), default=2)
+    flags.add_argument("--workers", type=at_least(1), default=len(os.sched_getaffinity(0)), help="default: number of cores")
     arguments = flags.parse_args()
+    if shutil.which(arguments.convoy) is None:
+        flags.error(f"--convoy: found no program {arguments.convoy}")
+    for name, directory in (("--data", arguments.data / "train"), ("--cache", arguments.cache)):
+        if directory and not directory.is_dir():
+            flags.error(f"{name}: found no directory {directory}")
     cache = pathlib.Path(tempfile.mkdtemp(prefix="convoy-starts-", dir=arguments.cache))
     print(f"{'':34s}{'seconds':>9s}" + "".join(f"{field + ' (MiB)':>15s}" for field in FIELDS))
     try:

@@ -14,6 +14,8 @@ import pathlib
 import re
 import sys
 
+from comparisons.harness import at_least
+
 KIB, ALIGNMENT, ELEMENT = 1 << 10, 256, 4  # bytes; gradients are f32, and slices of a bucket begin at multiples
 
 
@@ -70,13 +72,18 @@ def simulate(step, buckets, gb_s, latency_us, ranks, element=ELEMENT):
     return sizes, total, max(0, free - step["backward_ms"])
 
 
+def bandwidths(text):
+    """Returns the numbers of a list of bandwidths."""
+    return [at_least(0.001, float)(word) for word in text.split(",")]
+
+
 def main():
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("step", type=pathlib.Path, metavar="STEP", help="recorded step, or trace of convoy-train (JSON)")
-    flags.add_argument("--scale-to", type=float, metavar="MS", help="scale all times to a step of this length")
-    flags.add_argument("--bandwidth", default="475,100,25", help="bus bandwidths (GB/s); default: 475,100,25")
-    flags.add_argument("--latency-us", type=float, default=10, help="latency of a transfer (microseconds); default: 10")
-    flags.add_argument("--ranks", type=int, default=8, help="world size; default: 8")
+    flags.add_argument("--scale-to", type=at_least(0.001, float), metavar="MS", help="scale all times to a step of this length")
+    flags.add_argument("--bandwidth", type=bandwidths, default="475,100,25", help="bus bandwidths (GB/s); default: 475,100,25")
+    flags.add_argument("--latency-us", type=at_least(0, float), default=10, help="latency of a transfer (microseconds); default: 10")
+    flags.add_argument("--ranks", type=at_least(2), default=8, help="world size; default: 8")
     flags.add_argument("--bf16", action="store_true", help="send gradients in bf16: half the bytes")
     options = flags.parse_args()
     try:
@@ -84,11 +91,11 @@ def main():
     except (OSError, ValueError, KeyError, TypeError) as problem:
         sys.exit(f"overlap_model: {options.step}: found no step, expected a recorded one or a trace of ranks: {problem}")
     print("| GB/s | plan | buckets | last bucket, MB | communication, ms | exposed, ms | of the step |\n" + "|---" * 7 + "|")
-    for gb_s in options.bandwidth.split(","):
+    for gb_s in options.bandwidth:
         for name, buckets in plans_of(step["gradients"]).items():
-            sizes, total, exposed = simulate(step, buckets, float(gb_s), options.latency_us, options.ranks,
+            sizes, total, exposed = simulate(step, buckets, gb_s, options.latency_us, options.ranks,
                                              ELEMENT // 2 if options.bf16 else ELEMENT)
-            print(f"| {gb_s} | {name} | {len(sizes)} | {sizes[-1] / 1e6:.2f} | {total:.3f} | {exposed:.3f} | "
+            print(f"| {gb_s:g} | {name} | {len(sizes)} | {sizes[-1] / 1e6:.2f} | {total:.3f} | {exposed:.3f} | "
                   f"{100 * exposed / step['step_ms']:.2f} % |")
 
 

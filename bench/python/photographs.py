@@ -22,6 +22,8 @@ try:
 except ModuleNotFoundError as problem:
     sys.exit(f"photographs.py: {problem}; it needs NumPy and Pillow: pip install numpy pillow")
 
+from comparisons.harness import at_least  # noqa: E402
+
 CLASSES = 10
 FIELD = 1024  # pixels per side
 TEST_EVERY = 5  # every fifth image is a test image
@@ -76,12 +78,16 @@ def write_range(arguments, first, step):
 def main():
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("directory", type=pathlib.Path)
-    flags.add_argument("--count", type=int, default=50000, help="images, of which a fifth are for testing")
+    flags.add_argument("--count", type=at_least(5), default=50000, help="images, of which a fifth are for testing")
     flags.add_argument("--size", type=int, default=500, help="long side (pixels), at most %d" % (FIELD - 1))
-    flags.add_argument("--quality", type=int, default=90, help="of JPEG")
-    flags.add_argument("--seed", type=int, default=1)
-    flags.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="default: number of cores")
+    flags.add_argument("--quality", type=at_least(1), default=90, help="of JPEG")
+    flags.add_argument("--seed", type=at_least(0), default=1)
+    flags.add_argument("--workers", type=at_least(1), default=len(os.sched_getaffinity(0)), help="default: number of cores")
     arguments = flags.parse_args()
+    if arguments.quality > 100:
+        flags.error(f"--quality: found {arguments.quality}, expected at most 100")
+    if not 4 <= arguments.size < FIELD:
+        flags.error(f"--size: found {arguments.size}, expected 4 to {FIELD - 1}")
     for split in ("train", "test"):
         for label in range(CLASSES):
             (arguments.directory / split / f"class{label}").mkdir(parents=True, exist_ok=True)

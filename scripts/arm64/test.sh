@@ -13,7 +13,9 @@ case ${1:-} in
     sed -n '5,6s/^# //p' "${BASH_SOURCE[0]}"
     exit 0
     ;;
+  -*) die "found '$1', expected a directory" ;;
 esac
+(($# <= 1)) || die "found ${*:2} after the directory, expected nothing"
 work=${1:-$root/build/arm64}
 system=$work/root
 

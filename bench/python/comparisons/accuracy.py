@@ -13,7 +13,7 @@ import pathlib
 import statistics
 import tempfile
 
-from comparisons.harness import Unavailable, collect_rounds, last_event, run_to_end
+from comparisons.harness import Unavailable, at_least, collect_rounds, last_event, run_to_end
 
 PROGRAM = "convoy-train"
 SIDES = ("on", "off")  # values of CONVOY_WINOGRAD
@@ -81,12 +81,12 @@ def add_flags(flags):
     flags.add_argument("--dataset", default="cifar10")
     flags.add_argument("--data", help="directory of the data set; default: that of convoy-train")
     flags.add_argument("--model", default="resnet20")
-    flags.add_argument("--seeds", type=int, default=5, help="trainings per side")
-    flags.add_argument("--max-steps", type=int, default=390, help="steps per training")
-    flags.add_argument("--batch-size", type=int, default=128)
-    flags.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    flags.add_argument("--seeds", type=at_least(MIN_SEEDS), default=5, help="trainings per side")
+    flags.add_argument("--max-steps", type=at_least(1), default=390, help="steps per training")
+    flags.add_argument("--batch-size", type=at_least(1), default=128)
+    flags.add_argument("--threads", type=at_least(1), default=len(os.sched_getaffinity(0)))
 
 
 def check(arguments):
-    if arguments.seeds < MIN_SEEDS:
-        arguments.error(f"--seeds: found {arguments.seeds}, expected {MIN_SEEDS} or more")
+    if arguments.data and not pathlib.Path(arguments.data).is_dir():
+        arguments.error(f"--data: found no directory {arguments.data}")

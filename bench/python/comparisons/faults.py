@@ -10,6 +10,7 @@ stopped rank, with --timeout.
 
 import pathlib
 import random
+import shutil
 import signal
 import statistics
 import subprocess
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from comparisons.harness import PYTORCH, Unavailable, rank_environments, reason, table
+from comparisons.harness import PYTORCH, Unavailable, at_least, rank_environments, reason, table
 
 PROGRAM = "convoy-train"
 FAULTS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
@@ -109,11 +110,13 @@ def print_figures(figures):
 def add_flags(flags):
     flags.add_argument("--python", default=sys.executable, help="a Python with PyTorch; default: this one")
     flags.add_argument("--sides", nargs="+", default=["Convoy", "PyTorch"], choices=["Convoy", "PyTorch"])
-    flags.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
-    flags.add_argument("--times", type=int, default=3, help="faults per row")
-    flags.add_argument("--timeout", type=float, default=15, help="timeout of both sides (seconds), in its rows")
-    flags.add_argument("--limit", type=float, default=60, help="end of each measurement (seconds)")
+    flags.add_argument("--ranks", type=at_least(2), nargs="+", default=[2, 4])
+    flags.add_argument("--times", type=at_least(1), default=3, help="faults per row")
+    flags.add_argument("--timeout", type=at_least(0.1, float), default=15, help="timeout of both sides (seconds), in its rows")
+    flags.add_argument("--limit", type=at_least(1, float), default=60, help="end of each measurement (seconds)")
 
 
 def check(arguments):
-    """Accepts all flags."""
+    """Refuses an interpreter that does not exist."""
+    if "PyTorch" in arguments.sides and shutil.which(arguments.python) is None:
+        arguments.error(f"--python: found no program {arguments.python}")

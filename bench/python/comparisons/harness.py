@@ -1,5 +1,6 @@
 """Common code of measurements: processes and their memory, time limits, statistics over rounds, and tables."""
 
+import argparse
 import contextlib
 import json
 import os
@@ -18,6 +19,22 @@ import time
 PYTORCH = pathlib.Path(__file__).resolve().parent.parent  # directory of the PyTorch sides, pytorch_*.py
 ROUND_SECONDS = 3  # a new round needs the duration of the longest one and this reserve
 PATIENCE_SECONDS = 5  # that a program has to exit after a signal
+
+
+def at_least(minimum, kind=int):
+    """Returns an argparse type: a number of this kind that is `minimum` or more."""
+
+    def parse(text):
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not minimum <= value < float("inf"):
+            whole = "a whole number, " if kind is int and value is None else ""
+            raise argparse.ArgumentTypeError(f"found {text}, expected {whole}{minimum} or more")
+        return value
+
+    return parse
 
 
 class Unavailable(Exception):

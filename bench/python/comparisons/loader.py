@@ -13,7 +13,7 @@ import os
 import pathlib
 import sys
 
-from comparisons.harness import (PYTORCH, Peer, collect_rounds, format_spread, ratios_by_round, run_for_json, spread,
+from comparisons.harness import (PYTORCH, Peer, at_least, collect_rounds, format_spread, ratios_by_round, run_for_json, spread,
                                  started_peers)
 
 PROGRAM = "convoy-bench-loader"
@@ -94,18 +94,20 @@ def print_figures(figures):
 def add_flags(flags):
     flags.add_argument("--python", default=sys.executable, help="Python with torchvision; default: this one")
     flags.add_argument("--data", type=pathlib.Path, required=True, help="folder with train/CLASS/* and test/CLASS/*")
-    flags.add_argument("--image-size", type=int, default=0, help="image size (pixels per side); 0: original size")
-    flags.add_argument("--batch-size", type=int, default=128)
-    flags.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="default: number of cores")
-    flags.add_argument("--crop", type=int, default=4, help="padding before the random crop (pixels)")
+    flags.add_argument("--image-size", type=at_least(0), default=0, help="image size (pixels per side); 0: original size")
+    flags.add_argument("--batch-size", type=at_least(1), default=128)
+    flags.add_argument("--workers", type=at_least(1), default=len(os.sched_getaffinity(0)), help="default: number of cores")
+    flags.add_argument("--crop", type=at_least(0), default=4, help="padding before the random crop (pixels)")
     flags.add_argument("--sides",
                        default=",".join(SIDES),
                        help="PyTorch decoders, comma-separated: " + ", ".join(SIDES))
-    flags.add_argument("--epochs", type=int, default=2, help="epochs from memory per run of Convoy")
-    flags.add_argument("--rounds", type=int, default=5)
+    flags.add_argument("--epochs", type=at_least(1), default=2, help="epochs from memory per run of Convoy")
+    flags.add_argument("--rounds", type=at_least(1), default=5)
 
 
 def check(arguments):
+    if not arguments.data.is_dir():
+        arguments.error(f"--data: found no directory {arguments.data}")
     arguments.sides = [side for side in arguments.sides.split(",") if side]
     for side in arguments.sides:
         if side not in SIDES:

@@ -10,7 +10,8 @@ Needs mpirun, but not PyTorch.
 import os
 import shlex
 
-from comparisons.harness import Unavailable, collect_rounds, format_spread, ratios_by_round, run_for_json, spread
+from comparisons.harness import (Unavailable, at_least, collect_rounds, format_spread, ratios_by_round, run_for_json,
+                                 spread)
 
 PROGRAM = "convoy-bench-step"
 
@@ -57,17 +58,16 @@ def print_figures(figures):
 
 def add_flags(flags):
     flags.add_argument("--mpirun", default="mpirun", help="launcher and its flags, without -n; default: mpirun")
-    flags.add_argument("--ranks", type=int, default=len(os.sched_getaffinity(0)), help="default: number of cores")
+    flags.add_argument("--ranks", type=at_least(2), default=len(os.sched_getaffinity(0)), help="default: number of cores")
     flags.add_argument("--model", default="resnet18")
-    flags.add_argument("--image-size", type=int, default=32)
-    flags.add_argument("--batch-size", type=int, default=128, help="global batch size (images)")
+    flags.add_argument("--image-size", type=at_least(1), default=32)
+    flags.add_argument("--batch-size", type=at_least(1), default=128, help="global batch size (images)")
     flags.add_argument("--precision", default="fp32")
-    flags.add_argument("--steps", type=int, default=1, help="steps per window")
-    flags.add_argument("--windows", type=int, default=5, help="windows per side and round")
-    flags.add_argument("--warmup", type=int, default=3, help="warm-up windows per run")
-    flags.add_argument("--rounds", type=int, default=5)
+    flags.add_argument("--steps", type=at_least(1), default=1, help="steps per window")
+    flags.add_argument("--windows", type=at_least(1), default=5, help="windows per side and round")
+    flags.add_argument("--warmup", type=at_least(0), default=3, help="warm-up windows per run")
+    flags.add_argument("--rounds", type=at_least(1), default=5)
 
 
 def check(arguments):
-    if arguments.ranks < 2:
-        arguments.error(f"--ranks: found {arguments.ranks}, expected 2 or more")
+    """Accepts what the parser accepts."""

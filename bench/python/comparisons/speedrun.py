@@ -24,7 +24,7 @@ import statistics
 import tempfile
 import time
 
-from comparisons.harness import PYTORCH, Unavailable, collect_rounds, cpu_info, last_event, run_to_end, table
+from comparisons.harness import PYTORCH, Unavailable, at_least, collect_rounds, cpu_info, last_event, run_to_end, table
 
 PROGRAM = "convoy-train"
 PEER = PYTORCH / "pytorch_speedrun.py"
@@ -190,22 +190,21 @@ def add_flags(flags):
     flags.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     flags.add_argument("--precision", default="fp32", help="of Convoy")
     flags.add_argument("--data", default=os.environ.get("CONVOY_DATA"), help="directory that contains cifar10/")
-    flags.add_argument("--seeds", type=int, default=5, help="trainings per side")
-    flags.add_argument("--first-seed", type=int, default=1)
-    flags.add_argument("--block", type=int, default=1, help="trainings of a side before the other one's")
+    flags.add_argument("--seeds", type=at_least(1), default=5, help="trainings per side")
+    flags.add_argument("--first-seed", type=at_least(0), default=1)
+    flags.add_argument("--block", type=at_least(1), default=1, help="trainings of a side before the other one's")
     flags.add_argument("--python", help="interpreter with torch and Pillow: trains in PyTorch as well")
     flags.add_argument("--cache", type=pathlib.Path, help="file of the images that PyTorch decodes, kept for other runs")
     flags.add_argument("--python-precision", default="fp32", choices=["fp32", "bf16", "fp16"], help="of PyTorch")
     flags.add_argument("--python-compile", metavar="MODE", help="of torch.compile, such as max-autotune: one more side")
-    flags.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    flags.add_argument("--threads", type=at_least(1), default=len(os.sched_getaffinity(0)))
     flags.add_argument("--plot", type=pathlib.Path, help="result file (SVG)")
     flags.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="further flags of convoy-train; the last one")
 
 
 def check(arguments):
-    for name, value in (("--seeds", arguments.seeds), ("--block", arguments.block)):
-        if value < 1:
-            arguments.error(f"{name}: found {value}, expected 1 or more")
+    if arguments.data and not pathlib.Path(arguments.data).is_dir():
+        arguments.error(f"--data: found no directory {arguments.data}")
     if arguments.plot and not arguments.plot.absolute().parent.is_dir():  # before trainings of many minutes
         arguments.error(f"--plot: found no directory {arguments.plot.parent}")
     if arguments.python and not arguments.data:

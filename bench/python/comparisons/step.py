@@ -19,11 +19,12 @@ import tempfile
 import time
 
 import generated_images
-from comparisons.harness import (PYTORCH, ROUND_SECONDS, Peer, Unavailable, busy_processes, collect_rounds, events_of,
-                                 format_spread, ratios_by_round, reason, run_to_end, spread, started_peers)
+from comparisons.harness import (PYTORCH, ROUND_SECONDS, Peer, Unavailable, at_least, busy_processes, collect_rounds,
+                                 events_of, format_spread, ratios_by_round, reason, run_to_end, spread, started_peers)
 
 PROGRAM = "convoy-train"
 PEER = PYTORCH / "pytorch_step.py"
+FORMATS = ("contiguous_format", "channels_last")
 MODELS = ("lenet", "resnet20", "resnet18", "resnet34", "resnet50")
 
 
@@ -242,8 +243,8 @@ def print_figures(figures):
 def add_flags(flags):
     flags.add_argument("--python", default=sys.executable, help="Python interpreter with torch; default: this one")
     flags.add_argument("--model", default="resnet18", choices=MODELS)
-    flags.add_argument("--image-size", type=int, default=32)
-    flags.add_argument("--batch-size", type=int, default=128)
+    flags.add_argument("--image-size", type=at_least(1), default=32)
+    flags.add_argument("--batch-size", type=at_least(1), default=128)
     flags.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     flags.add_argument("--precision", default="fp32", choices=["fp64", "fp32", "tf32", "bf16", "fp16"])
     flags.add_argument(
@@ -251,12 +252,12 @@ def add_flags(flags):
         help="PyTorch sides, comma-separated MODE:FORMAT, where MODE is eager or a mode of torch.compile and FORMAT is "
         "contiguous_format or channels_last; default: eager with both formats on the CPU, eager and max-autotune with "
         "channels_last on a GPU")
-    flags.add_argument("--steps", type=int, help="steps in a window; default: 1 on the CPU, 100 on a GPU")
-    flags.add_argument("--windows", type=int, default=5, help="windows per side and round")
-    flags.add_argument("--warmup", type=int, default=3, help="warm-up windows per run of Convoy")
-    flags.add_argument("--rounds", type=int, default=5)
-    flags.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    flags.add_argument("--busy-processes", type=int, default=0,
+    flags.add_argument("--steps", type=at_least(1), help="steps in a window; default: 1 on the CPU, 100 on a GPU")
+    flags.add_argument("--windows", type=at_least(1), default=5, help="windows per side and round")
+    flags.add_argument("--warmup", type=at_least(0), default=3, help="warm-up windows per run of Convoy")
+    flags.add_argument("--rounds", type=at_least(1), default=5)
+    flags.add_argument("--threads", type=at_least(1), default=len(os.sched_getaffinity(0)))
+    flags.add_argument("--busy-processes", type=at_least(0), default=0,
                        help="also measure next to this number of processes that keep a core busy each; default: none")
     flags.add_argument("--cold-start", action="store_true",
                        help="time the first step from the start of the process instead")
@@ -269,3 +270,6 @@ def check(arguments):
         second = "max-autotune:channels_last" if on_gpu else "eager:contiguous_format"
         arguments.sides = f"eager:channels_last,{second}"
     arguments.sides = [side for side in arguments.sides.split(",") if side]
+    for side in arguments.sides:
+        if side.partition(":")[2] not in FORMATS:
+            arguments.error(f"--sides: found '{side}', expected MODE:FORMAT with the format {' or '.join(FORMATS)}")

@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 
-from comparisons.harness import PYTORCH, Unavailable, rank_environments, reason, table
+from comparisons.harness import PYTORCH, Unavailable, at_least, rank_environments, reason, table
 
 PROGRAM = "convoy-train"
 MARGIN = 2  # seconds above the limit of a wait
@@ -47,11 +47,13 @@ class Fault:
                 "--epochs", "100000", "--eval-every", "0", "--log-every", "10", "--comm-timeout", str(self.timeout),
                 "--out", str(self.directory / "out"), *flags]
 
-    def start(self, command, environment=None):
+    def start(self, command, environment=None, output=None):
+        """Starts a process. What it prints goes to a log, but for stdout with a file descriptor `output`."""
         self.logs.append(self.directory / f"log-{len(self.logs)}")
         with open(self.logs[-1], "w") as log:
-            process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=log,
-                                       stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})})
+            process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL,
+                                       stdout=log if output is None else output, stderr=log,
+                                       env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})})
         self.processes.append(process)
         return process
 
@@ -214,6 +216,35 @@ def stopped_agent(job):
     return 5, took, "localhost has not answered"
 
 
+def unread_output(job):
+    """Rank 0 prints into a pipe that is full, since nothing reads it."""
+    reader, writer = os.pipe()
+    log = job.directory / "out/log.jsonl"
+    try:
+        for rank, environment in enumerate(rank_environments(2)):
+            job.start(job.train("--log-every", "1"), environment, output=writer if rank == 0 else None)
+        job.wait_for(lambda: log.exists() and log.stat().st_size > 1 << 20)  # the pipe has room for a quarter of this
+        before = log.stat().st_size
+        took = seconds_until(lambda: log.stat().st_size > before + 10000, HANG)
+    finally:
+        os.close(reader)
+        os.close(writer)
+    return 0, took, ""
+
+
+def killed_while_others_regroup(job):
+    job.start([job.program("convoy-launch"), "--ranks", "4", "--max-restarts", "3", "--min-ranks", "2", *job.train()])
+    job.wait_for_step(30)
+    ranks = children(children(job.processes[0].pid)[0])
+    os.kill(ranks[3], signal.SIGKILL)
+    time.sleep(0.1)
+    os.kill(ranks[0], signal.SIGKILL)
+    took = seconds_until(lambda: "continuing after step" in job.text() and "with 2 ranks" in job.text(), HANG)
+    if "restart 1 of" in job.text():  # from a checkpoint: the state in memory was lost
+        took = None
+    return 1, took, "rank 0 on localhost was killed by SIGKILL"
+
+
 def killed_agent(job):
     job.start([job.program("convoy-launch"), "--ranks", "2", *job.train()])
     job.wait_for_step(30)
@@ -342,6 +373,8 @@ ROWS = {
     "mpirun gets SIGTSTP, then SIGCONT": (suspended_mpirun, ("Convoy",)),
     "rank 1 of 3 does not call MPI_Init": (no_mpi_init, ("Convoy",)),
     "convoy-launch is stopped for 25 s": (stopped_launcher, ("Convoy",)),
+    "the output of rank 0 is not read": (unread_output, ("Convoy",)),
+    "a second rank is killed while the others regroup": (killed_while_others_regroup, ("Convoy",)),
     "an agent is stopped, and a rank killed": (stopped_agent, ("Convoy",)),
     "an agent is killed": (killed_agent, ("Convoy",)),
     "a frozen host, --min-ranks 2": (frozen_host, ("Convoy",)),
@@ -399,15 +432,17 @@ def print_figures(figures):
 
 def add_flags(flags):
     flags.add_argument("--python", help="a Python with PyTorch; default: Convoy's rows only")
-    flags.add_argument("--times", type=int, default=1, help="faults per row")
-    flags.add_argument("--timeout", type=float, default=5, help="--comm-timeout, and PyTorch's (seconds)")
-    flags.add_argument("--suspension", type=float, default=60, help="how long all ranks are suspended (seconds)")
+    flags.add_argument("--times", type=at_least(1), default=1, help="faults per row")
+    flags.add_argument("--timeout", type=at_least(0.1, float), default=5, help="--comm-timeout, and PyTorch's (seconds)")
+    flags.add_argument("--suspension", type=at_least(0, float), default=60, help="how long all ranks are suspended (seconds)")
     flags.add_argument("--output", action="store_true", help="also print what the processes print")
     flags.add_argument("--row", nargs="+", help="only rows with one of these words")
 
 
 def check(arguments):
-    """Refuses words that no row has."""
+    """Refuses words that no row has, and an interpreter that does not exist."""
+    if arguments.python and shutil.which(arguments.python) is None:
+        arguments.error(f"--python: found no program {arguments.python}")
     for word in arguments.row or []:
         if not any(word in name for name in ROWS):
             arguments.error(f"--row: found '{word}', expected words of: {'; '.join(ROWS)}")
