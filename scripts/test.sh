@@ -5,12 +5,13 @@
 #                  benchmarks, of the emulator itself, of NCCL, of ONNX files, of kills and simulated faults, of jobs on
 #                  several hosts and of whole trainings
 #   --all          what continuous integration runs: scripts/lint.sh --checks; that build and all its tests; debug
-#                  (AddressSanitizer and UndefinedBehaviorSanitizer) and tsan (ThreadSanitizer, the concurrent parts),
-#                  both without the programs; release and package, compiled without optimization and without tests to
-#                  run, release with each source by itself, and once more without the cluster library, for one short
-#                  training, and package installed, for one at each level of CPU instructions; and where nvcc is installed, cuda: all CUDA code compiled and linked with NVIDIA's
-#                  libraries, and the tests that need no GPU. With a GPU, the cuda build has everything and runs every
-#                  test on it.
+#                  (AddressSanitizer and UndefinedBehaviorSanitizer: the tests of a run without arguments, of the emulator
+#                  and of damaged files) and tsan (ThreadSanitizer, the concurrent parts), both without the programs;
+#                  release and package, compiled without optimization and without tests, release with each source by
+#                  itself, and once more without the cluster library, for one short training, and package installed, for
+#                  one at each level of CPU instructions; and where nvcc is installed, cuda: all CUDA code compiled and
+#                  linked with NVIDIA's libraries, and the tests that need no GPU. With a GPU, the cuda build has
+#                  everything and runs every test on it.
 #   PRESET…        these builds alone: test, debug (with the programs), tsan, cuda, release
 #
 # CONVOY_DATA=DIR: the directory of real data sets (DIR/cifar10, DIR/mnist). Tests that need them are skipped without.
@@ -72,7 +73,7 @@ if [[ $all == yes ]]; then
   begin=$SECONDS
   (quietly "$root/build/lint.log" "checking style and documentation" "$root/scripts/lint.sh" --checks) || is_clean=no
   stages+=("$((SECONDS - begin)) checking style and documentation")
-  compile release release -DCMAKE_UNITY_BUILD=OFF  # the other builds compile several sources as one
+  compile release release -DCMAKE_UNITY_BUILD=OFF -DCONVOY_TESTS=OFF  # the other builds compile several sources as one
   compile without-cluster release "-DCONVOY_COMPONENTS=engine;comm;models;datasets;train" -DCONVOY_TESTS=OFF --target convoy-train
   quietly "$root/build/compiled/without-cluster.train.log" "training without the cluster library" \
     "$root/build/compiled/without-cluster/bin/convoy-train" --model lenet --dataset shapes --devices 2 --device cpu \
@@ -89,9 +90,10 @@ for preset in $(printf '%s\n' "${presets[@]}" | sort -u); do
   case $preset in
     tsan) build tsan --target convoy_tests ;;  # no test of this build runs a program
     debug)
-      # The programs double the build. Their tests run in the test build.
+      # The programs double the build. Their tests, and those that take long, run in the test build.
       settings=()
-      [[ $all == yes ]] && settings=(-DCONVOY_PROGRAMS=OFF "-DCONVOY_COMPONENTS=engine;comm;cluster;models;datasets")
+      [[ $all == yes ]] && settings=(-DCONVOY_PROGRAMS=OFF -DCONVOY_LONG_TESTS=OFF
+                                     "-DCONVOY_COMPONENTS=engine;comm;cluster;models;datasets")
       build debug "${settings[@]}"
       ;;
     cuda)

@@ -66,7 +66,7 @@ OpCost cost_of_attention(const Variable& q, const Variable& k, const Variable& v
 Tensor causal_mask(std::int64_t queries, std::int64_t keys, const DeviceContext& device) {
   const Tensor mask = Tensor::full({queries, keys}, 1, DType::u8, device);
   std::vector<kernels::Assignment> later;
-  for (std::int64_t i = 0; i + 1 < std::min(queries, keys); ++i)
+  for (std::int64_t i = 0; i < std::min(queries, keys - 1); ++i)
     later.push_back({.to = mask.slice(i * keys + i + 1, {keys - i - 1}).view()});
   on(mask.stream(), [&](auto& s) { kernels::assign(s, later); });
   return mask;

@@ -287,8 +287,8 @@ TEST_F(Colors, RecordsOfFailedPredictionsAreNotWritten) {
               FailsWith(3, "broken.jpg"));
   EXPECT_FALSE(std::filesystem::exists(json));
   for (const char* nothing : {"/", "/dev/null"}) {  // read() fails, and finds the end
-    const Process predict(
-        {"sh", "-c", R"(exec "$0" --checkpoint "$1" - <"$2")", program("convoy-predict"), checkpoint(), nothing});
+    Process predict({"/bin/sh", "-c", R"(exec "$0" --checkpoint "$1" - <"$2")", program("convoy-predict"),
+                     checkpoint(), nothing});
     EXPECT_THAT(predict.wait(std::chrono::seconds(60)), FailsWith(3, "standard input"));
   }
   for (const char* flag : {"--json", "--csv"}) {
