@@ -7,10 +7,10 @@
 #   --all          what continuous integration runs: scripts/lint.sh --checks; that build and all its tests; debug
 #                  (AddressSanitizer and UndefinedBehaviorSanitizer: the tests of a run without arguments, of the emulator
 #                  and of damaged files) and tsan (ThreadSanitizer, the concurrent parts), both without the programs;
-#                  release and package, compiled without optimization and without tests to run, release with each source
-#                  by itself, and once more without the cluster library, for one short training, and package installed,
-#                  for one at each level of CPU instructions; and where nvcc is installed, cuda: all CUDA code compiled
-#                  and linked with NVIDIA's libraries, and the tests that need no GPU. With a GPU, the cuda build has
+#                  release and package, compiled without optimization and without tests, release with each source by
+#                  itself, and once more without the cluster library, for one short training, and package installed, for
+#                  one at each level of CPU instructions; and where nvcc is installed, cuda: all CUDA code compiled and
+#                  linked with NVIDIA's libraries, and the tests that need no GPU. With a GPU, the cuda build has
 #                  everything and runs every test on it.
 #   PRESET…        these builds alone: test, debug (with the programs), tsan, cuda, release
 #
@@ -73,7 +73,7 @@ if [[ $all == yes ]]; then
   begin=$SECONDS
   (quietly "$root/build/lint.log" "checking style and documentation" "$root/scripts/lint.sh" --checks) || is_clean=no
   stages+=("$((SECONDS - begin)) checking style and documentation")
-  compile release release -DCMAKE_UNITY_BUILD=OFF  # the other builds compile several sources as one
+  compile release release -DCMAKE_UNITY_BUILD=OFF -DCONVOY_TESTS=OFF  # the other builds compile several sources as one
   compile without-cluster release "-DCONVOY_COMPONENTS=engine;comm;models;datasets;train" -DCONVOY_TESTS=OFF --target convoy-train
   quietly "$root/build/compiled/without-cluster.train.log" "training without the cluster library" \
     "$root/build/compiled/without-cluster/bin/convoy-train" --model lenet --dataset shapes --devices 2 --device cpu \

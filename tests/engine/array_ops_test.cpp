@@ -204,6 +204,23 @@ TEST(CustomOp, RunsOnTheMetaDeviceAndIsComposed) {
   EXPECT_EQ(softsign(x).shape(), (Shape{2, 3}));
 }
 
+// The composition, which a bias asks for, makes a mask: the last query must not see later keys.
+TEST(ArrayOps, CausalAttentionIsEqualWithABiasOfZeros) {
+  for (const auto& [queries, keys] : {std::pair{3, 6}, std::pair{5, 5}, std::pair{6, 3}}) {
+    const auto rows = [](std::int64_t count, int step) {
+      Values values;
+      for (int i = 0; i < 4 * count; ++i) values.push_back(static_cast<float>(i * step % 7) / 4);
+      return Variable(Tensor::from(values, {1, count, 4}, Device::cpu()));
+    };
+    const Variable q = rows(queries, 3), k = rows(keys, 5), v = rows(keys, 2);
+    const Variable bias(Tensor::zeros({queries, keys}, DType::f32, Device::cpu()));
+    const Values fused = values_of(scaled_dot_product_attention(q, k, v, {.causal = true}));
+    const Values composed = values_of(scaled_dot_product_attention(q, k, v, {.causal = true, .bias = bias}));
+    ASSERT_EQ(composed.size(), fused.size());
+    for (std::size_t i = 0; i < fused.size(); ++i) EXPECT_NEAR(composed[i], fused[i], 1e-5) << queries << i;
+  }
+}
+
 }  // namespace
 
 }  // namespace convoy
