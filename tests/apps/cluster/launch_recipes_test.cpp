@@ -98,7 +98,7 @@ TEST_F(LaunchRecipes, OneMachineWithMpirun) {
   const auto cores_of = [](const std::string& text, int rank) {
     const std::size_t line = text.find("\n  rank " + std::to_string(rank) + " ");
     const std::size_t begin = text.find("cores ", line) + 6;
-    return text.substr(begin, text.find(',', begin) - begin);
+    return text.substr(begin, text.find_first_of(",\n", begin) - begin);
   };
   EXPECT_EQ(cores_of(unbound.out, 0), cores_of(unbound.out, 1));
   EXPECT_NE(cores_of(bound.out, 0), cores_of(bound.out, 1)) << bound.out;
