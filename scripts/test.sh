@@ -7,11 +7,10 @@
 #   --all          what continuous integration runs: scripts/lint.sh --checks; that build and all its tests; debug
 #                  (AddressSanitizer and UndefinedBehaviorSanitizer: the tests of a run without arguments, of the emulator
 #                  and of damaged files) and tsan (ThreadSanitizer, the concurrent parts), both without the programs;
-#                  release and package, compiled without optimization and without tests, release with each source by
-#                  itself, and once more without the cluster library, for one short training, and package installed, for
-#                  one at each level of CPU instructions; and where nvcc is installed, cuda: all CUDA code compiled and
-#                  linked with NVIDIA's libraries, and the tests that need no GPU. With a GPU, the cuda build has
-#                  everything and runs every test on it.
+#                  package, compiled source by source and without optimization, and installed, for one short training at
+#                  each level of CPU instructions and one without the cluster library; and where nvcc is installed, cuda:
+#                  all CUDA code compiled and linked with NVIDIA's libraries, and the tests that need no GPU. With a GPU,
+#                  the cuda build has everything and runs every test on it.
 #   PRESET…        these builds alone: test, debug (with the programs), tsan, cuda, release
 #
 # CONVOY_DATA=DIR: the directory of real data sets (DIR/cifar10, DIR/mnist). Tests that need them are skipped without.
@@ -73,12 +72,12 @@ if [[ $all == yes ]]; then
   begin=$SECONDS
   (quietly "$root/build/lint.log" "checking style and documentation" "$root/scripts/lint.sh" --checks) || is_clean=no
   stages+=("$((SECONDS - begin)) checking style and documentation")
-  compile release release -DCMAKE_UNITY_BUILD=OFF -DCONVOY_TESTS=OFF  # the other builds compile several sources as one
-  compile without-cluster release "-DCONVOY_COMPONENTS=engine;comm;models;datasets;train" -DCONVOY_TESTS=OFF --target convoy-train
+  # Each source by itself, since the other builds compile several as one; the second build finds most in the compiler cache.
+  compile package package -DCMAKE_UNITY_BUILD=OFF
+  compile without-cluster package -DCMAKE_UNITY_BUILD=OFF "-DCONVOY_COMPONENTS=engine;comm;models;datasets;train" --target convoy-train
   quietly "$root/build/compiled/without-cluster.train.log" "training without the cluster library" \
     "$root/build/compiled/without-cluster/bin/convoy-train" --model lenet --dataset shapes --devices 2 --device cpu \
     --max-steps 4 --out "$root/build/compiled/without-cluster/run-$$"
-  compile package package
   quietly "$root/build/compiled/install.log" "installing package" \
     cmake --install "$root/build/compiled/package" --prefix "$root/build/compiled/prefix"
   quietly "$root/build/compiled/levels.log" "training at each level of CPU instructions" \
