@@ -38,16 +38,14 @@ class CudaMemory final : public MemorySource {
  public:
   explicit CudaMemory(int device) : device_(device) {}
 
-  /// Large blocks are followed by a gap, so that ranges of two blocks are never adjacent.
   void* allocate(std::size_t bytes) override {
-    const std::size_t gap = bytes >= kSegment / 16 ? kGap : 0;
-    return allocate_on(device_, [&](void** block) { return cudaMalloc(block, bytes + gap); });
+    return allocate_on(device_, [&](void** block) { return cudaMalloc(block, bytes); });
   }
   void release(void* block, std::size_t) noexcept override {
     cudaSetDevice(device_);  // without this call, a new thread would create a context on GPU 0
     cudaFree(block);
   }
-  std::size_t segment_bytes() const override { return kSegment - kGap; }
+  std::size_t segment_bytes() const override { return std::size_t{32} << 20; }
   std::string name() const override { return fmt::format("cuda:{}", device_); }
   std::size_t free_bytes() const override {
     std::size_t free = 0, total = 0;
@@ -64,7 +62,6 @@ class CudaMemory final : public MemorySource {
   }
 
  private:
-  static constexpr std::size_t kSegment = std::size_t{32} << 20, kGap = 4096;
   int device_;
 };
 

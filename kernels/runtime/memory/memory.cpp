@@ -41,41 +41,6 @@ class HostMemory final : public MemorySource {
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;
 };
 
-using Blocks = std::map<std::size_t, std::vector<void*>>;
-
-// The free large blocks of a pool are ranges, which are divided and merged. Their keys in MemoryPool::free_ are their
-// sizes plus this, because a range may be as small as a block of a size class.
-constexpr std::size_t kRange = std::size_t{1} << 62;
-
-/// Takes the first `bytes` bytes of the smallest range that has so many. Returns nullptr if none has.
-void* take_range(Blocks& free, std::size_t bytes) {
-  const auto found = free.lower_bound(kRange + bytes);
-  if (found == free.end()) return nullptr;
-  auto* const begin = static_cast<std::byte*>(found->second.back());
-  const std::size_t rest = found->first - kRange - bytes;
-  found->second.pop_back();
-  if (found->second.empty()) free.erase(found);
-  if (rest > 0) free[kRange + rest].push_back(begin + bytes);
-  return begin;
-}
-
-/// Adds a range, and merges it with adjacent ones. Segments of a GPU are never adjacent (CudaMemory).
-void add_range(Blocks& free, void* block, std::size_t bytes) {
-  auto* begin = static_cast<std::byte*>(block);
-  for (auto entry = free.lower_bound(kRange); entry != free.end();) {
-    const std::size_t size = entry->first - kRange;
-    std::erase_if(entry->second, [&](void* other) {
-      auto* const first = static_cast<std::byte*>(other);
-      if (first + size != begin && begin + bytes != first) return false;
-      begin = std::min(begin, first);
-      bytes += size;
-      return true;
-    });
-    entry = entry->second.empty() ? free.erase(entry) : std::next(entry);
-  }
-  free[kRange + bytes].push_back(begin);
-}
-
 }  // namespace
 
 std::unique_ptr<MemorySource> host_memory() { return std::make_unique<HostMemory>(); }
@@ -116,7 +81,7 @@ void* CachingAllocator::allocate(std::size_t bytes) {
   };
   MemoryPool* const pool = pool_of_this_thread();
   if (pool != nullptr) {
-    void* const block = by_arena(size) ? take_range(pool->free_, size) : take(pool->free_, size);
+    void* const block = by_arena(size) ? pool->ranges_.take(size) : take(pool->free_, size);
     if (block != nullptr) pooled_[block] = pool;
     if (block != nullptr) return handed_out(block);  // already counted as in use
   }
@@ -187,7 +152,7 @@ void CachingAllocator::release(void* block, std::size_t bytes) noexcept {
   MemoryPool& pool = *found->second;
   pooled_.erase(found);
   if (by_arena(size))
-    add_range(pool.free_, block, size);
+    pool.ranges_.add(block, size, arena_.segments());
   else
     pool.free_[size].push_back(block);
 }
@@ -211,14 +176,11 @@ MemoryPool::~MemoryPool() {
   std::erase_if(allocator_.pooled_, [this](const auto& entry) { return entry.second == this; });
   allocator_.stats_.in_pools -= bytes_;
   for (const auto& [size, blocks] : free_)
-    for (void* const block : blocks) {
-      if (size < kRange) {
-        allocator_.give_back(block, size);
-      } else {
-        allocator_.stats_.in_use -= size - kRange;
-        allocator_.arena_.release(block, size - kRange);
-      }
-    }
+    for (void* const block : blocks) allocator_.give_back(block, size);
+  for (const auto& [begin, size] : ranges_.ranges()) {  // some smaller than a block that the arena serves
+    allocator_.stats_.in_use -= size;
+    allocator_.arena_.release(begin, size);
+  }
 }
 
 std::size_t MemoryPool::bytes() const {

@@ -89,8 +89,9 @@ class MemoryPool {
  private:
   friend class CachingAllocator;
   CachingAllocator& allocator_;
-  // Both are protected by the allocator's mutex.
+  // All are protected by the allocator's mutex.
   std::map<std::size_t, std::vector<void*>> free_;  // size class -> free blocks
+  FreeRanges ranges_;                               // the free large blocks
   std::size_t bytes_ = 0;                           // of all blocks
 };
 
