@@ -6,6 +6,7 @@
 #include <deque>
 #include <exception>
 #include <limits>
+#include <list>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -29,11 +30,15 @@ constexpr std::int64_t kIdleSteps =
     8;  // a block in use may be unused for them: workers prepare several batches
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::min();
 constexpr int kThreads = 4;
+constexpr std::size_t kOpenFiles = 16;
 
 /// The files of a data set, in a directory or on a web server. Thread-safe.
-struct ShardFiles {
-  std::string place;  // the directory, or its URL
-  HttpOptions http;
+class ShardFiles {
+ public:
+  ShardFiles(std::string place, HttpOptions http) : place(std::move(place)), http(std::move(http)) {}
+
+  const std::string place;  // the directory, or its URL
+  const HttpOptions http;
 
   std::string path_of(const std::string& name) const { return place + "/" + name; }
   /// Returns `bytes` bytes from `begin` on. Throws DataError if the file is missing or has not `size` bytes, and
@@ -54,14 +59,35 @@ struct ShardFiles {
       text = read_part(path_of(name), begin, bytes, http, size);
       return size;
     }
-    const io::InputFile file(path_of(name));
-    if (begin + bytes > file.size()) return file.size();
+    const std::shared_ptr<const io::InputFile> file = opened(path_of(name));
+    if (begin + bytes > file->size()) return file->size();
     text.resize(bytes);
-    file.read(begin, std::as_writable_bytes(std::span(text)));
-    return file.size();
+    file->read(begin, std::as_writable_bytes(std::span(text)));
+    return file->size();
   } catch (const CheckpointError& error) {
     throw DataError(error.what());
   }
+
+ private:
+  /// Returns a file, and keeps the last few open: the index is read for each block, and a shard for several.
+  std::shared_ptr<const io::InputFile> opened(const std::string& path) const {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto at = std::ranges::find_if(opened_, [&](const auto& file) { return file->path() == path; });
+      if (at != opened_.end()) {
+        opened_.splice(opened_.begin(), opened_, at);
+        return *at;
+      }
+    }
+    auto file = std::make_shared<const io::InputFile>(path);
+    const std::lock_guard lock(mutex_);
+    opened_.push_front(file);
+    if (opened_.size() > kOpenFiles) opened_.pop_back();
+    return file;
+  }
+
+  mutable std::mutex mutex_;
+  mutable std::list<std::shared_ptr<const io::InputFile>> opened_;  // the one used last is the first
 };
 
 /// Consecutive samples with their members.
@@ -351,7 +377,7 @@ DataSet read_shards(const std::filesystem::path& place, const ReadOptions& optio
   std::string root = place.string();
   if (root.ends_with(kShardIndexName)) root.resize(root.size() - std::strlen(kShardIndexName));
   while (root.size() > 1 && root.ends_with('/')) root.pop_back();
-  const auto files = std::make_shared<const ShardFiles>(ShardFiles{root.empty() ? "." : root, options.http});
+  const auto files = std::make_shared<const ShardFiles>(root.empty() ? "." : root, options.http);
   constexpr std::uint64_t kMaxIndexBytes = std::uint64_t{64} << 20;
   const std::string path = files->path_of(kShardIndexName);
   std::string text;
