@@ -204,6 +204,7 @@ __global__ void count_rows_kernel(kernels::cuda::ChannelTiling tiling, float* co
     __syncthreads();
     const float rows = load_from_block(1 - tile.row_block, scratch.pairs[0][0]);
     if (threadIdx.x == 0 && blockIdx.x == 0) counts[tile.row_block] = rows;
+    arrive_at_cluster();
     return wait_for_cluster();
   }
   sum_cluster(scratch, tiling, tile, pairs, RankTerm{}, [&](std::int64_t c, double sum, double) {
