@@ -3,8 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
+#include <new>
+#include <string_view>
 #include <utility>
 
 #include "convoy/kernels/base/check.h"
@@ -13,8 +16,7 @@ namespace convoy {
 namespace {
 
 constexpr std::size_t kMaxWaitingBytes = std::size_t{4} << 20;
-constexpr std::size_t kBatchBytes = std::size_t{64} << 10;  // of a write, about
-constexpr double kSecondsOfError = 1;                       // for which what is printed to stderr waits
+constexpr double kSecondsOfError = 1;  // for which what is printed to stderr waits
 
 }  // namespace
 
@@ -31,8 +33,8 @@ OutputQueue::~OutputQueue() {
 
 void OutputQueue::push(std::string text, bool important) {
   const std::lock_guard lock(mutex_);
-  bytes_ += text.size();
   texts_.push_back({std::move(text), important});
+  bytes_ += texts_.back().bytes.size();
   for (auto oldest = texts_.begin(); bytes_ > kMaxWaitingBytes && oldest + 1 != texts_.end();) {
     if (oldest->is_important) {
       ++oldest;
@@ -52,28 +54,34 @@ void OutputQueue::drain(double seconds) {
                                  [&] { return texts_.empty() && !is_writing_; });
 }
 
+// Asks for no memory: the queue may have to tell that there is none.
 void OutputQueue::write() {
+  const auto write_all = [this](std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return;  // the reader has closed its end
+      bytes.remove_prefix(static_cast<std::size_t>(count));
+    }
+  };
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return !texts_.empty() || is_ending_; });
     if (texts_.empty()) return;
-    std::string bytes;
-    if (const std::size_t dropped = std::exchange(dropped_, 0); dropped > 0)
-      bytes = fmt::format("{}: {} lines dropped, because the output was not read\n",
-                          program_invocation_short_name, dropped);
-    while (!texts_.empty() && bytes.size() < kBatchBytes) {
-      bytes += texts_.front().bytes;
-      bytes_ -= texts_.front().bytes.size();
-      texts_.pop_front();
-    }
+    const std::string bytes = std::move(texts_.front().bytes);
+    texts_.pop_front();
+    bytes_ -= bytes.size();
+    const std::size_t dropped = std::exchange(dropped_, 0);
     is_writing_ = true;
     lock.unlock();
-    for (std::size_t done = 0; done < bytes.size();) {
-      const ssize_t count = ::write(descriptor_, bytes.data() + done, bytes.size() - done);
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) break;  // the reader has closed its end
-      done += static_cast<std::size_t>(count);
+    if (dropped > 0) {
+      std::array<char, 200> line;
+      const auto end = fmt::format_to_n(line.begin(), line.size(),
+                                        "{}: {} lines dropped, because the output was not read\n",
+                                        program_invocation_short_name, dropped);
+      write_all({line.data(), std::min(end.size, line.size())});
     }
+    write_all(bytes);
     lock.lock();
     is_writing_ = is_stuck_ = false;
     changed_.notify_all();
@@ -97,7 +105,12 @@ QueuedStream::~QueuedStream() { std::fclose(std::exchange(stream_, direct_)); }
 
 ssize_t QueuedStream::write(const char* bytes, std::size_t count) noexcept {
   if (first_ != nullptr) first_->queue_.drain(kSecondsOfError);
-  queue_.push({bytes, count});
+  try {
+    queue_.push({bytes, count});
+  } catch (const std::bad_alloc&) {  // then this thread waits for the reader
+    queue_.drain(kSecondsOfError);
+    return ::write(fileno(direct_), bytes, count);
+  }
   if (first_ != nullptr) queue_.drain(kSecondsOfError);
   return static_cast<ssize_t>(count);
 }
