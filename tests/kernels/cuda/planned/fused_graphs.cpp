@@ -4,10 +4,10 @@
 #include <iterator>
 #include <utility>
 
-namespace convoy::kernels {
-template <>
-inline constexpr cudnnBackendAttributeType_t kCudnnType<cudnnGenStatsMode_t> = CUDNN_TYPE_GENSTATS_MODE;
-}  // namespace convoy::kernels
+/// As kernels::cudnn_type(), in the namespace of the argument, where CudnnDescriptor::set() finds it.
+constexpr cudnnBackendAttributeType_t cudnn_type(const cudnnGenStatsMode_t* /*values*/) {
+  return CUDNN_TYPE_GENSTATS_MODE;
+}
 
 namespace convoy::testing {
 namespace {
