@@ -16,11 +16,10 @@ struct IndexMap {
   std::int64_t strides[kArrays][Shape::kMaxRank];
   std::int64_t first[kArrays];
 
-  /// Requires sizes below 2^31.
+  /// Requires sizes below 2^31, except along axis 0, by whose size nothing is divided.
   explicit IndexMap(const LoopNest<kArrays>& nest)
-      : rank(nest.rank), sizes{Divisor(size_of_axis(nest, 0)), Divisor(size_of_axis(nest, 1)),
-                               Divisor(size_of_axis(nest, 2)), Divisor(size_of_axis(nest, 3)),
-                               Divisor(size_of_axis(nest, 4)), Divisor(size_of_axis(nest, 5))} {
+      : rank(nest.rank), sizes{divisor(nest, 0), divisor(nest, 1), divisor(nest, 2),
+                               divisor(nest, 3), divisor(nest, 4), divisor(nest, 5)} {
     for (std::size_t a = 0; a < kArrays; ++a) {
       first[a] = nest.strides[a].offset;
       for (std::size_t axis = 0; axis < Shape::kMaxRank; ++axis)
@@ -42,8 +41,8 @@ struct IndexMap {
   }
 
  private:
-  static std::int64_t size_of_axis(const LoopNest<kArrays>& nest, std::size_t axis) {
-    return axis < static_cast<std::size_t>(nest.rank) ? nest.sizes[axis] : 1;
+  static Divisor divisor(const LoopNest<kArrays>& nest, std::size_t axis) {
+    return Divisor(axis > 0 && axis <= nest.last() ? nest.sizes[axis] : 1);
   }
 };
 

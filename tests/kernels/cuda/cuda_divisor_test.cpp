@@ -1,4 +1,4 @@
-// Compares Divisor with the division operator on the host; kernels run the same code.
+// Compares Divisor with the division operator on the host, and IndexMap with its strides; kernels run the same code.
 #include "convoy/kernels/cuda/primitives/divisor.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "convoy/kernels/base/random.h"
+#include "convoy/kernels/cuda/primitives/index_map.h"
 
 namespace convoy {
 namespace {
@@ -39,6 +40,23 @@ TEST(Divisor, EqualsDivision) {
   const Random random{.seed = 1};
   for (std::uint64_t i = 0; i < 5000; ++i) check(1 + random.words(i)[0] % kMax);
   check(kMax);
+}
+
+// Axes that are merged may have 2^32 elements, whose lower 32 bits are a divisor of 0.
+TEST(IndexMap, HasTheOffsetsOfMoreThanFourBillionElements) {
+  using kernels::LoopNest, kernels::Strides;
+  constexpr std::int64_t kSize = 1 << 16;
+  const Shape space{2, kSize, kSize};
+  for (const Strides& x : {Strides{}, Strides::row_major(space), Strides::broadcast({kSize}, space)}) {
+    const kernels::cuda::IndexMap<2> map(LoopNest<2>(space, {x, Strides::row_major(space)}));
+    for (const std::int64_t index : {std::int64_t{1}, (std::int64_t{1} << 32) + 5, space.numel() - 1}) {
+      std::int64_t found[2];
+      map.offsets_of(index, found);
+      EXPECT_EQ(found[0], index / kSize / kSize * x.of_axis[0] + index / kSize % kSize * x.of_axis[1] +
+                              index % kSize * x.of_axis[2]);
+      EXPECT_EQ(found[1], index);
+    }
+  }
 }
 
 }  // namespace
