@@ -45,7 +45,7 @@ bool launch_clusters(CudaStream& stream, const Shape& x, int arrays,
   int blocks = 0;
   const auto tile = [&](int lanes, int row_blocks) {
     const auto tiles = static_cast<int>(blocks_for(channels, lanes * kWidth));
-    tiling = {rows, channels, lanes, tiles, row_blocks, blocks_for(rows, row_blocks)};
+    tiling = {rows, channels, lanes, tiles, row_blocks, (rows + row_blocks - 1) / row_blocks};
     bytes = sizeof(ClusterScratch<compute_t<T>, kWidth>) +
             static_cast<std::size_t>(arrays * tiling.block_rows * lanes * kVectorBytes);
     blocks = tiles * row_blocks;

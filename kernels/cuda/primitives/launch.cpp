@@ -38,7 +38,12 @@ int LaunchLimits::resident_clusters(const void* kernel, unsigned blocks, unsigne
   config.dynamicSmemBytes = bytes;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  CUDA_CHECK(cudaOccupancyMaxActiveClusters(&known->second, kernel, &config));
+  const cudaError_t status = cudaOccupancyMaxActiveClusters(&known->second, kernel, &config);
+  if (status == cudaErrorInvalidClusterSize) {  // the GPU has no clusters of this size
+    cudaGetLastError();                         // clears the error
+    return known->second = 0;
+  }
+  CUDA_CHECK(status);
   return known->second;
 }
 
