@@ -3,7 +3,6 @@
 #include "convoy/kernels/gather.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "convoy/kernels/cpu/primitives/element.h"

@@ -2,7 +2,6 @@
 // reference kernels. So do convolutions that no engine can run.
 #include "convoy/kernels/conv2d.h"
 
-#include <algorithm>
 #include <initializer_list>
 
 #include "convoy/kernels/cuda/cudnn/conv2d_plans.h"

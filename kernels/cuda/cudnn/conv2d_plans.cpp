@@ -2,7 +2,6 @@
 #include "convoy/kernels/cuda/cudnn/conv2d_plans.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <set>

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <bit>
 #include <cstdlib>
-#include <limits>
 #include <string_view>
 
 #include "convoy/kernels/base/check.h"
