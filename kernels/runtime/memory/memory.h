@@ -1,6 +1,6 @@
 // A caching allocator. Every training step requests the same sizes, so released blocks are kept and reused.
-// Small blocks are kept by size class, and large host blocks in an arena. After the first steps, allocation
-// makes no system calls.
+// Small blocks are kept by size class, and large blocks of the host and of GPUs in an arena. After the first steps,
+// allocation makes no system calls.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ class MemorySource {
   /// Releases a block of allocate(bytes).
   virtual void release(void* block, std::size_t bytes) noexcept = 0;
   /// Returns the size of the segments from which an arena cuts large blocks, or 0 to allocate each block
-  /// separately. Segments suit memory that costs nothing until it is touched.
+  /// separately. Large segments suit memory that costs nothing until it is touched.
   virtual std::size_t segment_bytes() const { return 0; }
   /// Returns the number of free bytes, or 0 if the source does not know it.
   virtual std::size_t free_bytes() const { return 0; }
