@@ -49,8 +49,12 @@ void exchange_rows(const void* row, bool is_transposed, std::uint32_t (&to)[4], 
   }
 }
 
-std::uint32_t offset_of(const void* shared) {
-  return static_cast<std::uint32_t>(static_cast<const char*>(shared) - BlockRunner::shared_memory());
+/// Returns where the destination of a copy is in shared memory.
+std::uint32_t offset_of_copy(const void* to, Where where) {
+  const std::ptrdiff_t offset = static_cast<const char*>(to) - BlockRunner::shared_memory();
+  if (offset < 0 || offset >= static_cast<std::ptrdiff_t>(kMaxSharedBytes))
+    BlockRunner::current().fault("the destination of an asynchronous copy is not in shared memory", where);
+  return static_cast<std::uint32_t>(offset);
 }
 
 void begin_copy(void* shared, const void* global, bool is_inside, const void* next, Where where) {
@@ -59,7 +63,7 @@ void begin_copy(void* shared, const void* global, bool is_inside, const void* ne
   if (is_inside) count(global, /*is_store=*/false, next);
   count(shared, /*is_store=*/true, next);
   BlockRunner& runner = BlockRunner::current();
-  runner.chunks().begin_copy(offset_of(shared), where);
+  runner.chunks().begin_copy(offset_of_copy(shared, where), where);
   runner.copies().open.push_back({.to = shared, .from = is_inside ? global : nullptr});
 }
 
@@ -130,7 +134,7 @@ void copy_bulk(void* shared, const void* global, unsigned bytes, void* barrier, 
     const char* const from = static_cast<const char*>(global) + at;
     count(from, /*is_store=*/false, __builtin_return_address(0));
     count(to, /*is_store=*/true, __builtin_return_address(0));
-    runner.chunks().begin_copy(offset_of(to), where);
+    runner.chunks().begin_copy(offset_of_copy(to, where), where);
     copies.push_back({.to = to, .from = from});
   }
   runner.barriers().copy_bulk(barrier, std::move(copies), where);

@@ -94,6 +94,15 @@ TEST_F(Ptx, ReportsMisalignedCopies) {
               HasSubstr("the source of an asynchronous copy is not a multiple of 16"));
 }
 
+__global__ void copy_to_global(int* y, const int* x) { copy_async(y, x, true); }
+
+TEST_F(Ptx, ReportsCopiesToGlobalMemory) {
+  Gpu gpu;
+  const Numbers<int> x(gpu, 8), y(gpu, 8);
+  EXPECT_THAT(fault_of(1, 1, sizeof(Quads), copy_to_global, y.data(), x.data()),
+              HasSubstr("the destination of an asynchronous copy is not in shared memory"));
+}
+
 struct alignas(16) Rows {
   std::uint16_t values[32][8];
 };
