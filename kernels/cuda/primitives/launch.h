@@ -44,8 +44,8 @@ class LaunchLimits {
   int cluster_blocks = 0;        // the maximum: 16; 8 with CudaOptions::deterministic; 0 without clusters
   std::size_t shared_bytes = 0;  // that a block of a cluster may have
 
-  /// Returns how many clusters of such a launch an idle GPU can run at the same time, and permits the launch. Asks the
-  /// driver once per set of arguments.
+  /// Returns how many clusters of such a launch an idle GPU can run at the same time, 0 if it has none of this size, and
+  /// permits the launch. Asks the driver once per set of arguments.
   int resident_clusters(const void* kernel, unsigned blocks, unsigned threads, std::size_t bytes);
 
  private:
