@@ -465,6 +465,13 @@ TEST_F(ShardsByHttp, GiveTheSameBatches) {
   EXPECT_EQ(pixels_by_file(found.train, loader), pixels_by_file(expected.train, loader));
 }
 
+TEST_F(ShardsByHttp, NameAServerThatCannotBeReached) {
+  // Not a DataError, with which skip_corrupt would leave out all shards. RFC 2606: the name never resolves.
+  EXPECT_THAT(
+      testing::message_of<StorageError>([&] { read_shards("http://host.invalid/shards", read_options()); }),
+      AllOf(HasSubstr("http://host.invalid/shards/index.json"), HasSubstr("(3 attempts)")));
+}
+
 TEST_F(ShardsByHttp, NameAServerThatFails) {
   const auto with = [&](const auto& change) {
     return error_by([this, change](const HttpRequest& request) {
