@@ -176,6 +176,20 @@ TEST_F(Shards, LeaveOutImagesThatCannotBeDecoded) {
   EXPECT_EQ(report.samples, 3 * (kTrain + kTest));
 }
 
+TEST_F(Shards, MayHaveNoSample) {
+  directory.write("images/train/class.1/bad.jpg", "no image");
+  options.read.skip_corrupt = true;
+  options.shard_bytes = 1;
+  EXPECT_EQ(write().shards, 3 * (kTrain + kTest) + 1);
+  EXPECT_EQ(pass(read()), "no DataError");
+  for (const fs::directory_entry& entry : fs::directory_iterator(shards))
+    if (entry.path().extension() == ".tar" && entry.file_size() == 1024) fs::remove(entry.path());
+  const DataSet data = read({.skip_corrupt = true});
+  EXPECT_THAT(data.warnings, ::testing::ElementsAre(HasSubstr("left out 0 samples: ")));
+  EXPECT_EQ(data.train.size(), 3 * kTrain);
+  EXPECT_EQ(pass(data), "no DataError");
+}
+
 TEST_F(Shards, HaveTheStatisticsAndClassesOfTheDirectory) {
   write();
   const DataSet folder = read_image_folder(images), data = read();
