@@ -6,14 +6,14 @@
 #include <numeric>
 
 #include "convoy/kernels/base/check.h"
-#include "convoy/kernels/base/json_text.h"
+#include "convoy/kernels/base/json_integer.h"
 
 namespace convoy::data {
 
 static_assert(std::endian::native == std::endian::little, "the index is little-endian");
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ShardSplit, name, shards, samples, bytes, class_counts, mean, std, hash)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ShardIndex, format, source, classes, splits)
+CONVOY_DEFINE_JSON(ShardSplit, name, shards, samples, bytes, class_counts, mean, std, hash)
+CONVOY_DEFINE_JSON(ShardIndex, format, source, classes, splits)
 
 namespace {
 
@@ -48,7 +48,7 @@ ShardIndex parse_shard_index(std::string_view text, const std::string& name) {
   ShardIndex index;
   try {
     nlohmann::json::parse(text).get_to(index);
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const std::exception& error) {
     fail<DataError>("{}: no index of shards: {}", name, error.what());
   }
   if (const std::string expected = ShardIndex().format; index.format != expected)

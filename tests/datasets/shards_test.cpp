@@ -378,6 +378,9 @@ TEST_F(Shards, NameWhatTheIndexHasWrong) {
   EXPECT_THAT(replaced("\"samples\": 93", "\"samples\": 94"),
               AllOf(HasSubstr("index.json"), HasSubstr("94 samples")));
   EXPECT_THAT(replaced("{", "["), HasSubstr("no index of shards"));
+  for (const char* samples : {"1e30", "18446744073709551709"})  // nlohmann::json reduces the latter to 93
+    EXPECT_THAT(replaced("\"samples\": 93", std::string("\"samples\": ") + samples),
+                AllOf(HasSubstr("index.json"), HasSubstr("expected an integer of 64 bits")));
   EXPECT_THAT(replaced("\"train\"", "\"other\""), HasSubstr("other.index: cannot be opened"));
 }
 
