@@ -112,7 +112,7 @@ ssize_t QueuedStream::write(const char* bytes, std::size_t count) noexcept {
     queue_.push({bytes, count});
   } catch (const std::bad_alloc&) {  // then this thread waits for the reader
     queue_.drain(kSecondsOfError);
-    return ::write(fileno(direct_), bytes, count);
+    return std::max<ssize_t>(::write(fileno(direct_), bytes, count), 0);  // fopencookie(3): not negative
   }
   if (first_ != nullptr) queue_.drain(kSecondsOfError);
   return static_cast<ssize_t>(count);
