@@ -1,5 +1,6 @@
 #include "convoy/apps/common/output_queue.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -56,9 +57,11 @@ void OutputQueue::drain(double seconds) {
 
 // Asks for no memory: the queue may have to tell that there is none.
 void OutputQueue::write() {
-  const auto write_all = [this](std::string_view bytes) {
+  pollfd writable{.fd = descriptor_, .events = POLLOUT, .revents = 0};
+  const auto write_all = [&](std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
+      if (count < 0 && errno == EAGAIN && poll(&writable, 1, -1) > 0) continue;  // a shared terminal
       if (count < 0 && errno == EINTR) continue;
       if (count <= 0) return;  // the reader has closed its end
       bytes.remove_prefix(static_cast<std::size_t>(count));
@@ -109,7 +112,7 @@ ssize_t QueuedStream::write(const char* bytes, std::size_t count) noexcept {
     queue_.push({bytes, count});
   } catch (const std::bad_alloc&) {  // then this thread waits for the reader
     queue_.drain(kSecondsOfError);
-    return ::write(fileno(direct_), bytes, count);
+    return std::max<ssize_t>(::write(fileno(direct_), bytes, count), 0);  // fopencookie(3): not negative
   }
   if (first_ != nullptr) queue_.drain(kSecondsOfError);
   return static_cast<ssize_t>(count);

@@ -50,7 +50,7 @@ class OutputQueue {
 /// training. Does not change std::cout and std::cerr. No other thread may print while it is made or destroyed.
 class QueuedStream {
  public:
-  /// `stream` is stdout or stderr. With `first`, what is printed waits until both are written, at most for a second: it
+  /// `stream` is stdout or stderr. With `first`, what is printed waits for each of both, at most for a second: it
   /// follows what was printed to `first`, and precedes the exit of a process that calls _exit().
   explicit QueuedStream(std::FILE*& stream, QueuedStream* first = nullptr);
   /// Blocks until all output is written, or the reader has closed its end.

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "convoy/apps/flags/command_line.h"
 #include "convoy/datasets/cache/image_cache.h"

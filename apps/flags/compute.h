@@ -1,7 +1,6 @@
 // Flags for the compute device, its precision and its algorithms.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>

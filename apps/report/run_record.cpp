@@ -8,7 +8,6 @@
 #include <optional>
 #include <set>
 #include <sstream>
-#include <string_view>
 
 #include "convoy/apps/common/text.h"
 #include "convoy/kernels/base/check.h"

@@ -222,6 +222,8 @@ class Request {
                                  : total_ < 0 ? fmt::format(" after {} bytes", received_)
                                               : fmt::format(" after {} of {} bytes", received_, total_);
     const std::string detail = error_text_[0] != '\0' ? error_text_ : curl_easy_strerror(result);
+    // The caller of download() has other mirrors, and that of read_part() has none.
+    const Outcome unreachable = options_.bytes < 0 ? Outcome::hopeless : Outcome::interrupted;
     switch (result) {
       case CURLE_HTTP_RETURNED_ERROR: {
         const long status = http_status();
@@ -232,14 +234,14 @@ class Request {
         return {is_temporary ? Outcome::interrupted : Outcome::hopeless, fmt::format("HTTP {}", status)};
       }
       case CURLE_COULDNT_RESOLVE_HOST:
-      case CURLE_COULDNT_RESOLVE_PROXY:
+      case CURLE_COULDNT_RESOLVE_PROXY: return {unreachable, detail};
       case CURLE_UNSUPPORTED_PROTOCOL:
       case CURLE_URL_MALFORMAT:
       case CURLE_PEER_FAILED_VERIFICATION:
       case CURLE_SSL_CACERT_BADFILE:
       case CURLE_TOO_MANY_REDIRECTS: return {Outcome::hopeless, detail};
       case CURLE_OPERATION_TIMEDOUT:
-        return {Outcome::hopeless, fmt::format("no connection within {} s", kConnectSeconds)};
+        return {unreachable, fmt::format("no connection within {} s", kConnectSeconds)};
       case CURLE_ABORTED_BY_CALLBACK:
         return {Outcome::interrupted, fmt::format("no byte for {} s", options_.stall_seconds) + position};
       case CURLE_WRITE_ERROR:  // a whole file in place of a part comes again

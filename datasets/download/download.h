@@ -43,9 +43,9 @@ std::filesystem::path download(const Mirrors& mirrors, const std::filesystem::pa
 bool is_url(std::string_view place);
 
 /// Returns `bytes` bytes from `begin` on of the file at `url` (RFC 9110, section 14), and sets `total` to the size of the
-/// file. Tries again after stalls, lost connections, bodies of another length and errors of the server, and requests what is
-/// missing. Blocks. Throws StorageError if all attempts fail so, and DataError if a retry would not help: there is no such
-/// file, or the server does not send parts of files. Thread-safe.
+/// file. If the server cannot be reached, stalls, loses the connection, has an error or sends a body of another length, tries
+/// again and requests what is missing. Blocks. Throws StorageError if all attempts fail so, and DataError if a retry would
+/// not help: there is no such file, or the server does not send parts of files. Thread-safe.
 std::string read_part(const std::string& url, std::uint64_t begin, std::uint64_t bytes,
                       const HttpOptions& options, std::uint64_t& total);
 

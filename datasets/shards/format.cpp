@@ -6,14 +6,14 @@
 #include <numeric>
 
 #include "convoy/kernels/base/check.h"
-#include "convoy/kernels/base/json_text.h"
+#include "convoy/kernels/base/json_integer.h"
 
 namespace convoy::data {
 
 static_assert(std::endian::native == std::endian::little, "the index is little-endian");
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ShardSplit, name, shards, samples, bytes, class_counts, mean, std, hash)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ShardIndex, format, source, classes, splits)
+CONVOY_DEFINE_JSON(ShardSplit, name, shards, samples, bytes, class_counts, mean, std, hash)
+CONVOY_DEFINE_JSON(ShardIndex, format, source, classes, splits)
 
 namespace {
 
@@ -22,14 +22,17 @@ constexpr std::size_t kMaxPath = 100, kSumAt = 148, kSumBytes = 8;  // in the he
 void check_split(const ShardSplit& split, std::size_t classes, const std::string& name) {
   const auto in_range = [](std::int64_t count) { return 0 <= count && count < std::int64_t{1} << 31; };
   const std::vector<std::int64_t>& counts = split.class_counts;
-  const bool is_valid = in_range(split.samples) && 1 <= split.shards && split.shards <= split.samples &&
+  // A shard whose images could not be decoded has no sample, but the end of a tar file.
+  const bool is_valid = in_range(split.samples) && in_range(split.shards) && 1 <= split.samples &&
+                        1 <= split.shards &&
+                        split.bytes / (2 * kSector) >= static_cast<std::uint64_t>(split.shards) &&
                         split.bytes / kSampleHeaderBytes >= static_cast<std::uint64_t>(split.samples) &&
                         counts.size() == classes && std::all_of(counts.begin(), counts.end(), in_range) &&
                         std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) == split.samples;
   if (!is_valid)
     fail<DataError>(
-        "{}: split {}: {} samples in {} shards of {} bytes with the counts of {} classes, expected 1 to 2^31 - 1, in at most "
-        "as many shards, which have room for them, and the counts of {} classes, which add up to them",
+        "{}: split {}: {} samples in {} shards of {} bytes with the counts of {} classes, expected 1 to 2^31 - 1 of both, room "
+        "for them, and the counts of {} classes, which add up to the samples",
         name, split.name, split.samples, split.shards, split.bytes, counts.size(), classes);
 }
 
@@ -45,7 +48,7 @@ ShardIndex parse_shard_index(std::string_view text, const std::string& name) {
   ShardIndex index;
   try {
     nlohmann::json::parse(text).get_to(index);
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const std::exception& error) {
     fail<DataError>("{}: no index of shards: {}", name, error.what());
   }
   if (const std::string expected = ShardIndex().format; index.format != expected)

@@ -1,8 +1,8 @@
 // The files of a data set of shards, which README.md describes: tar files, an index of each split, and index.json.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>

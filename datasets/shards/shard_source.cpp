@@ -186,9 +186,10 @@ class SplitIndex {
 
   template <class T>
   std::vector<T> read_index(std::int64_t begin, std::int64_t count) const {
-    std::vector<T> entries(static_cast<std::size_t>(count));
-    const std::string text = files_->read(split_.index_name(), static_cast<std::uint64_t>(begin) * sizeof(T),
-                                          entries.size() * sizeof(T), split_.index_bytes());
+    const std::string text =
+        files_->read(split_.index_name(), static_cast<std::uint64_t>(begin) * sizeof(T),
+                     static_cast<std::uint64_t>(count) * sizeof(T), split_.index_bytes());
+    std::vector<T> entries(static_cast<std::size_t>(count));  // no memory for what the file does not have
     std::memcpy(entries.data(), text.data(), text.size());
     return entries;
   }
@@ -201,6 +202,7 @@ class SplitIndex {
                  : split_.samples;
     };
     const std::int64_t begin = first_of(number), end = std::max(begin, first_of(number + 1));
+    if (begin == end) return 0;  // none of its images could be decoded
     for (const ShardSample& sample : read_index<ShardSample>(split_.shards + begin, end - begin)) {
       check_sample(sample, sample.begin());
       --split_.class_counts[sample.label];

@@ -81,9 +81,9 @@ class Writer {
       : out_(std::move(out)),
         options_(options),
         found_(scan_class_directories(images, options.read)),
-        source_(io::hash_bytes(
-            fmt::format("{} {} {}\n", options.shard_bytes, options.read.seed, options.read.skip_corrupt) +
-            list_files(found_.files, images))) {
+        source_(io::hash_bytes(fmt::format("{} {} {} {} {}\n", options.shard_bytes, options.read.seed,
+                                           options.read.skip_corrupt, found_.train_count, found_.test_count) +
+                               list_files(found_.files, images))) {
     const std::size_t counts[] = {found_.train_count, found_.test_count,
                                   found_.files.size() - found_.train_count - found_.test_count};
     std::size_t begin = 0;

@@ -176,6 +176,20 @@ TEST_F(Shards, LeaveOutImagesThatCannotBeDecoded) {
   EXPECT_EQ(report.samples, 3 * (kTrain + kTest));
 }
 
+TEST_F(Shards, MayHaveNoSample) {
+  directory.write("images/train/class.1/bad.jpg", "no image");
+  options.read.skip_corrupt = true;
+  options.shard_bytes = 1;
+  EXPECT_EQ(write().shards, 3 * (kTrain + kTest) + 1);
+  EXPECT_EQ(pass(read()), "no DataError");
+  for (const fs::directory_entry& entry : fs::directory_iterator(shards))
+    if (entry.path().extension() == ".tar" && entry.file_size() == 1024) fs::remove(entry.path());
+  const DataSet data = read({.skip_corrupt = true});
+  EXPECT_THAT(data.warnings, ::testing::ElementsAre(HasSubstr("left out 0 samples: ")));
+  EXPECT_EQ(data.train.size(), 3 * kTrain);
+  EXPECT_EQ(pass(data), "no DataError");
+}
+
 TEST_F(Shards, HaveTheStatisticsAndClassesOfTheDirectory) {
   write();
   const DataSet folder = read_image_folder(images), data = read();
@@ -364,6 +378,9 @@ TEST_F(Shards, NameWhatTheIndexHasWrong) {
   EXPECT_THAT(replaced("\"samples\": 93", "\"samples\": 94"),
               AllOf(HasSubstr("index.json"), HasSubstr("94 samples")));
   EXPECT_THAT(replaced("{", "["), HasSubstr("no index of shards"));
+  for (const char* samples : {"1e30", "18446744073709551709"})  // nlohmann::json reduces the latter to 93
+    EXPECT_THAT(replaced("\"samples\": 93", std::string("\"samples\": ") + samples),
+                AllOf(HasSubstr("index.json"), HasSubstr("expected an integer of 64 bits")));
   EXPECT_THAT(replaced("\"train\"", "\"other\""), HasSubstr("other.index: cannot be opened"));
 }
 
@@ -463,6 +480,13 @@ TEST_F(ShardsByHttp, GiveTheSameBatches) {
   const DataSet found = read_shards(server.url("/shards/index.json"), read_options()), expected = read();
   const LoaderOptions loader{.global_batch = 10, .max_epochs = 1};
   EXPECT_EQ(pixels_by_file(found.train, loader), pixels_by_file(expected.train, loader));
+}
+
+TEST_F(ShardsByHttp, NameAServerThatCannotBeReached) {
+  // Not a DataError, with which skip_corrupt would leave out all shards. RFC 2606: the name never resolves.
+  EXPECT_THAT(
+      testing::message_of<StorageError>([&] { read_shards("http://host.invalid/shards", read_options()); }),
+      AllOf(HasSubstr("http://host.invalid/shards/index.json"), HasSubstr("(3 attempts)")));
 }
 
 TEST_F(ShardsByHttp, NameAServerThatFails) {

@@ -1,7 +1,5 @@
 #include "convoy/apps/cluster/launcher/job_attempt.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdio>

@@ -1,7 +1,4 @@
 // convoy-launch: starts the ranks of a program on several hosts, and restarts them after a failure.
-#include <unistd.h>
-#include <csignal>
-
 #include "convoy/apps/cluster/launcher/launcher_messages.h"
 #include "convoy/apps/cluster/launcher/options.h"
 #include "convoy/apps/cluster/launcher/supervisor.h"
@@ -36,8 +33,8 @@ int run(int argc, char** argv) {
   check(options.min_ranks.value_or(1) <= ranks, "--min-ranks {}: more than the {} ranks of the job",
         options.min_ranks.value_or(1), ranks);
   find_program(options.command.front());
-  // A terminal that does not read delays neither the ranks nor a restart.
-  QueuedStream output(stdout), error(stderr, &output);
+  // A terminal that does not read delays neither the ranks nor a restart: no line of a rank waits, also on stderr.
+  QueuedStream output(stdout), error(stderr);
   return supervise(options, hosts, spares);
 }
 

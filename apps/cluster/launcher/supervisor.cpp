@@ -1,7 +1,5 @@
 #include "convoy/apps/cluster/launcher/supervisor.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>

@@ -9,6 +9,7 @@
 #include <memory>
 #include <thread>
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -87,6 +88,16 @@ TEST(OutputQueue, KeepsALineOfAnySizeAndReportsNoReaderOnce) {
     return queue;
   });
   EXPECT_EQ(text, large + "\nlast\n");
+}
+
+TEST(OutputQueue, LosesNothingIfItsPipeDoesNotBlock) {
+  const std::string text = read_late([&](int descriptor) {
+    fcntl(descriptor, F_SETFL, O_NONBLOCK);
+    auto queue = std::make_unique<OutputQueue>(descriptor);
+    queue->push(std::string(std::size_t{1} << 20, 'x'));  // more than the pipe has room for
+    return queue;
+  });
+  EXPECT_EQ(text.size(), std::size_t{1} << 20);
 }
 
 TEST(ConfigFile, ReadsStringsNumbersBooleansAndComments) {
