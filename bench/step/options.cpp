@@ -64,10 +64,10 @@ void resolve(StepOptions& options) {
   TrainOptions& training = options.training;
   training.data.dataset = "shapes";
   if (training.data.image_size == 0) training.data.image_size = 32;
-  if (options.count) {  // two steps op by op, a capture, replays; then a counted one
+  if (options.count) {  // two steps op by op and a capture; then a counted replay
     options.steps = 1;
-    options.warmup = 4;
-    options.rounds = 2;
+    options.warmup = 3;
+    options.rounds = 1;
   }
   options.steps = options.steps.value_or(uses_gpu(training.compute.device) ? kGpuSteps : kCpuSteps);
   training.max_steps = options.total_steps();
