@@ -6,8 +6,8 @@
 #include <deque>
 #include <exception>
 #include <limits>
-#include <list>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -59,35 +59,37 @@ class ShardFiles {
       text = read_part(path_of(name), begin, bytes, http, size);
       return size;
     }
-    const std::shared_ptr<const io::InputFile> file = opened(path_of(name));
-    if (begin + bytes > file->size()) return file->size();
+    std::unique_ptr<const io::InputFile> file = take(path_of(name));
+    size = file->size();
+    if (begin + bytes > size) return size;
     text.resize(bytes);
     file->read(begin, std::as_writable_bytes(std::span(text)));
-    return file->size();
+    const std::lock_guard lock(mutex_);
+    idle_.push_front(std::move(file));
+    if (idle_.size() > kOpenFiles) idle_.pop_back();
+    return size;
   } catch (const CheckpointError& error) {
     throw DataError(error.what());
   }
 
  private:
-  /// Returns a file, and keeps the last few open: the index is read for each block, and a shard for several.
-  std::shared_ptr<const io::InputFile> opened(const std::string& path) const {
+  /// Returns a file that no other thread has: one of those read last, or a newly opened one. The index is read for each
+  /// block, and a shard for several.
+  std::unique_ptr<const io::InputFile> take(const std::string& path) const {
     {
       const std::lock_guard lock(mutex_);
-      const auto at = std::ranges::find_if(opened_, [&](const auto& file) { return file->path() == path; });
-      if (at != opened_.end()) {
-        opened_.splice(opened_.begin(), opened_, at);
-        return *at;
+      const auto at = std::ranges::find_if(idle_, [&](const auto& file) { return file->path() == path; });
+      if (at != idle_.end()) {
+        std::unique_ptr<const io::InputFile> file = std::move(*at);
+        idle_.erase(at);
+        return file;
       }
     }
-    auto file = std::make_shared<const io::InputFile>(path);
-    const std::lock_guard lock(mutex_);
-    opened_.push_front(file);
-    if (opened_.size() > kOpenFiles) opened_.pop_back();
-    return file;
+    return std::make_unique<const io::InputFile>(path);
   }
 
   mutable std::mutex mutex_;
-  mutable std::list<std::shared_ptr<const io::InputFile>> opened_;  // the one used last is the first
+  mutable std::deque<std::unique_ptr<const io::InputFile>> idle_;  // open; the one read last is the first
 };
 
 /// Consecutive samples with their members.

@@ -1,5 +1,6 @@
 // Plans of fused graphs with the real cuDNN, whose kernels NVRTC compiles for a described GPU. A stub of the
 // CUDA driver accepts them and records them, so no GPU is needed.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,5 +1,7 @@
 #include "tests/kernels/cuda/planned/plan_table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <deque>
 
