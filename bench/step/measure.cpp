@@ -34,10 +34,12 @@ class Measurement final : public training::Callback {
       one_step_.emplace("one measured step");
       if (options_.count) start_counting_launches();
     }
-    if (step == first_ + 1) one_step_.reset();
+    if (step == first_ + 1) {
+      one_step_.reset();
+      if (options_.count) figures_.launches = stop_counting_launches();
+    }
   }
   void on_step(const training::StepResult& result) override {
-    if (options_.count && result.step == first_) figures_.launches = stop_counting_launches();
     if (!result.measured) return;
     const std::uint64_t allocations = device_.memory().stats().source_calls;
     if (result.step < first_) {

@@ -67,7 +67,7 @@ void resolve(StepOptions& options) {
   if (options.count) {  // two steps op by op and a capture; then a counted replay
     options.steps = 1;
     options.warmup = 3;
-    options.rounds = 1;
+    options.rounds = 2;  // the first one is counted when the second begins
   }
   options.steps = options.steps.value_or(uses_gpu(training.compute.device) ? kGpuSteps : kCpuSteps);
   training.max_steps = options.total_steps();
