@@ -57,6 +57,7 @@ class ImageSource {
                           std::int64_t later) const = 0;
 
  protected:
+  /// Creates a source of these images.
   explicit ImageSource(About about) : about_(std::move(about)) {}
 
  private:
@@ -118,8 +119,9 @@ ImageSet select(const ImageSet& set, const std::vector<std::int32_t>& rows);
 
 /// The exact sums of the values of each channel, and of their squares.
 struct ChannelSums {
-  std::array<std::uint64_t, 4> of_values{}, of_squares{};
-  std::uint64_t pixels = 0;
+  std::array<std::uint64_t, 4> of_values{};   ///< of each channel
+  std::array<std::uint64_t, 4> of_squares{};  ///< of each channel
+  std::uint64_t pixels = 0;                   ///< of each channel
 
   /// Adds `pixels` pixels of 1 to 4 channels.
   void add(const std::uint8_t* values, std::int64_t pixels, std::size_t channels);

@@ -26,8 +26,7 @@ constexpr std::uint64_t kBlockBytes = std::uint64_t{4} << 20;  // of a block, ab
 constexpr std::uint64_t kMaxBlock = 1024;                      // samples
 constexpr std::int64_t kDefaultSide = 224;                     // pixels, if the caller gives no size
 constexpr std::int64_t kMaxChecked = 512;                      // shards whose sizes are compared at the start
-constexpr std::int64_t kIdleSteps =
-    8;  // a block in use may be unused for them: workers prepare several batches
+constexpr std::int64_t kIdleSteps = 8;  // without a use, for a block that workers may still need
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::min();
 constexpr int kThreads = 4;
 constexpr std::size_t kOpenFiles = 16;
@@ -301,12 +300,11 @@ class ShardSource final : public ImageSource {
   /// Returns the block of a sample. Blocks until it has been read, before all that are read ahead.
   std::shared_ptr<const Block> get(std::int64_t row) const {
     std::unique_lock lock(mutex_);
-    const std::int64_t number = row / about().block;
-    const auto [at, is_new] = entries_.try_emplace(number);
+    const auto [at, is_new] = entries_.try_emplace(row / about().block);
     Entry& entry = at->second;  // stays: no entry with waiting threads is erased
     if (is_new) bytes_ += kBlockBytes;
-    if (is_new || std::erase(queue_, number) > 0) {
-      queue_.push_front(number);
+    if (is_new || std::erase(queue_, at->first) > 0) {
+      queue_.push_front(at->first);
       work_.notify_one();
     }
     ++entry.waiting;

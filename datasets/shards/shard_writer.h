@@ -21,8 +21,9 @@ struct ShardOptions {
 
 /// The result of write_shards().
 struct ShardReport {
-  std::int64_t shards = 0, kept = 0;  // all, and those that an earlier call has made
-  std::int64_t samples = 0;
+  std::int64_t shards = 0;            ///< all of them
+  std::int64_t kept = 0;              ///< those that an earlier call has made
+  std::int64_t samples = 0;           ///< in all shards
   std::vector<std::string> warnings;  // as DataSet::warnings
 };
 
