@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <new>
@@ -77,13 +76,9 @@ void OutputQueue::write() {
     const std::size_t dropped = std::exchange(dropped_, 0);
     is_writing_ = true;
     lock.unlock();
-    if (dropped > 0) {
-      std::array<char, 200> line;
-      const auto end = fmt::format_to_n(line.begin(), line.size(),
-                                        "{}: {} lines dropped, because the output was not read\n",
-                                        program_invocation_short_name, dropped);
-      write_all({line.data(), std::min(end.size, line.size())});
-    }
+    if (dropped > 0 && poll(&writable, 1, -1) > 0)
+      dprintf(descriptor_, "%s: %zu lines dropped, because the output was not read\n",
+              program_invocation_short_name, dropped);
     write_all(bytes);
     lock.lock();
     is_writing_ = is_stuck_ = false;

@@ -365,10 +365,9 @@ class ShardSource final : public ImageSource {
   mutable std::condition_variable_any work_;
   mutable std::condition_variable ready_;
   mutable std::map<std::int64_t, Entry> entries_;
-  mutable std::deque<std::int64_t> queue_;  // blocks that no thread has begun to read
-  mutable std::uint64_t bytes_ = 0;         // of all blocks; one that has not been read counts kBlockBytes
-  mutable std::int64_t now_ = 0,
-                       base_ = 0;  // the last step that has begun, and what is added to those of the loader
+  mutable std::deque<std::int64_t> queue_;   // blocks that no thread has begun to read
+  mutable std::uint64_t bytes_ = 0;          // of all blocks; one that has not been read counts kBlockBytes
+  mutable std::int64_t now_ = 0, base_ = 0;  // the last step; what is added to those of the loader
   std::vector<std::jthread> threads_;  // last member, so that the threads end before the others are destroyed
 };
 

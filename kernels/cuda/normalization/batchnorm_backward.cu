@@ -59,10 +59,14 @@ struct GradientRules {
   }
 };
 
+/// Returns whether storing g may cost less than computing it again: from y, or for a GELU, which takes 20 instructions.
+constexpr bool may_store(Derivative derivative) {
+  return derivative == Derivative::relu_of_y || derivative == Derivative::gelu_again;
+}
+
 /// Rows in flight: 128 bytes per thread of two arrays, or 96 of three, for which there are fewer registers.
 template <Derivative kDerivative>
-inline constexpr int kSumRows =
-    kDerivative == Derivative::relu_of_y || kDerivative == Derivative::gelu_again ? 2 : 4;
+inline constexpr int kSumRows = may_store(kDerivative) ? 2 : 4;
 
 /// Computes the sums of g and of g (x - mean) over a block's rows, and calls keep(count, g, x) for the rows that a thread
 /// loads together.
@@ -101,7 +105,8 @@ __global__ void __launch_bounds__(kChannelBlock, kReductionBlocksOfSm)
   const UpstreamRows<kDerivative, kWidth, T> rows(upstream, tiling, tile, is_aligned);
   auto& scratch = shared_memory<TileScratch<compute_t<T>, kWidth>>();
   const auto store = [&](auto, std::int64_t row, const auto& g, const auto&) {
-    if (stored != nullptr) g.store(stored + row * tiling.channels + tile.channel, rows.stride, is_aligned);
+    if (may_store(kDerivative) && stored != nullptr)
+      g.store(stored + row * tiling.channels + tile.channel, rows.stride, is_aligned);
   };
   const auto sums = block_gradient_sums(scratch.block, tiling, tile, rows, x, store);
   sum_tile(scratch, tiling, tile, partials, tickets, sums, SumOfPartials{},
@@ -154,11 +159,11 @@ constexpr int kDataRows = 2;  // rows in flight in the second pass, of up to thr
 template <Derivative kDerivative>
 inline constexpr int kDataBlocksOfSm = kDerivative == Derivative::one ? 3 : 2;
 
-/// Writes dx and dresidual, which may be the same array, since dx is stored before dresidual is loaded. The first row of
-/// the thread in dy and x begins at index `in`, its channels in `factors` at `c`.
-template <Derivative kDerivative, int kWidth, class T>
+/// Writes dx and dresidual, which may be the same array, since dx is stored before dresidual is loaded. `count` rows that
+/// begin at index `first` of them begin at place(count, first) of dy and x. Their factors begin at `c` of `factors`.
+template <Derivative kDerivative, int kWidth, class T, class Place>
 __device__ void put_rows(const ChannelTiling& tiling, const ThreadTile& tile,
-                         const UpstreamRows<kDerivative, kWidth, T>& rows, const T* x, std::int64_t in,
+                         const UpstreamRows<kDerivative, kWidth, T>& rows, const T* x, Place&& place,
                          const ChannelFactors<compute_t<T>>& factors, std::int64_t c,
                          const DataGradient<T>& dx, const DataGradient<T>& dresidual,
                          bool is_aligned = true) {
@@ -174,8 +179,7 @@ __device__ void put_rows(const ChannelTiling& tiling, const ThreadTile& tile,
   for_row_groups<kDataRows>(tile, [&](auto count, std::int64_t row) {
     const std::int64_t first = row * tiling.channels + tile.channel;
     RowPacks<T, kWidth, count()> data;
-    const auto g = rows.template load<count()>(in, x, has_slope, data);
-    in += count() * rows.stride;
+    const auto g = rows.template load<count()>(place(count, first), x, has_slope, data);
     dx.template put<kWidth, count()>(first, stride, is_aligned, [&](int r, int i) {
       if (!has_slope) return direct[i] * g.at(r, i);
       // Operations with one rounding, so that the ways to obtain the mask give the same bits.
@@ -197,8 +201,8 @@ __global__ void __launch_bounds__(kChannelBlock, kDataBlocksOfSm<kDerivative>)
   wait_for_previous_kernel();
   if (!tile.has_channels) return;
   const UpstreamRows<kDerivative, kWidth, T> rows(upstream, tiling, tile, /*is_aligned=*/true);
-  put_rows(tiling, tile, rows, x, tile.first * tiling.channels + tile.channel, factors, tile.channel, dx,
-           dresidual);
+  const auto same_place = [](auto, std::int64_t first) { return first; };
+  put_rows(tiling, tile, rows, x, same_place, factors, tile.channel, dx, dresidual);
 }
 
 // Reads dy, x, and y if the derivative is that of y; writes all gradients. Each cluster has a tile of channels.
@@ -228,7 +232,12 @@ __global__ void __launch_bounds__(kChannelBlock, kClusterBlocksOfSm)
     upstream.dy = kept_g;
     UpstreamRows<Derivative::one, kWidth, T> rows(upstream, tiling, tile, is_aligned);
     rows.stride = scratch.kKeptStride;
-    put_rows(tiling, tile, rows, kept_x, 0, {scratch.results[0], scratch.results[1], scratch.results[2]},
+    place = 0;
+    const auto next = [&](auto count, std::int64_t) {
+      place += count() * scratch.kKeptStride;
+      return place - count() * scratch.kKeptStride;
+    };
+    put_rows(tiling, tile, rows, kept_x, next, {scratch.results[0], scratch.results[1], scratch.results[2]},
              tile.lane * kWidth, dx, dresidual, is_aligned);
   }
   wait_for_cluster();
@@ -354,14 +363,13 @@ class Backward {
  private:
   using C = compute_t<T>;
 
-  /// Returns the array in which to store g, if it costs less to store it than to compute it again: where y would be
-  /// read again, and for a GELU, which takes 20 instructions. Then the second pass reads it in place of dy and y.
+  /// Returns the array in which to store g; null if there is none. The second pass reads it in place of dy and y.
   T* place_of_g() const {
     const auto is_free = [](const GradView& to) { return to.wanted() && to.mode == GradMode::overwrite; };
-    const Derivative derivative = a_.derivative();
-    if (derivative != Derivative::relu_of_y && derivative != Derivative::gelu_again) return nullptr;
+    if (!may_store(a_.derivative())) return nullptr;
     if (is_free(a_.gradients.residual)) return a_.gradients.residual.as<T>();
-    return derivative == Derivative::gelu_again && is_free(a_.gradients.x) ? a_.gradients.x.as<T>() : nullptr;
+    return a_.derivative() == Derivative::gelu_again && is_free(a_.gradients.x) ? a_.gradients.x.as<T>()
+                                                                                : nullptr;
   }
   bool wants_sums() const {
     return a_.gradients.gamma.wanted() || a_.gradients.beta.wanted() || dx_wants_sums() ||

@@ -39,11 +39,8 @@ int LaunchLimits::resident_clusters(const void* kernel, unsigned blocks, unsigne
   config.attrs = &attribute;
   config.numAttrs = 1;
   const cudaError_t status = cudaOccupancyMaxActiveClusters(&known->second, kernel, &config);
-  if (status == cudaErrorInvalidClusterSize) {  // the GPU has no clusters of this size
-    cudaGetLastError();                         // clears the error
-    return known->second = 0;
-  }
-  CUDA_CHECK(status);
+  if (status == cudaErrorInvalidClusterSize) cudaGetLastError();  // none: clears the error
+  if (status != cudaErrorInvalidClusterSize) CUDA_CHECK(status);
   return known->second;
 }
 
