@@ -34,7 +34,7 @@ constexpr std::size_t kOpenFiles = 16;
 /// The files of a data set, in a directory or on a web server. Thread-safe.
 class ShardFiles {
  public:
-  ShardFiles(std::string place, HttpOptions http) : place(std::move(place)), http(std::move(http)) {}
+  ShardFiles(std::string root, HttpOptions options) : place(std::move(root)), http(std::move(options)) {}
 
   const std::string place;  // the directory, or its URL
   const HttpOptions http;

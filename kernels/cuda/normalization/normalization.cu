@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(Team::kBlock)
 // Reads dy and x; writes partials [row_blocks, 2, C]: the sums of dy and of dy xh. A row is a pixel. The
 // last block of each tile puts both gradients of its channels.
 template <int kWidth, class T>
-__global__ void __launch_bounds__(kChannelBlock)
+__global__ void __launch_bounds__(kChannelBlock, kReductionBlocksOfSm)
     group_norm_sums_kernel(ChannelTiling tiling, bool is_aligned, Divisor pixels, Divisor group_channels,
                            std::int64_t groups, const T* dy, const T* x, const GroupMean<compute_t<T>>* means,
                            const compute_t<T>* inverse_std, compute_t<T>* partials, unsigned* tickets,
