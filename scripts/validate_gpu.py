@@ -106,8 +106,8 @@ def parse(names):
                 parser.error(f"--{flag}: found '{name}', expected {', '.join(names)}")
     if options.hypotheses and not options.hypotheses.is_file():
         parser.error(f"--hypotheses: no file {options.hypotheses}")
-    if options.budget <= 0:
-        parser.error(f"--budget: found {options.budget:g}, expected more than 0")
+    if options.budget < 0:
+        parser.error(f"--budget: found {options.budget:g}, expected 0 or more seconds")
     if options.check_flags:
         sys.exit(0)
     if not (options.build / "bin" / "convoy-train").exists():

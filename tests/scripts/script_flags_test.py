@@ -42,7 +42,7 @@ class Flags(unittest.TestCase):
         for words, what in (
             ("scripts/validate_gpu.sh --call 3", "--call: invalid choice: '3'"),
             ("scripts/validate_gpu.sh --stages smoke,nonsense", "--stages: found 'nonsense', expected environment"),
-            ("scripts/validate_gpu.sh --budget 0", "--budget: found 0, expected more than 0"),
+            ("scripts/validate_gpu.sh --budget=-1", "--budget: found -1, expected 0 or more seconds"),
             ("scripts/validate_gpu.sh --resume /nowhere", "--resume: /nowhere is not a validation.json"),
             ("scripts/validate_gpu.sh --build /nowhere", "--build: no programs in /nowhere/bin"),
             ("bench/speedrun.sh --seeds 0", "--seeds: found 0, expected 1 or more"),
