@@ -160,17 +160,22 @@ Array<T> filled(const Shape& shape, float value) {
 TYPED_TEST(CudaBroadcast, AddsToTheResultIfAsked) {
   using T = TypeParam;
   const DeviceContext gpu = DeviceContext::create_cuda(0);
-  const std::pair<BinaryOp, float> expected[] = {{BinaryOp::add, 5},     {BinaryOp::sub, 1},
-                                                 {BinaryOp::mul, 6},     {BinaryOp::div, 1.5F},
-                                                 {BinaryOp::maximum, 3}, {BinaryOp::minimum, 2}};
+  const struct {
+    BinaryOp op;
+    float x, y, result;
+  } cases[] = {{BinaryOp::add, 3, 2, 5},           {BinaryOp::sub, 3, 2, 1},
+               {BinaryOp::mul, 3, 2, 6},           {BinaryOp::div, 3, 2, 1.5F},
+               {BinaryOp::maximum, 3, 2, 3},       {BinaryOp::minimum, 3, 2, 2},
+               {BinaryOp::squared_error, 3, 2, 1}, {BinaryOp::binary_cross_entropy_with_logits, 100, 0, 100},
+               {BinaryOp::kl_divergence, 3, 1, -3}};
   for (const Shape& shape : {Shape{3, 11}, Shape{11}})
-    for (const auto& [op, result] : expected) {
-      const DeviceArray<T> x(gpu, filled<T>({3, 11}, 3)), y(gpu, filled<T>(shape, 2)),
+    for (const auto& each : cases) {
+      const DeviceArray<T> x(gpu, filled<T>({3, 11}, each.x)), y(gpu, filled<T>(shape, each.y)),
           z(gpu, filled<T>({3, 11}, 10));
-      on(gpu.stream(), [&, op = op](auto& stream) {
-        kernels::binary(stream, op, x.view(), y.view(), GradView(z.view(), GradMode::accumulate));
+      on(gpu.stream(), [&](auto& stream) {
+        kernels::binary(stream, each.op, x.view(), y.view(), GradView(z.view(), GradMode::accumulate));
       });
-      testing::expect_same_bits(z.values(), filled<T>({3, 11}, 10 + result));
+      testing::expect_same_bits(z.values(), filled<T>({3, 11}, 10 + each.result));
     }
 }
 
