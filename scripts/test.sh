@@ -99,7 +99,7 @@ for preset in $(printf '%s\n' "${presets[@]}" | sort -u); do
       # Without a GPU this code is compiled and hardly run, so its host code is not optimized, and there is one kind of
       # GPU, for which a kernel that spills registers is an error. scripts/compiled_kernels.py reads the PTX, for sm_80 too.
       settings=(-DCMAKE_CUDA_ARCHITECTURES=native)
-      has_gpu || settings=(-DCONVOY_TOOLKIT_TESTS=ON -DCONVOY_PROGRAMS=OFF -DCMAKE_UNITY_BUILD=OFF
+      has_gpu || settings=(-DCONVOY_TOOLKIT_TESTS=ON -DCONVOY_PROGRAMS=OFF "-DCONVOY_COMPONENTS=engine;comm;models;datasets"
                            "-DCMAKE_CUDA_ARCHITECTURES=80-virtual;90" "-DCMAKE_CUDA_FLAGS=-Xptxas=-warn-spills --no-compress"
                            "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG")
       build cuda "${settings[@]}"
@@ -128,11 +128,13 @@ if [[ "${presets[*]}" == test ]]; then
   say "covers optimised code, with CUDA kernels on emulated GPUs; --all adds longer tests, sanitizers and nvcc"
 fi
 [[ -n ${CONVOY_DATA:-} ]] || say "does not cover real data sets: CONVOY_DATA is not set"
-say "testing ${presets[*]}, $(jobs) tests at a time"
+# Half as many again as cores, since tests of several processes often wait.
+parallel=$((($(jobs) * 3 + 1) / 2))
+say "testing ${presets[*]}, $parallel tests at a time"
 # CTest's summary comes last, after the minutes of each stage.
 begin=$SECONDS status=0 summary=$root/build/tests/summary.txt
 : >"$summary"
-ctest --test-dir "$root/build/tests" --label-exclude "$excluded" --output-on-failure --parallel "$(jobs)" \
+ctest --test-dir "$root/build/tests" --label-exclude "$excluded" --output-on-failure --parallel "$parallel" \
   --output-junit "$root/build/tests/junit.xml" --test-output-size-passed 10000000 |
   awk -v summary="$summary" '/^[0-9]+% tests passed/ {held = 1} held {print >summary; next} {print; fflush()}' || status=$?
 stages+=("$((SECONDS - begin)) testing ${presets[*]}")

@@ -28,7 +28,7 @@ def compile_command(exercise):
     """Returns the command that compiles a program: of CUDA by cuemu, of C++ by g++ with its sanitizers."""
     if not exercise.is_program:
         return [*cuemu(), "compile", "--count"]
-    return [compiler(), "-std=c++20", "-g", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize=object-size,vptr,null,alignment",
+    return [compiler(), "-std=c++20", "-g1", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize=object-size,vptr,null,alignment",
             "-fno-sanitize-recover=all", f"-I{ROOT / 'common'}"]
 
 
