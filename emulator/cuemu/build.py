@@ -45,7 +45,7 @@ def include_options():
 
 def version():
     """Returns a name of the compiler and of the emulator's sources."""
-    digest = hashlib.sha256(subprocess.run([compiler(), "--version"], capture_output=True).stdout + bytes(ROOT))
+    digest = hashlib.sha256(subprocess.run([compiler(), "--version"], capture_output=True).stdout)
     for path in sorted(ROOT.glob("*/*.[hc]*")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
@@ -90,12 +90,9 @@ def precompiled_header(libraries, kind):
     if not target.exists():
         try:
             with tempfile.TemporaryDirectory(dir=libraries) as work:
-                copy = pathlib.Path(work) / "program.h"
-                copy.write_text(f'#include "{header}"\n')
+                copy = shutil.copy(header, work)
                 execute([compiler(), "-std=c++20", *KINDS[kind], f"-I{ROOT / 'program'}", *include_options(), "-x", "c++-header",
                          "-c", str(copy), "-o", f"{copy}.gch"])
-                for old in libraries.glob(f"{kind}-*"):
-                    shutil.rmtree(old, ignore_errors=True)
                 os.rename(work, target)  # at once, for other processes
                 os.mkdir(work)
         except OSError:

@@ -1,4 +1,5 @@
 """Compiles a learner's kernel with the driver of its exercise, and runs the program in one order of threads."""
+import hashlib
 import json
 import os
 import pathlib
@@ -7,10 +8,9 @@ import resource
 import secrets
 import shutil
 import subprocess
+import tempfile
 
 from convoy_learn.exercises import ROOT, Failure, compiler, cuemu
-
-kept = None  # a directory for the network of links.h, if several checks of one process need it
 
 
 class NotCompiled(Exception):
@@ -24,27 +24,52 @@ def write_program(exercise, file, work):
     return path
 
 
-def compile_command(exercise):
+OPTIONS = ["-std=c++20", "-g1", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize=object-size,vptr,null,alignment",
+           "-fno-sanitize-recover=all"]
+
+
+def shared_parts():
+    """Returns the directory of what all exercises in C++ need, compiled once per compiler and version of learn/common into
+    the user's cache: the standard headers, and the network of links.h."""
+    common = ROOT / "common"
+    version = hashlib.sha256(subprocess.run([compiler(), "--version"], capture_output=True).stdout + " ".join(OPTIONS).encode())
+    for path in sorted(common.glob("*.[hc]*")):
+        version.update(path.read_bytes())
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "convoy-learn"
+    target = cache / version.hexdigest()[:16]
+    if target.exists():
+        return target
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as work:
+            header = shutil.copy(common / "standard.h", work)
+            command = [compiler(), *OPTIONS, f"-I{common}"]
+            subprocess.run([*command, "-x", "c++-header", "-c", str(header), "-o", f"{header}.gch"], check=True)
+            subprocess.run([*command, "-DLINKS_ARE_COMPILED", "-c", str(common / "links.cpp"), "-o", f"{work}/links.o"], check=True)
+            try:
+                os.rename(work, target)  # at once, for other processes
+                os.mkdir(work)
+            except OSError:
+                pass  # another process was first
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Failure(f"compiling the standard headers into {cache} has failed: {error}; XDG_CACHE_HOME names another directory")
+    return target
+
+
+def compile_command(exercise, file):
     """Returns the command that compiles a program: of CUDA by cuemu, of C++ by g++ with its sanitizers."""
     if not exercise.is_program:
         return [*cuemu(), "compile", "--count"]
-    return [compiler(), "-std=c++20", "-g1", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize=object-size,vptr,null,alignment",
-            "-fno-sanitize-recover=all", f"-I{ROOT / 'common'}"]
-
-
-def network(command):
-    """Returns the options that use the network of links.h, compiled once."""
-    library = kept / "links.o"
-    if not library.exists():
-        subprocess.run([*command, "-DLINKS_ARE_COMPILED", "-c", "-o", str(library), str(ROOT / "common" / "links.cpp")], check=True)
-    return ["-DLINKS_ARE_COMPILED", str(library)]
+    parts = shared_parts()
+    command = [compiler(), *OPTIONS, "-include", str(parts / "standard.h"), f"-I{ROOT / 'common'}"]
+    if any("links::" in path.read_text(encoding="utf-8") for path in (pathlib.Path(file), exercise.driver)):
+        command += ["-DLINKS_ARE_COMPILED", str(parts / "links.o")]
+    return command
 
 
 def compile_program(exercise, file, work):
     """Returns the compiled program, whose accesses are checked and counted. Raises NotCompiled."""
-    source, program, command = write_program(exercise, file, work), pathlib.Path(work) / "program", compile_command(exercise)
-    if kept and exercise.is_program and any("links::" in path.read_text(encoding="utf-8") for path in (pathlib.Path(file), exercise.driver)):
-        command += network(command)
+    source, program, command = write_program(exercise, file, work), pathlib.Path(work) / "program", compile_command(exercise, file)
     done = subprocess.run([*command, "-o", str(program), str(source)], capture_output=True, text=True)
     if done.returncode == 2 or done.returncode != 0 and exercise.is_program:
         lines = [line for line in done.stderr.replace(f"{file.parent}/", "").splitlines()

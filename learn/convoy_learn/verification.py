@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tempfile
 
-from convoy_learn import checks, runs
+from convoy_learn import checks
 from convoy_learn.exercises import ROOT, Failure, every, find
 
 
@@ -19,13 +19,11 @@ def add_commands(add):
 def verify(options):
     chosen = changed() if options.changed else [find(name) for name in options.exercise] if options.exercise else every()
     problems = []
-    with tempfile.TemporaryDirectory(prefix="convoy-learn-") as kept:
-        runs.kept = pathlib.Path(kept)
-        for exercise in chosen:
-            for problem in problems_of(exercise):
-                problems.append(problem)
-                print(f"{exercise.id}: {problem}", flush=True)
-            print(f"{exercise.id}: verified", flush=True)
+    for exercise in chosen:
+        for problem in problems_of(exercise):
+            problems.append(problem)
+            print(f"{exercise.id}: {problem}", flush=True)
+        print(f"{exercise.id}: verified", flush=True)
     return 1 if problems else 0
 
 
