@@ -9,9 +9,12 @@ must be close, and no level may warn.
 import json
 import os
 import pathlib
+import random
+import struct
 import subprocess
 import sys
 import tempfile
+import zlib
 
 LEVELS = {"x86-64": set(), "x86-64-v3": {"avx2", "fma"}, "x86-64-v4": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
 STEPS = 5
@@ -23,8 +26,26 @@ BOUND = [FIRST * (1 + 2 * step) for step in range(STEPS)]
 CLOSE = {"fp32": 1e-4, "bf16": 0.1}
 
 
+def write_images(directory: pathlib.Path) -> None:
+    """Writes 32 training images and 4 test images of noise: a program that is not optimized reads a larger set for long."""
+    noise = random.Random(3)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    for split, count in (("train", 16), ("test", 2)):
+        for name in ("a", "b"):
+            images = directory / split / name
+            images.mkdir(parents=True)
+            for i in range(count):
+                rows = b"".join(b"\0" + noise.randbytes(3 * 32) for _ in range(32))
+                chunks = chunk(b"IHDR", struct.pack(">2I5B", 32, 32, 8, 2, 0, 0, 0)), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")
+                (images / f"{i}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
+
+
 def train(program: str, level: str, out: pathlib.Path, precision: str = "fp64") -> subprocess.CompletedProcess:
-    flags = ["--model", "lenet", "--dataset", "shapes", "--precision", precision, "--batch-size", "32", "--seed", "3"]
+    images = ["--dataset", "folder", "--data", str(out.parent / "images"), "--image-size", "32"]
+    flags = ["--model", "lenet", *images, "--precision", precision, "--batch-size", "32", "--seed", "3"]
     run = ["--device", "cpu", "--max-steps", str(STEPS), "--log-every", "1", "--eval-every", "0", "--out", str(out)]
     return subprocess.run([program, *flags, *run, "--cpu-level", level], capture_output=True, text=True)
 
@@ -38,6 +59,7 @@ def main() -> None:
     features = set(pathlib.Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split())
     losses, hashes = {}, {}
     with tempfile.TemporaryDirectory() as work:
+        write_images(pathlib.Path(work, "images"))
         for level, needed in LEVELS.items():
             for attempt in range(2):
                 out = pathlib.Path(work, f"{level}-{attempt}")
