@@ -5,8 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -16,8 +14,8 @@
 #include "bench/counted/gpu_model.h"
 #include "bench/kernels/kernel_rows.h"
 #include "emulator/runtime/emulator.h"
+#include "tests/bench/counted_step.h"
 #include "tests/testing/op_cases/model_case.h"
-#include "tests/testing/source_tree/source_path.h"
 #include "tests/testing/support/process.h"
 #include "tests/testing/support/temp_directory.h"
 
@@ -139,14 +137,6 @@ TEST(KernelCounts, AreALineOfTheProgram) {
   EXPECT_THAT(result.out, ::testing::ContainsRegex("\n\\| resnet18/global_avg_pool[^|]*/backward \\| 1 \\|"));
 }
 
-testing::ProcessResult count_step(std::vector<std::string> more) {
-  std::vector<std::string> arguments = {
-      std::filesystem::read_symlink("/proc/self/exe").parent_path() / "convoy-bench-step", "--count",
-      "--device", "cuda"};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return testing::Process(arguments).wait(std::chrono::seconds(800));  // minutes on a slow machine
-}
-
 TEST(StepCounts, AreThoseOfAStepOfLeNet) {
   const testing::TempDirectory directory;
   const std::string file = directory.path() / "counts.json";
@@ -175,30 +165,7 @@ TEST(StepCounts, AreThoseOfAStepOfLeNet) {
     EXPECT_FALSE(launches.contains(name)) << name;
 }
 
-// A GPU's counters are compared with the committed counts. Requests and sectors are left out here, since
-// another release of g++ may merge other loads.
-TEST(StepCounts, AreCommittedForResNet18) {
-  const testing::TempDirectory directory;
-  const std::string file = directory.path() / "counts.json";
-  const testing::ProcessResult result =
-      count_step({"--model", "resnet18", "--precision", "bf16", "--batch-size", "128", "--json", file});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  const auto launches_in = [](const std::string& path) {
-    std::ifstream in(path);
-    std::vector<std::string> lines;
-    const nlohmann::json report = nlohmann::json::parse(in);  // outlives the loop
-    for (const auto& launch : report["counts"]["launches"])
-      lines.push_back(fmt::format("{} {} x {}: {} B read, {} B written",
-                                  launch["name"].template get<std::string>(),
-                                  launch["blocks"].template get<int>(), launch["threads"].template get<int>(),
-                                  launch["bytes_read"].template get<std::int64_t>(),
-                                  launch["bytes_written"].template get<std::int64_t>()));
-    return lines;
-  };
-  EXPECT_EQ(launches_in(file),
-            launches_in(testing::source_path("bench/results/counted/resnet18-bf16-128.json")))
-      << "bench/results/counted/README.md has the command that writes the file again";
-}
+TEST(StepCounts, AreCommittedForASmallBatch) { expect_committed_counts(8); }
 
 TEST(StepCounts, AreOfOneStep) {
   const testing::ProcessResult result = count_step({"--rounds", "3"});
