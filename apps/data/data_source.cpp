@@ -121,8 +121,8 @@ DataLocation locate_data(const DataOptions& options) {
     return {.dataset = dataset, .directory = {}, .warning = ""};
   }
   if (entry.source == data::DatasetSource::user_directory) {
-    check(!options.data.empty(), "--dataset {}: --data is missing, expected the directory of the images",
-          dataset);
+    check(!options.data.empty(), "--dataset {0}: --data is missing, expected the directory of the {1}",
+          dataset, dataset == "shards" ? dataset : "images");
     if (dataset == "shards" && data::is_url(options.data))
       return {.dataset = dataset, .directory = options.data, .warning = ""};
     check_readable(options.data);

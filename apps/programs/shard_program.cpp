@@ -37,7 +37,8 @@ int run_shard(const std::string& name, int argc, char** argv) {
   line.add("workers", &workers, "Threads", {.value = "N", .minimum = 1, .maximum = 256});
   if (!line.parse(argc, argv)) return 0;
   if (!verified.empty()) {
-    check(images.empty() && out.empty(), "--verify: found --data or --out, expected --verify alone");
+    for (const char* flag : {"data", "out", "shard-size", "seed", "test-fraction", "skip-corrupt"})
+      check(!line.given(flag), "--verify: found --{}, expected no other flag but --workers", flag);
     const std::int64_t count = data::verify_shards(verified, static_cast<int>(workers));
     print_table({{"verified", counted(count, "shard")}});
     return 0;

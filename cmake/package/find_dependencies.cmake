@@ -51,7 +51,7 @@ endmacro()
 # The interface of other versions of libjpeg than libjpeg-turbo differs.
 # libwebp and libheif are optional.
 macro(convoy_find_datasets_dependencies)
-  find_package(CURL REQUIRED)
+  find_package(CURL 7.85 REQUIRED)  # CURLOPT_PROTOCOLS_STR
   find_package(ZLIB REQUIRED)
   find_package(OpenSSL REQUIRED)
   convoy_require(archive archive.h archive libarchive-dev)

@@ -28,6 +28,9 @@
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::data {
+namespace {
+
+namespace fs = std::filesystem;
 
 // ---- One HTTP request whose body is appended to a file ----
 
@@ -51,14 +54,6 @@ struct Transfer {
   std::string reason = {};
   std::int64_t file_bytes = -1;  // the size of the whole file, if only a part was requested
 };
-
-/// Requests the rest of the file that `part` contains so far (HTTP Range) and appends it. If the server sends
-/// the whole file, replaces `part`. Supports http and https. Blocks until the transfer ends. Throws
-/// OutputError if `part` cannot be written, and rethrows exceptions of `progress`.
-Transfer continue_transfer(const std::string& url, const std::filesystem::path& part,
-                           const TransferOptions& options);
-
-namespace {
 
 using Clock = std::chrono::steady_clock;
 using Outcome = Transfer::Outcome;
@@ -91,13 +86,8 @@ class Request {
       set(CURLOPT_RANGE, fmt::format("{}-{}", options_.begin + resumed_at_,
                                      is_part ? std::to_string(options_.begin + options_.bytes - 1) : "")
                              .c_str());
-#if LIBCURL_VERSION_NUM >= 0x075500  // 7.85; older versions use a bit mask
     set(CURLOPT_PROTOCOLS_STR, "http,https");
     set(CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
-#else
-    set(CURLOPT_PROTOCOLS, static_cast<long>(CURLPROTO_HTTP | CURLPROTO_HTTPS));
-    set(CURLOPT_REDIR_PROTOCOLS, static_cast<long>(CURLPROTO_HTTP | CURLPROTO_HTTPS));
-#endif
     set(CURLOPT_FOLLOWLOCATION, 1L);
     set(CURLOPT_MAXREDIRS, 10L);
     set(CURLOPT_FAILONERROR, 1L);  // do not write the body of an error page
@@ -148,7 +138,7 @@ class Request {
   void on_header(std::string_view line) {
     constexpr std::string_view kRange = "content-range: bytes ";
     if (line.starts_with("HTTP/")) {
-      range_begin_ = -1;
+      range_begin_ = file_bytes_ = -1;
       body_begun_ = false;
     } else if (line.size() > kRange.size() && curl_strnequal(line.data(), kRange.data(), kRange.size())) {
       std::from_chars(line.data() + kRange.size(), line.data() + line.size(), range_begin_);
@@ -185,9 +175,12 @@ class Request {
     if (status == 200 && options_.bytes < 0) {
       received_ = 0;
       if (resumed_at_ > 0 && ::ftruncate(file_.get(), 0) != 0) fail_to_write();
-    } else if (status != 206 || range_begin_ != options_.begin + resumed_at_) {
-      return refuse(fmt::format("HTTP {} with bytes from {}, requested from {}", status, range_begin_,
-                                options_.begin + resumed_at_));
+    } else if (status != 206) {
+      return refuse(fmt::format("HTTP {}, expected 206: the server does not send parts of files", status));
+    } else if (range_begin_ != options_.begin + resumed_at_ || (options_.bytes >= 0 && file_bytes_ < 0)) {
+      return refuse(
+          fmt::format("HTTP 206 with bytes from {} of {}, expected from {} of a known size (-1: unknown)",
+                      range_begin_, file_bytes_, options_.begin + resumed_at_));
     }
     curl_off_t length = -1;
     curl_easy_getinfo(curl_.get(), CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
@@ -235,8 +228,9 @@ class Request {
       }
       case CURLE_COULDNT_RESOLVE_HOST:
       case CURLE_COULDNT_RESOLVE_PROXY: return {unreachable, detail};
-      case CURLE_UNSUPPORTED_PROTOCOL:
       case CURLE_URL_MALFORMAT:
+        return {Outcome::hopeless, detail + ", expected http://HOST/PATH, with %20 for a blank"};
+      case CURLE_UNSUPPORTED_PROTOCOL:
       case CURLE_PEER_FAILED_VERIFICATION:
       case CURLE_SSL_CACERT_BADFILE:
       case CURLE_TOO_MANY_REDIRECTS: return {Outcome::hopeless, detail};
@@ -277,75 +271,43 @@ class Request {
   char error_text_[CURL_ERROR_SIZE] = "";
 };
 
-}  // namespace
-
-Transfer continue_transfer(const std::string& url, const std::filesystem::path& part,
-                           const TransferOptions& options) {
+/// Requests the rest of the file that `part` contains so far (HTTP Range) and appends it. If the server sends
+/// the whole file, replaces `part`. Supports http and https. Blocks until the transfer ends. Throws
+/// OutputError if `part` cannot be written, and rethrows exceptions of `progress`.
+Transfer continue_transfer(const std::string& url, const fs::path& part, const TransferOptions& options) {
   initialize_curl();
   return Request(url, part, options).run();
 }
 
-namespace {
-
-namespace fs = std::filesystem;
-
-/// The reasons of failed attempts, formatted as one line. Equal consecutive reasons are counted.
-class Reasons {
- public:
-  explicit Reasons(std::string url) : text_(std::move(url)) {}
-  void add(const std::string& reason) {
-    if (reason != last_) flush();
-    last_ = reason;
-    ++count_;
+/// Calls `attempt` until its transfer is complete or hopeless, at most options.attempts times. Returns the last one.
+template <class Attempt>
+Transfer repeat_transfer(const HttpOptions& options, const Attempt& attempt) {
+  std::chrono::milliseconds backoff(options.backoff_ms);
+  for (int number = 1;; ++number, backoff *= 2) {
+    Transfer transfer = attempt();
+    if (transfer.outcome != Outcome::interrupted) return transfer;
+    if (number >= options.attempts)
+      return {transfer.outcome, fmt::format("{} ({} attempts)", transfer.reason, number)};
+    std::this_thread::sleep_for(backoff);
   }
-  std::string text() {
-    flush();
-    return text_;
-  }
-
- private:
-  void flush() {
-    if (count_ == 0) return;
-    text_ += (std::exchange(first_, false) ? ": " : ", then ") + last_;
-    if (count_ > 1) text_ += fmt::format(" ({} times)", count_);
-    count_ = 0;
-  }
-
-  std::string text_, last_;
-  int count_ = 0;
-  bool first_ = true;
-};
+}
 
 bool has_checksum(const fs::path& file, const std::string& md5) {
   std::error_code error;
   return fs::is_regular_file(file, error) && (md5.empty() || md5_of_file(file) == md5);
 }
 
-/// Tries one mirror until `part` is complete and has the right checksum. Returns false, and adds the reasons,
-/// if all attempts fail.
-bool fetch(const RemoteFile& mirror, const fs::path& part, const DownloadOptions& options, Reasons& reasons) {
-  std::chrono::milliseconds backoff(options.backoff_ms);
-  for (int attempt = 0; attempt < options.attempts; ++attempt) {
-    if (attempt > 0) {
-      std::this_thread::sleep_for(backoff);
-      backoff *= 2;
-    }
-    const Transfer transfer = continue_transfer(
-        mirror.url, part, {.stall_seconds = options.stall_seconds, .progress = options.progress});
-    if (transfer.outcome == Transfer::Outcome::complete) {
-      if (mirror.md5.empty()) return true;
-      const std::string md5 = md5_of_file(part);
-      if (md5 == mirror.md5) return true;
-      std::error_code ignored;  // if the file cannot be removed, the next attempt finds the same error
-      reasons.add(
-          fmt::format("MD5 {} of {} bytes, expected {}", md5, fs::file_size(part, ignored), mirror.md5));
-      fs::remove(part, ignored);
-    } else {
-      reasons.add(transfer.reason);
-      if (transfer.outcome == Transfer::Outcome::hopeless) return false;
-    }
-  }
-  return false;
+/// Requests the rest of `part` from a mirror. A file with a wrong checksum is removed, and counts as interrupted.
+Transfer request_rest(const RemoteFile& mirror, const fs::path& part, const DownloadOptions& options) {
+  Transfer transfer = continue_transfer(
+      mirror.url, part, {.stall_seconds = options.stall_seconds, .progress = options.progress});
+  if (transfer.outcome != Outcome::complete || mirror.md5.empty()) return transfer;
+  const std::string md5 = md5_of_file(part);
+  if (md5 == mirror.md5) return transfer;
+  std::error_code ignored;  // if the file cannot be removed, the next attempt finds the same error
+  const auto bytes = fs::file_size(part, ignored);
+  fs::remove(part, ignored);
+  return {Outcome::interrupted, fmt::format("MD5 {} of {} bytes, expected {}", md5, bytes, mirror.md5)};
 }
 
 /// Renames the complete file to its final name. After a power failure, the file is complete or absent.
@@ -381,12 +343,12 @@ fs::path download(const Mirrors& mirrors, const fs::path& directory, const Downl
       target.string() + (lock.is_locked() ? ".part" : fmt::format(".part-{:08x}", std::random_device()()));
   std::string failures;
   for (const RemoteFile& mirror : mirrors) {
-    Reasons reasons(mirror.url);
-    if (fetch(mirror, part, options, reasons)) {
+    const Transfer transfer = repeat_transfer(options, [&] { return request_rest(mirror, part, options); });
+    if (transfer.outcome == Outcome::complete) {
       publish(part, target);
       return target;
     }
-    failures += (failures.empty() ? "" : "; ") + reasons.text();
+    failures += fmt::format("{}{}: {}", failures.empty() ? "" : "; ", mirror.url, transfer.reason);
   }
   fail<DataError>(
       "{} could not be downloaded: {}. Copy it to {} manually, or try again; the received part is kept", name,
@@ -402,23 +364,15 @@ std::string read_part(const std::string& url, std::uint64_t begin, std::uint64_t
   const io::FileDescriptor file(fmt::format("/proc/self/fd/{}", memory), O_RDWR);
   ::close(memory);
   const fs::path part = fmt::format("/proc/self/fd/{}", file.get());
-  const TransferOptions transfer{.stall_seconds = options.stall_seconds,
-                                 .progress = {},
-                                 .begin = static_cast<std::int64_t>(begin),
-                                 .bytes = static_cast<std::int64_t>(bytes)};
-  std::chrono::milliseconds backoff(options.backoff_ms);
-  for (int attempt = 1;; ++attempt) {
-    const Transfer result = continue_transfer(url, part, transfer);
-    if (result.outcome == Transfer::Outcome::hopeless) fail<DataError>("{}: {}", url, result.reason);
-    if (result.outcome == Transfer::Outcome::complete) {
-      total = static_cast<std::uint64_t>(result.file_bytes);
-      return read_file(part, bytes);
-    }
-    if (attempt >= options.attempts)
-      fail<StorageError>("{}: bytes from {} on: {} ({} attempts)", url, begin, result.reason, attempt);
-    std::this_thread::sleep_for(backoff);
-    backoff *= 2;
-  }
+  const TransferOptions part_only{.stall_seconds = options.stall_seconds,
+                                  .begin = static_cast<std::int64_t>(begin),
+                                  .bytes = static_cast<std::int64_t>(bytes)};
+  const Transfer result = repeat_transfer(options, [&] { return continue_transfer(url, part, part_only); });
+  if (result.outcome == Outcome::hopeless) fail<DataError>("{}: {}", url, result.reason);
+  if (result.outcome == Outcome::interrupted)
+    fail<StorageError>("{}: bytes from {} on: {}", url, begin, result.reason);
+  total = static_cast<std::uint64_t>(result.file_bytes);
+  return read_file(part, bytes);
 }
 
 fs::path cache_directory() {

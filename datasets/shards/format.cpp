@@ -21,19 +21,22 @@ constexpr std::size_t kMaxPath = 100, kSumAt = 148, kSumBytes = 8;  // in the he
 
 void check_split(const ShardSplit& split, std::size_t classes, const std::string& name) {
   const auto in_range = [](std::int64_t count) { return 0 <= count && count < std::int64_t{1} << 31; };
+  const auto is_fraction = [](float value) { return 0 <= value && value <= 1; };  // and no NaN
   const std::vector<std::int64_t>& counts = split.class_counts;
   // A shard whose images could not be decoded has no sample, but the end of a tar file.
-  const bool is_valid = in_range(split.samples) && in_range(split.shards) && 1 <= split.samples &&
-                        1 <= split.shards &&
-                        split.bytes / (2 * kSector) >= static_cast<std::uint64_t>(split.shards) &&
-                        split.bytes / kSampleHeaderBytes >= static_cast<std::uint64_t>(split.samples) &&
-                        counts.size() == classes && std::all_of(counts.begin(), counts.end(), in_range) &&
-                        std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) == split.samples;
+  const bool is_valid =
+      in_range(split.samples) && in_range(split.shards) && 1 <= split.samples && 1 <= split.shards &&
+      split.bytes / (2 * kSector) >= static_cast<std::uint64_t>(split.shards) &&
+      split.bytes / kSampleHeaderBytes >= static_cast<std::uint64_t>(split.samples) &&
+      counts.size() == classes && std::all_of(counts.begin(), counts.end(), in_range) &&
+      std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) == split.samples &&
+      std::ranges::all_of(split.mean, is_fraction) && std::ranges::all_of(split.std, is_fraction);
   if (!is_valid)
     fail<DataError>(
-        "{}: split {}: {} samples in {} shards of {} bytes with the counts of {} classes, expected 1 to 2^31 - 1 of both, room "
-        "for them, and the counts of {} classes, which add up to the samples",
-        name, split.name, split.samples, split.shards, split.bytes, counts.size(), classes);
+        "{}: split {}: {} samples in {} shards of {} bytes with the counts of {} classes, mean {} and std {}, expected 1 to "
+        "2^31 - 1 of both, room for them, the counts of {} classes, which add up to the samples, and statistics of 0 to 1",
+        name, split.name, split.samples, split.shards, split.bytes, counts.size(), fmt::join(split.mean, " "),
+        fmt::join(split.std, " "), classes);
 }
 
 }  // namespace
@@ -53,6 +56,10 @@ ShardIndex parse_shard_index(std::string_view text, const std::string& name) {
   }
   if (const std::string expected = ShardIndex().format; index.format != expected)
     fail<DataError>("{}: format '{}', expected '{}'", name, index.format, expected);
+  std::string names;
+  for (const ShardSplit& split : index.splits) names += " " + split.name;
+  if (names != " train test" && names != " train test val")
+    fail<DataError>("{}: the splits{}, expected train test, or train test val", name, names);
   for (const ShardSplit& split : index.splits) check_split(split, index.classes.size(), name);
   return index;
 }

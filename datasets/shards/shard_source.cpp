@@ -68,7 +68,9 @@ class ShardFiles {
     if (idle_.size() > kOpenFiles) idle_.pop_back();
     return size;
   } catch (const CheckpointError& error) {
-    throw DataError(error.what());
+    const bool is_index = name == kShardIndexName;
+    throw DataError(
+        fmt::format("{}{}", error.what(), is_index ? "; expected shards, made by convoy-shard" : ""));
   }
 
  private:
@@ -225,7 +227,7 @@ class SplitIndex {
           "{}: a sample of class {} with {} bytes at sector {} of shard {}, expected one of {} classes "
           "and {} shards, at sector {} and inside of the shard",
           files_->path_of(split_.index_name()), sample.label, sample.bytes, sample.sector, sample.shard,
-          split_.class_counts.size(), shards_.size(), begin / kSector + 3);
+          split_.class_counts.size(), shards_.size(), (begin + kSampleHeaderBytes) / kSector);
   }
 
   /// Compares the members of a sample with the index.
@@ -399,7 +401,7 @@ DataSet read_shards(const std::filesystem::path& place, const ReadOptions& optio
     set.source = std::make_shared<ShardSource>(std::move(found), side, options.cache_bytes);
   }
   if (data.train.size() == 0 || data.test.size() == 0)
-    fail<DataError>("{}: {} samples of the split train and {} of test, expected some of both", path,
+    fail<DataError>("{}: {} samples of the split train and {} of test are left, expected some of both", path,
                     data.train.size(), data.test.size());
   data.note = fmt::format("{} ({} shards)", root, shards);
   return data;

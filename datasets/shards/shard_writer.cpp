@@ -81,9 +81,12 @@ class Writer {
       : out_(std::move(out)),
         options_(options),
         found_(scan_class_directories(images, options.read)),
-        source_(io::hash_bytes(fmt::format("{} {} {} {} {}\n", options.shard_bytes, options.read.seed,
-                                           options.read.skip_corrupt, found_.train_count, found_.test_count) +
+        source_(io::hash_bytes(fmt::format("{} {} {} {}\n", options.shard_bytes, options.read.seed,
+                                           found_.train_count, found_.test_count) +
                                list_files(found_.files, images))) {
+    if (found_.classes.size() == 1)
+      fail<DataError>("{}: 1 class ({}), with which a network learns nothing, expected at least 2",
+                      images.string(), found_.classes.front());
     const std::size_t counts[] = {found_.train_count, found_.test_count,
                                   found_.files.size() - found_.train_count - found_.test_count};
     std::size_t begin = 0;
@@ -99,17 +102,27 @@ class Writer {
   ShardReport run() {
     const fs::path index = out_ / kShardIndexName;
     report_.shards = std::ssize(parts_);
+    const auto check_source = [&](bool is_equal) {
+      if (!is_equal)
+        fail<DataError>("{}: has shards of other images or options, expected an empty directory",
+                        out_.string());
+    };
     if (!is_file(index)) {
+      const std::uint64_t source = number_of(source_);  // ShardPart begins with it; a file may be torn
+      for (const fs::directory_entry& entry : list_directory(out_))
+        if (entry.path().extension() == ".part")
+          check_source(
+              bytes_of(&source, 1).starts_with(read_file(entry.path(), kMaxIndexBytes).substr(0, 8)));
       for_each_shard(report_.shards, options_.read.workers, /*stops=*/true, [&](std::int64_t i) { make(i); });
       write_indices(index);
     } else {
       report_.kept = report_.shards;
     }
     const ShardIndex made = parse_shard_index(read_file(index, kMaxIndexBytes), index.string());
-    if (made.source != source_)
-      fail<DataError>("{}: has shards of other images or options, expected an empty directory",
-                      out_.string());
     for (const ShardSplit& split : made.splits) report_.samples += split.samples;
+    check_source(made.source == source_ &&
+                 (options_.read.skip_corrupt || report_.samples == std::ssize(found_.files)));
+    for (const Part& part : parts_) fs::remove(part_path(part));  // also of a call that ended after the index
     verify_shards(out_, options_.read.workers);
     return std::move(report_);
   }
@@ -118,11 +131,11 @@ class Writer {
   struct Plan {
     ShardSplit split;
     std::vector<std::size_t> order;  // of the files, in shards
-    std::size_t per_shard = 0;
   };
   struct Part {
     Plan* plan = nullptr;
     std::int64_t number = 0;
+    std::size_t begin = 0, end = 0;  // of its files in Plan::order
     ShardPart result = {};
     std::vector<ShardSample> samples = {};
   };
@@ -150,9 +163,11 @@ class Writer {
     }
     const auto shard_bytes = static_cast<std::uint64_t>(options_.shard_bytes);
     const std::size_t shards = std::clamp<std::size_t>((bytes + shard_bytes - 1) / shard_bytes, 1, count);
-    plan.per_shard = (count + shards - 1) / shards;
-    plan.split.shards = static_cast<std::int64_t>((count + plan.per_shard - 1) / plan.per_shard);
-    for (std::int64_t number = 0; number < plan.split.shards; ++number) parts_.push_back({&plan, number});
+    const std::size_t per_shard = (count + shards - 1) / shards;
+    plan.split.shards = static_cast<std::int64_t>((count + per_shard - 1) / per_shard);
+    for (std::size_t at = 0; at < count; at += per_shard)
+      parts_.push_back(
+          {&plan, static_cast<std::int64_t>(at / per_shard), at, std::min(at + per_shard, count)});
   }
 
   fs::path shard_path(const Part& part) const { return out_ / part.plan->split.shard_name(part.number); }
@@ -176,8 +191,8 @@ class Writer {
     if (text.size() < sizeof part.result) return false;
     std::memcpy(&part.result, text.data(), sizeof part.result);
     const std::string_view samples = std::string_view(text).substr(sizeof part.result);
-    if (part.result.source != number_of(source_) ||
-        samples.size() != part.result.samples * sizeof(ShardSample) ||
+    if (samples.size() != part.result.samples * sizeof(ShardSample) ||
+        (part.result.samples < part.end - part.begin && !options_.read.skip_corrupt) ||
         fs::file_size(shard_path(part)) != part.result.bytes)
       return false;
     part.samples.resize(part.result.samples);
@@ -195,9 +210,7 @@ class Writer {
         write_at(file, bytes, part.result.bytes, temporary);
         part.result.bytes += bytes.size();
       };
-      const std::size_t begin = static_cast<std::size_t>(part.number) * part.plan->per_shard;
-      const std::size_t end = std::min(begin + part.plan->per_shard, part.plan->order.size());
-      for (std::size_t i = begin; i < end; ++i) try {
+      for (std::size_t i = part.begin; i < part.end; ++i) try {
           add(part.plan->order[i], part, put);
         } catch (const DataError& error) {
           if (!options_.read.skip_corrupt)
@@ -241,7 +254,7 @@ class Writer {
     put(image);
   }
 
-  /// Writes the indices, and removes the parts that they are made of.
+  /// Writes the indices.
   void write_indices(const fs::path& path) {
     ShardIndex index{.source = source_, .classes = found_.classes, .splits = {}};
     for (const Plan& plan : plans_) {
@@ -270,7 +283,6 @@ class Writer {
       io::write_file_durably(out_ / split.index_name(), pieces);
     }
     io::write_file_atomically(path, to_text(index));
-    for (const Part& part : parts_) fs::remove(part_path(part));
   }
 
   fs::path out_;
@@ -292,10 +304,15 @@ ShardReport write_shards(const fs::path& images, const fs::path& out, const Shar
   check_option(options.shard_bytes >= 1, "ShardOptions::shard_bytes", "found {}, expected 1 or more",
                options.shard_bytes);
   std::error_code error;
+  const fs::path inner =
+      fs::weakly_canonical(out, error).lexically_relative(fs::weakly_canonical(images, error));
+  check(inner.empty() || *inner.begin() == "..",
+        "{}: found in the directory of the images, expected another place", out.string());
+  Writer writer(images, out, options);
   fs::create_directories(out, error);
   if (error) fail<OutputError>("{}: cannot be created: {}", out.string(), error.message());
   const io::FileLock lock(out / ".lock", options.read.waiting);
-  return Writer(images, out, options).run();
+  return writer.run();
 }
 
 std::int64_t verify_shards(const fs::path& directory, int workers) {
@@ -312,6 +329,17 @@ std::int64_t verify_shards(const fs::path& directory, int workers) {
                       hash, split.index_bytes(), split.hash);
     std::vector<ShardFile> shards(static_cast<std::size_t>(split.shards));
     std::memcpy(shards.data(), text.data(), shards.size() * sizeof shards[0]);
+    std::vector<std::int64_t> counts(index.classes.size());
+    std::vector<ShardSample> samples(static_cast<std::size_t>(split.samples));
+    std::memcpy(samples.data(), text.data() + shards.size() * sizeof shards[0],
+                samples.size() * sizeof samples[0]);
+    for (const ShardSample& sample : samples)
+      if (sample.label < counts.size()) ++counts[sample.label];
+    std::uint64_t bytes = 0;
+    for (const ShardFile& shard : shards) bytes += shard.sectors * kSector;
+    if (counts != split.class_counts || bytes != split.bytes)
+      fail<DataError>("{}: split {}: {} bytes and class counts that are not the {} bytes and counts of {}",
+                      path.string(), split.name, split.bytes, bytes, split.index_name());
     count += split.shards;
     const auto verify = [&](std::int64_t number) {
       const fs::path shard = directory / split.shard_name(number);

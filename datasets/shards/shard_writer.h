@@ -30,13 +30,14 @@ struct ShardReport {
 /// Writes the images of a directory, which read_image_folder() could read, to shards in the directory `out`, in an order
 /// that the seed determines, and verifies them. The bytes of an image stay as they are; it is decoded for its statistics.
 /// The same images and options give the same bytes. The next call continues an interrupted one, and keeps the complete
-/// shards. Blocks while another process writes to `out`. Throws DataError if an image cannot be decoded (unless
-/// skip_corrupt is set), or if `out` has shards of other images, and OutputError if it cannot be written.
+/// shards. Blocks while another process writes to `out`. Throws DataError if there is one class, if an image cannot be
+/// decoded (unless skip_corrupt is set), or if `out` has shards of other images or options; UsageError if it is inside
+/// `images`; and OutputError if it cannot be written.
 ShardReport write_shards(const std::filesystem::path& images, const std::filesystem::path& out,
                          const ShardOptions& options);
 
-/// Compares the bytes of all shards in a directory with their index, and returns their number. Throws DataError, which
-/// names up to three that are missing or damaged, and StorageError if a device fails.
+/// Compares all shards in a directory with their index, and this with index.json. Returns their number. Throws DataError,
+/// which names up to three that are missing or damaged, and StorageError if a device fails.
 std::int64_t verify_shards(const std::filesystem::path& directory, int workers);
 
 }  // namespace convoy::data

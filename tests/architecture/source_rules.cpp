@@ -155,16 +155,12 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
 };
 
 // Outside kernels/base and kernels/runtime: sources that differ between versions of a library, or between processors.
-const std::set<std::string> kVersionShims = {"kernels/cpu/onednn/versions.h",
-                                             "kernels/cpu/primitives/simd.h",
-                                             "kernels/cuda/primitives/cluster.h",
-                                             "kernels/cuda/primitives/early_start.h",
-                                             "tests/cuda_emulator/tests/hopper.h",
-                                             "tests/cuda_emulator/tests/tensor_core.h",
-                                             "tests/cuda_emulator/tests/warpgroup.h",
-                                             "datasets/download/download.cpp",
-                                             "emulator/runtime/fiber.cpp",
-                                             "emulator/runtime/sanitizer.h"};
+const std::set<std::string> kVersionShims = {
+    "kernels/cpu/onednn/versions.h",         "kernels/cpu/primitives/simd.h",
+    "kernels/cuda/primitives/cluster.h",     "kernels/cuda/primitives/early_start.h",
+    "tests/cuda_emulator/tests/hopper.h",    "tests/cuda_emulator/tests/tensor_core.h",
+    "tests/cuda_emulator/tests/warpgroup.h", "emulator/runtime/fiber.cpp",
+    "emulator/runtime/sanitizer.h"};
 
 constexpr const char* kTopDirectories[] = {"emulator", "kernels", "engine", "comm", "models",
                                            "datasets", "apps",    "bench",  "tests"};

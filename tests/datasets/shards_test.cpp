@@ -148,6 +148,7 @@ TEST_F(Shards, ContinueAnInterruptedCall) {
   edit("train-000001.tar", [](std::string& bytes) { bytes.resize(700); });  // torn after it was complete
   options.progress = {};
   EXPECT_EQ(write().kept, 2);
+  directory.write("shards/train-000001.tar.part", "");  // as if that call had been killed after the index
   EXPECT_EQ(write().kept, whole.shards) << "a further call makes none";
   for (const fs::directory_entry& entry : fs::directory_iterator(directory.path() / "whole"))
     EXPECT_EQ(contents_of(entry.path()), contents_of(shards / entry.path().filename())) << entry.path();
@@ -155,6 +156,34 @@ TEST_F(Shards, ContinueAnInterruptedCall) {
             std::distance(fs::directory_iterator(directory.path() / "whole"), {}));
   directory.write("images/train/class.0/another.png", testing::png(Picture::plain(kSide, kSide, 3, 9)));
   EXPECT_THAT(testing::message_of<DataError>([&] { write(); }), HasSubstr("has shards of other images"));
+}
+
+TEST_F(Shards, KeepAnInterruptedCallOfOtherOptions) {
+  options.read.workers = 1;
+  options.progress = [](const std::string&, std::int64_t done, std::int64_t) {
+    if (done == 3) throw OutputError("interrupted");
+  };
+  EXPECT_THROW(write(), OutputError);
+  options.progress = {};
+  options.shard_bytes = std::int64_t{1}
+                        << 30;  // one shard of each split, so that the others would be left over
+  EXPECT_THAT(testing::message_of<DataError>([&] { write(); }),
+              HasSubstr("has shards of other images or options"));
+  options.shard_bytes = 40'000;
+  EXPECT_EQ(write().kept, 3);
+}
+
+TEST_F(Shards, RefuseWhatCannotBeTrainedOrLostInTheImages) {
+  fs::remove_all(images / "train/class.1");
+  fs::remove_all(images / "train/class.2");
+  fs::remove_all(images / "test/class.1");
+  fs::remove_all(images / "test/class.2");
+  EXPECT_THAT(testing::message_of<DataError>([&] { write(); }), HasSubstr("images: 1 class (class.0)"));
+  EXPECT_FALSE(fs::exists(shards)) << "an error in the images makes no directory";
+  for (const char* inner : {"images", "images/train/shards", "shards/../images/more"})
+    EXPECT_THAT(testing::message_of<UsageError>([&] { write(inner); }),
+                HasSubstr(std::string(inner) + ": found in the directory of the images"));
+  EXPECT_FALSE(fs::exists(images / "train/shards"));
 }
 
 TEST_F(Shards, AreVerified) {
@@ -167,13 +196,44 @@ TEST_F(Shards, AreVerified) {
                     HasSubstr("train-000002.tar"), HasSubstr("test-000000.tar")));
 }
 
+TEST_F(Shards, HaveAnIndexThatIsVerified) {
+  write();
+  const std::string text = contents_of(shards / kShardIndexName);
+  const auto replaced = [&](const std::string& from, const std::string& to) {
+    std::string changed = text;
+    changed.replace(changed.find(from), from.size(), to);
+    directory.write("shards/index.json", changed);
+    return testing::message_of<DataError>([&] { verify_shards(shards, 1); });
+  };
+  EXPECT_THAT(replaced("31,\n    31", "30,\n    32"), HasSubstr("index.json: split train: "));
+  EXPECT_THAT(replaced("\"bytes\": ", "\"bytes\": 1"), HasSubstr("index.json: split train: 1"));
+}
+
 TEST_F(Shards, LeaveOutImagesThatCannotBeDecoded) {
   directory.write("images/train/class.1/bad.jpg", "no image");
+  options.read.workers = 1;
+  options.shard_bytes = 4'000;
   EXPECT_THAT(testing::message_of<DataError>([&] { write(); }), HasSubstr("bad.jpg"));
   options.read.skip_corrupt = true;
   const ShardReport report = write();
   EXPECT_THAT(report.warnings, ::testing::Contains(HasSubstr("bad.jpg")));
   EXPECT_EQ(report.samples, 3 * (kTrain + kTest));
+  EXPECT_GT(report.kept, 0) << "the call without the option has made others";
+  options.read.skip_corrupt = false;
+  EXPECT_THAT(testing::message_of<DataError>([&] { write(); }), HasSubstr("of other images or options"));
+}
+
+TEST_F(Shards, MadeWithoutBadImagesAreNotKeptByACallThatWantsAll) {
+  directory.write("images/train/class.1/bad.jpg", "no image");
+  options.read.skip_corrupt = true;
+  write("whole");
+  options.progress = [](const std::string&, std::int64_t done, std::int64_t count) {
+    if (done == count) throw OutputError("interrupted before the index");
+  };
+  EXPECT_THROW(write(), OutputError);
+  options.progress = {};
+  options.read.skip_corrupt = false;
+  EXPECT_THAT(testing::message_of<DataError>([&] { write(); }), HasSubstr("bad.jpg"));
 }
 
 TEST_F(Shards, MayHaveNoSample) {
@@ -381,7 +441,18 @@ TEST_F(Shards, NameWhatTheIndexHasWrong) {
   for (const char* samples : {"1e30", "18446744073709551709"})  // nlohmann::json reduces the latter to 93
     EXPECT_THAT(replaced("\"samples\": 93", std::string("\"samples\": ") + samples),
                 AllOf(HasSubstr("index.json"), HasSubstr("expected an integer of 64 bits")));
-  EXPECT_THAT(replaced("\"train\"", "\"other\""), HasSubstr("other.index: cannot be opened"));
+  for (const char* name : {"\"other\"", "\"test\"", "\"../../train\""})
+    EXPECT_THAT(replaced("\"train\"", name),
+                AllOf(HasSubstr("index.json: the splits "), HasSubstr("expected")));
+  for (const char* name : {"mean", "std"})
+    for (const char* value : {"1e300", "-0.1"}) {
+      const std::string key = fmt::format("\"{}\": [", name);
+      EXPECT_THAT(replaced(key, fmt::format("{}{}, 0, 0, 0], \"unused\": [", key, value)),
+                  AllOf(HasSubstr("index.json: split train"), HasSubstr("statistics of 0 to 1")));
+    }
+  fs::remove(shards / "index.json");
+  EXPECT_THAT(error_of_read(),
+              AllOf(HasSubstr("index.json: cannot be opened"), HasSubstr("made by convoy-shard")));
 }
 
 TEST_F(Shards, NameAMemberThatIsNotThatOfTheIndex) {
@@ -487,6 +558,8 @@ TEST_F(ShardsByHttp, NameAServerThatCannotBeReached) {
   EXPECT_THAT(
       testing::message_of<StorageError>([&] { read_shards("http://host.invalid/shards", read_options()); }),
       AllOf(HasSubstr("http://host.invalid/shards/index.json"), HasSubstr("(3 attempts)")));
+  EXPECT_THAT(testing::message_of<DataError>([&] { read_shards("http://127.0.0.1/a b", read_options()); }),
+              AllOf(HasSubstr("http://127.0.0.1/a b/index.json"), HasSubstr("%20")));
 }
 
 TEST_F(ShardsByHttp, NameAServerThatFails) {
@@ -512,8 +585,13 @@ TEST_F(ShardsByHttp, NameAServerThatFails) {
   EXPECT_THAT(with([](HttpReply& part) { part.body += "more"; }),
               AllOf(HasSubstr("9: "), HasSubstr("more than 1 bytes")));
   EXPECT_THAT(with([](HttpReply& part) { part.status = 200, part.headers = ""; }),
-              AllOf(HasSubstr("3: "), HasSubstr("HTTP 200")))
+              AllOf(HasSubstr("3: "), HasSubstr("HTTP 200, expected 206")))
       << "a server without ranges";
+  EXPECT_THAT(with([](HttpReply& part) {
+                part.headers.replace(part.headers.find('/') + 1, std::string::npos, "*\r\n");
+              }),
+              AllOf(HasSubstr("9: "), HasSubstr("HTTP 206 with bytes from 0 of -1")))
+      << "an unknown size";
   EXPECT_THAT(with([](HttpReply& part) { part.headers.insert(part.headers.size() - 2, "0"); }),
               AllOf(HasSubstr("3: "), HasSubstr("train-000001.tar: "), HasSubstr("incomplete")))
       << "another size";

@@ -1,7 +1,9 @@
 #include "convoy/kernels/runtime/cuda/stream.h"
 
 #include <algorithm>
+#include <cstdlib>
 
+#include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/cuda/check.h"
 
 namespace convoy {
@@ -65,6 +67,11 @@ CudaStream::CudaStream(int device, CachingAllocator& memory, const CudaStreamOpt
       autotune_(!options.cuda.deterministic),
       neighbour_(options.side_of),
       is_side_(options.side_of != nullptr) {
+  // LaunchLimits reads it later; a wrong value ends a program here, before it has read its data.
+  const char* const setting = std::getenv("CONVOY_CLUSTERS");
+  const std::string clusters = setting == nullptr ? "0" : setting;
+  check(clusters == "0" || clusters == "8" || clusters == "16",
+        "CONVOY_CLUSTERS: found '{}', expected 0, 8 or 16", clusters);
   make_current();
   if (!options_.deterministic)
     CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -51,6 +52,17 @@ TEST_F(CudaRun, LeNetTrainingMatchesTheCpu) {
   for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-5 * expected[i]) << i;
   EXPECT_EQ(workshop.events("gpu", "start").at(0)["devices"].at(0), "cuda:0");
   EXPECT_GT(workshop.events("gpu", "step").back()["memory_bytes"].get<std::int64_t>(), 0);
+}
+
+TEST_F(CudaRun, AWrongNumberOfBlocksEndsTheProgramBeforeItReadsTheData) {
+  for (const char* wrong : {"7", "-1", "abc", ""}) {
+    ProcessOptions options = gpus(1);
+    options.environment["CONVOY_CLUSTERS"] = wrong;
+    EXPECT_THAT(
+        train("run", {"--device", "cuda", "--dataset", "folder", "--data", workshop.path("none")}, options),
+        FailsWith(2, fmt::format("CONVOY_CLUSTERS: found '{}', expected 0, 8 or 16", wrong)));
+    EXPECT_FALSE(std::filesystem::exists(workshop.path("run")));
+  }
 }
 
 /// Returns the bytes of "12.5 KiB" at the beginning of a text.

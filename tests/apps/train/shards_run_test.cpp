@@ -103,6 +103,10 @@ print(count)
 TEST_F(ShardsRun, NamesEachErrorWithItsExitCode) {
   EXPECT_THAT(workshop.run("convoy-shard", {"--data", workshop.path("colors")}), FailsWith(2, "--out"));
   EXPECT_THAT(workshop.run("convoy-shard", {"--verify", workshop.path("none")}), FailsWith(3, "index.json"));
+  EXPECT_THAT(workshop.run("convoy-shard", {"--verify", workshop.path("none"), "--seed", "1"}),
+              FailsWith(2, "--verify: found --seed"));
+  EXPECT_THAT(workshop.run("convoy-train", {"--dataset", "shards"}),
+              FailsWith(2, "the directory of the shards"));
   ASSERT_THAT(shard(), Succeeds());
   const auto train = [&](const Arguments& more) { return workshop.train("run", flags("shards", more)); };
   EXPECT_THAT(train({"--data", workshop.path("none")}), FailsWith(3, "index.json"));
