@@ -227,6 +227,7 @@ bool Job::can_regroup() const {
 
 void Job::abandon_group() {
   Failure failure = to_failure(std::current_exception());
+  plane_->fail(failure.what, !is_corruption());
   add_cause(failure.what, plane_->verdict(kVerdictSeconds));
   fmt::print(stderr, "warning: [rank {}] {}; waiting for a new group\n", info().rank,
              without_control_characters(failure.what));

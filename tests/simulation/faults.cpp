@@ -17,6 +17,7 @@ using Kind = Fault::Kind;
 
 constexpr double kLoaded = 20;                    // slowness of a host
 constexpr int kFloods = 4;                        // clients of one flood
+constexpr Time kMaxInCollective = kMillisecond;   // from its begin until a kill
 constexpr Time kFloodPause = 120 * kMicrosecond;  // of a client, between two connections
 
 void note_fault_of(World& world, int rank) { world.at_fault.emplace(rank, world.scheduler.now()); }
@@ -45,7 +46,7 @@ void change_links(World& world, const Fault& fault, bool begins) {
   for (const auto& other : world.network.hosts()) {
     if (other.get() == host) continue;
     Link& link = world.network.link(host, other.get());
-    if (fault.kind == Kind::cut) world.network.set_down(host, other.get(), begins);
+    if (fault.kind == Kind::cut) world.network.cut(host, other.get(), begins);
     if (fault.kind == Kind::lose) link.loss = begins ? 0.01 : 0;
     if (fault.kind != Kind::slow) continue;
     link.latency = begins ? 5 * kMillisecond : 100 * kMicrosecond;
@@ -112,17 +113,31 @@ void suspend(World& world, const Fault& fault) {
   }
 }
 
+void kill(World& world, const Fault& fault, RankRecord& rank) {
+  if (rank.process->has_ended) return;
+  world.happened.insert(&fault);
+  note_fault_of(world, rank.id);
+  world.last_fault = std::max(world.last_fault, world.scheduler.now());
+  rank.process->end(SIGKILL);
+}
+
 void begin(World& world, const Fault& fault) {
   world.network.note("fault: " + describe(fault));
   RankRecord& target = world.ranks[static_cast<std::size_t>(fault.target) % world.ranks.size()];
   const bool is_of_rank = fault.kind == Kind::kill || fault.kind == Kind::stop || fault.kind == Kind::term;
-  if (is_of_rank && target.process == nullptr) return;  // not started yet
-  world.happened.insert(&fault);
+  if (is_of_rank && (target.process == nullptr || target.process->has_ended)) return;
+  if (fault.kind != Kind::kill) world.happened.insert(&fault);
   world.last_fault = std::max(world.last_fault, world.scheduler.now());
   switch (fault.kind) {
     case Kind::kill:
-      note_fault_of(world, fault.target);
-      target.process->end(SIGKILL);
+      if (!fault.in_collective) {
+        kill(world, fault, target);
+        break;
+      }
+      target.on_next_collective = [&world, &fault, &target] {
+        const auto later = static_cast<Time>(world.scheduler.random(kMaxInCollective));
+        world.scheduler.at(world.scheduler.now() + later, [&] { kill(world, fault, target); });
+      };
       break;
     case Kind::stop:
       note_fault_of(world, fault.target);

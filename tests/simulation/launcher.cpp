@@ -84,7 +84,7 @@ void Launcher::start_agent(Process* shell, Host* host) {
     if (auto* const socket = dynamic_cast<Socket*>(stream)) Network::move(socket, host);
   agent->on_end.push_back([shell, agent] {  // the shell learns of it through the network
     const auto tell = [shell, agent](const auto& again) -> void {
-      if (network()->link(shell->host, agent->host).is_down)
+      if (network()->link(shell->host, agent->host).is_down())
         return scheduler()->at(scheduler()->now() + kRetry, [again] { again(again); });
       shell->end(agent->status);
     };

@@ -177,10 +177,10 @@ Link& Network::link(const Host* a, const Host* b) {
   return found->second;
 }
 
-void Network::set_down(const Host* a, const Host* b, bool is_down) {
+void Network::cut(const Host* a, const Host* b, bool begins) {
   if (a == b) return;
-  link(a, b).is_down = is_down;
-  if (is_down) return;
+  link(a, b).cuts += begins ? 1 : -1;
+  if (link(a, b).is_down()) return;
   const std::vector<std::shared_ptr<Pipe>> waiting = std::exchange(waiting_, {});
   for (const std::shared_ptr<Pipe>& pipe : waiting)  // those of other links wait again
     schedule(pipe, scheduler()->now() + static_cast<Time>(scheduler()->random(5 * kRetransmission)));
@@ -197,13 +197,13 @@ void Network::connect(Socket* socket, std::uint32_t address, int port, int attem
         connect(socket, address, port, attempt + 1);
     });
   };
-  if (way.is_down) return retry();
+  if (way.is_down()) return retry();
   scheduler()->at(scheduler()->now() + way.latency, [=, this] {
     if (socket->references == 0) return;
     const auto answer = [=, this](int error) {
       scheduler()->at(scheduler()->now() + way.latency, [=, this] {
         if (socket->references == 0) return;
-        if (link(from, to).is_down) return;
+        if (link(from, to).is_down()) return;
         if (socket->state != Socket::State::connecting) return;
         socket->error = error;
         socket->state = error == 0 ? Socket::State::connected : Socket::State::failed;
@@ -274,7 +274,7 @@ void Network::schedule(const std::shared_ptr<Pipe>& pipe, Time at) {
 
 void Network::deliver(const std::shared_ptr<Pipe>& pipe) {
   using Kind = Pipe::Segment::Kind;
-  if (link(pipe->from, pipe->to).is_down) {
+  if (link(pipe->from, pipe->to).is_down()) {
     waiting_.push_back(pipe);
     return;
   }

@@ -97,7 +97,8 @@ struct Link {
   Time latency = 100 * kMicrosecond;
   double bytes_per_second = 1e9;
   double loss = 0;  // probability that a segment is sent again, after a while
-  bool is_down = false;
+  int cuts = 0;     // faults that keep it from carrying anything
+  bool is_down() const { return cuts > 0; }
 };
 
 /// The bytes, and the end, that travel in one direction of a connection.
@@ -178,8 +179,8 @@ class Network {
 
   /// Returns the link between two hosts; all processes of one host share a link without faults.
   Link& link(const Host* a, const Host* b);
-  /// Cuts a link or mends it. Bytes that were on their way arrive after it is mended.
-  void set_down(const Host* a, const Host* b, bool is_down);
+  /// Cuts a link, or ends such a cut. Bytes that were on their way arrive once no cut is left.
+  void cut(const Host* a, const Host* b, bool begins);
 
   void connect(Socket* socket, std::uint32_t address, int port, int attempt);
   /// Sends bytes, or the end, through a pipe.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <sys/mman.h>
@@ -33,7 +34,9 @@ constexpr int kSaveEvery = 3;  // steps
 
 /// Waits in a collective.
 struct InCollective : WaitScope {
-  explicit InCollective(const Schedule& schedule) : WaitScope(Wait::collective, schedule.comm_timeout) {}
+  explicit InCollective(const Schedule& schedule) : WaitScope(Wait::collective, schedule.comm_timeout) {
+    if (const auto action = std::exchange(self()->process->record->on_next_collective, nullptr)) action();
+  }
 };
 
 void sleep(Time time) { std::this_thread::sleep_for(std::chrono::nanoseconds(time)); }

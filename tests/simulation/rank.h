@@ -45,6 +45,7 @@ struct RankRecord {
   Time last_progress = 0;
   std::vector<Waiting> waits;  // the innermost one last
   std::function<void(const RankRecord&, const Waiting&)> on_end_of_wait;
+  std::function<void()> on_next_collective;  // called once; may be empty
 };
 
 /// A wait of the rank that the current coroutine belongs to, as long as the object exists.

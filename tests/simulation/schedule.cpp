@@ -65,6 +65,7 @@ Schedule make_schedule(std::uint64_t seed, int ranks) {
       case Kind::flood: fault.duration = static_cast<Time>(1 + below(10)) * kSecond; break;
     }
   }
+  for (Fault& fault : schedule.faults) fault.in_collective = fault.kind == Fault::Kind::kill && chance(30);
   return schedule;
 }
 
@@ -74,6 +75,7 @@ std::string describe(const Fault& fault) {
   std::string text =
       fmt::format("{:.4f} s: {}", seconds(fault.at), kNames.at(static_cast<std::size_t>(fault.kind)));
   if (fault.kind != Kind::suspend) text += fmt::format(" {} {}", is_of_rank ? "rank" : "host", fault.target);
+  if (fault.in_collective) text += " in its next collective";
   if (fault.duration != kNever) text += fmt::format(" for {:.3f} s", seconds(fault.duration));
   return text;
 }

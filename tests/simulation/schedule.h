@@ -26,6 +26,7 @@ struct Fault {
   Time at = 0;
   Time duration = kNever;  // kNever: for good
   int target = 0;
+  bool in_collective = false;  // of a kill: in the next collective of the rank
 };
 
 /// The job of a seed.

@@ -24,7 +24,7 @@ std::optional<std::set<int>> culprits_in(const std::string& text) {
   // The errors of a rank that knows no verdict; the last clause counts.
   static const std::regex kErrors(
       R"((ranks? [0-9, ]+) (?:is|are) missing|waited \S+ s for (?:a TCP connection of )?(ranks? [0-9]+(?:, [0-9]+)*))"
-      R"(|cannot reach (rank [0-9]+) by TCP|(rank [0-9]+) (?:has disconnected|has exited|does not answer|exited before))");
+      R"(|cannot reach (rank [0-9]+) by TCP|(rank [0-9]+) (?:has disconnected|has exited|has died|does not answer|exited before))");
   std::smatch last;
   for (std::sregex_iterator found(text.begin(), text.end(), kErrors), end; found != end; ++found)
     last = *found;

@@ -159,12 +159,13 @@ std::string describe(const RankStatus& rank) {
 
 std::string describe_stall(std::span<const RankStatus> ranks) {
   const std::optional<Waiting> waiting = largest_group(ranks);
-  if (!waiting) {
-    std::vector<const RankStatus*> all;
-    for (const RankStatus& rank : ranks)
-      if (rank.life != Life::left) all.push_back(&rank);
-    return list_of(all);
+  std::vector<const RankStatus*> present, silent;
+  for (const RankStatus& rank : ranks) {
+    if (rank.life == Life::left) continue;
+    present.push_back(&rank);
+    if (!rank.is_responsive()) silent.push_back(&rank);
   }
+  if (!waiting) return list_of(silent.empty() ? present : silent);
   std::vector<const RankStatus*> late;
   for (const RankStatus& rank : ranks)
     if (holds_up(rank, *waiting)) late.push_back(&rank);
@@ -172,13 +173,9 @@ std::string describe_stall(std::span<const RankStatus> ranks) {
   const std::string where = collective.communicator.empty()
                                 ? collective.text
                                 : fmt::format("{} ({})", collective.text, collective.communicator);
-  if (late.empty()) {
-    std::vector<const RankStatus*> silent;
-    for (const RankStatus& rank : ranks)
-      if (rank.life == Life::running && !rank.is_responsive()) silent.push_back(&rank);
+  if (late.empty())
     return fmt::format("all ranks have been in {} for {}: {}", where, format_seconds(collective.seconds),
                        silent.empty() ? "the connections between them do not deliver it" : list_of(silent));
-  }
   // A rank that waits in another collective is late itself because of one that waits in none.
   const auto waits = [](auto* rank) { return rank->is_responsive() && !rank->collectives.empty(); };
   std::erase_if(late, waits);

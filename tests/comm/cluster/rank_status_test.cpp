@@ -107,6 +107,16 @@ TEST(DescribeStall, TellsWhatHasHappenedToTheProcess) {
   EXPECT_THAT(describe_stall(ranks), HasSubstr("rank 2 on b has not answered for 12 s"));
 }
 
+TEST(DescribeStall, NamesTheRanksThatDoNotRespondIfNoneIsInACollective) {
+  std::vector<RankStatus> ranks = three_ranks();
+  for (RankStatus& rank : ranks) rank.collectives.clear();
+  EXPECT_THAT(describe_stall(ranks), AllOf(HasSubstr("rank 0 on a"), HasSubstr("rank 2 on b")));
+  ranks[0].life = RankStatus::Life::left;
+  ranks[2].life = RankStatus::Life::stopped;
+  EXPECT_EQ(describe_stall(ranks),
+            "rank 2 on b is stopped by a signal (process 102); it was in the data loader (step 17)");
+}
+
 TEST(DescribeStall, NamesNobodyIfAllRanksAreInTheCollective) {
   std::vector<RankStatus> ranks = three_ranks();
   ranks[2].collectives = ranks[0].collectives;
