@@ -53,7 +53,7 @@ function(convoy_install)
     COMPATIBILITY SameMinorVersion)
   install(FILES ${PROJECT_BINARY_DIR}/package/convoyConfig.cmake ${PROJECT_BINARY_DIR}/package/convoyConfigVersion.cmake
     ${PROJECT_SOURCE_DIR}/cmake/package/find_dependencies.cmake DESTINATION ${directory})
-  install(FILES ${PROJECT_SOURCE_DIR}/cmake/package/convoy.h ${PROJECT_BINARY_DIR}/include/convoy/version.h
+  install(FILES ${PROJECT_BINARY_DIR}/include/convoy/convoy.h ${PROJECT_BINARY_DIR}/include/convoy/version.h
     DESTINATION include/convoy)
 endfunction()
 

@@ -1,0 +1,15 @@
+# convoy_umbrella_header(file component …): writes convoy.h without the headers of other components, which an installation
+# of these does not have.
+set(convoy_umbrella_header ${CMAKE_CURRENT_LIST_DIR}/package/convoy.h)
+function(convoy_umbrella_header file)
+  file(READ ${convoy_umbrella_header} text)
+  foreach(pair cluster:comm/cluster comm:comm models:models datasets:datasets train:apps)
+    string(REPLACE : ";" pair ${pair})
+    list(GET pair 0 component)
+    list(GET pair 1 directory)
+    if(NOT component IN_LIST ARGN)
+      string(REGEX REPLACE "#include \"convoy/${directory}/[^\"\n]*\"\n" "" text "${text}")
+    endif()
+  endforeach()
+  file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)
+endfunction()
