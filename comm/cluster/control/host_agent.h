@@ -124,6 +124,7 @@ class HostAgent {
   std::map<int, Child> children_;  // by host
   bool has_parent_ = false;
   Clock::time_point parent_heard_{};  // when its last message arrived
+  Clock::time_point now_{};           // of the last observe_suspension()
   AgentOrders orders_;                // the latest, of the root
   double next_warning_;               // seconds without progress
   StragglerWatch stragglers_;
