@@ -93,7 +93,7 @@ void HostAgent::serve() {
   bool know_of_stop = memory_.host().stop_requested.load() != 0;
   take_warnings();
   std::vector<RankStatus> local = memory_.observe(all_);
-  observe_suspension();           // also one that was in a call since the last time
+  observe_suspension();
   for (RankStatus& rank : local)  // may have been suspended as well, until about the same time
     for (double* age : {&rank.progress_seconds, &rank.beat_seconds, &rank.io_seconds})
       *age = without_pauses(*age);

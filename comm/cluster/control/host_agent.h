@@ -85,7 +85,7 @@ class HostAgent {
   };
 
   bool is_active() const;
-  /// Notes a suspension of this process, in which no message could arrive.
+  /// Notes a suspension of this process, in which no message could arrive; also one within a call just before this one.
   void observe_suspension();
   /// Returns an age in seconds without the suspensions of this process, which has not seen what ranks did then.
   double without_pauses(double age) const;
