@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <utility>
 
 #include "tests/simulation/verdict.h"
@@ -27,10 +28,9 @@ std::string row_name(Wait row) { return std::string(convoy::dist::row_of(row).na
 }  // namespace
 
 Checks::Checks(World& world, Result& result) : world_(world), result_(result) {
-  for (RankRecord& rank : world_.ranks)
-    rank.on_end_of_wait = [this](const RankRecord& record, const Waiting& waiting) {
-      check_wait(record, waiting);
-    };
+  world_.on_end_of_wait = [this](const RankRecord& record, const Waiting& waiting) {
+    check_wait(record, waiting);
+  };
 }
 
 // ---- Waits
@@ -44,6 +44,13 @@ Time Checks::limit_of(const RankRecord& rank, const Waiting& waiting) const {
     case Wait::collective:  // without progress of any rank of the group
     case Wait::stop:
     case Wait::exit:
+      // After its part a rank waits in the collective that ends the communicators, and its end in order follows.
+      if (waiting.row == Wait::exit && rank.has_contributed) {
+        if (rank.errors.empty())
+          seconds += schedule.comm_timeout;
+        else
+          begin = std::max(begin, rank.errors.back().at);
+      }
       begin = std::max(begin, world_.last_fault);
       for (const RankRecord& other : world_.ranks)
         if (other.group == rank.group) begin = std::max(begin, other.last_progress);
@@ -85,7 +92,7 @@ bool Checks::find_endless_waits() {
   }
   if (world_.launcher && !are_all_stopped() && !world_.launcher->process()->has_ended &&
       !world_.launcher->process()->is_stopped) {
-    Time last = world_.last_fault;
+    Time last = std::max(world_.last_fault, world_.launcher->last_start());
     for (const RankRecord& rank : world_.ranks) {
       last = std::max(last, rank.last_progress);
       if (rank.process != nullptr && rank.process->has_ended) last = std::max(last, rank.process->ended_at);
@@ -102,9 +109,20 @@ bool Checks::find_endless_waits() {
 }
 
 bool Checks::are_all_stopped() const {
-  return std::all_of(world_.ranks.begin(), world_.ranks.end(), [](const RankRecord& rank) {
-    return rank.process != nullptr && rank.process->is_stopped && !rank.process->has_ended;
-  });
+  int running = 0, ended = 0;
+  bool have_done_their_part = true;
+  for (const RankRecord* const rank : world_.present()) {
+    if (rank->process == nullptr) return false;
+    if (rank->process->has_ended) {
+      ++ended;
+      have_done_their_part &= rank->exit_code == 0;
+    } else {
+      ++running;
+      have_done_their_part &= rank->has_contributed;
+      if (!rank->process->is_stopped) return false;
+    }
+  }
+  return running > 0 && (ended == 0 || have_done_their_part);
 }
 
 bool Checks::is_over() const {
@@ -153,20 +171,29 @@ bool Checks::must_succeed() const {
   return sum <= limit;
 }
 
+bool Checks::must_complete() const {
+  const Schedule& schedule = world_.schedule;
+  if (must_succeed()) return true;
+  if (schedule.faults.size() != 1 || schedule.max_restarts < 2) return false;
+  const Kind kind = schedule.faults.front().kind;
+  return kind == Kind::kill || kind == Kind::stop || kind == Kind::term;
+}
+
 void Checks::check_end() {
-  std::set<std::int64_t> stop_steps;
-  bool has_stopped = false;
+  std::map<std::string, std::set<std::int64_t>> stop_steps;  // by group
   for (const RankRecord& rank : world_.ranks) {
     if (!rank.wrong.empty()) violate("rank {}: {}", rank.id, rank.wrong);
     if (rank.exit_code >= 0) ++(rank.exit_code == 0 ? result_.successes : result_.failures);
     result_.has_regrouped |= rank.has_regrouped;
-    has_stopped |= rank.stop_step >= 0;
-    if (rank.exit_code == 0) stop_steps.insert(rank.stop_step);
-    if (rank.exit_code == 0) check_completion(rank);
+    result_.has_restarted |= rank.attempt > 0;
+    if (rank.exit_code == 0 || rank.exit_code == kStopped) {
+      stop_steps[rank.group].insert(rank.stop_step);
+      check_completion(rank);
+    }
     check_errors(rank);
   }
-  if (has_stopped && stop_steps.size() > 1)
-    violate("the ranks stop at {} different steps after a signal", stop_steps.size());
+  for (const auto& [group, steps] : stop_steps)
+    if (steps.size() > 1) violate("the ranks stop at {} different steps after a signal", steps.size());
   if (world_.launcher) check_launcher();
   check_remains();
 }
@@ -174,7 +201,8 @@ void Checks::check_end() {
 void Checks::check_errors(const RankRecord& rank) {
   if (must_succeed() && !rank.errors.empty())
     violate("rank {} fails without need: {}", rank.id, rank.errors.front().text);
-  if (rank.exit_code > 0 && rank.exit_code != 4)
+  const bool has_stopped = rank.exit_code == kStopped && rank.stop_step >= 0;
+  if (rank.exit_code > 0 && rank.exit_code != 4 && !has_stopped)
     violate("rank {} ends with {}, expected 4: {}", rank.id, rank.exit_code,
             rank.errors.empty() ? "" : rank.errors.back().text);
   if (!must_succeed())
@@ -183,41 +211,42 @@ void Checks::check_errors(const RankRecord& rank) {
 
 void Checks::check_culprits(const RankRecord& rank, const Error& error) {
   if (error.text == "there is no new group") return;  // convoy-launch says why
+  if (world_.launcher && world_.launcher->has_given_up(rank.attempt, error.at)) return;
   // A rank that was stopped may find that the others have left because of it.
-  const auto own = world_.at_fault.find(rank.id);
-  const bool was_stopped = rank.process->resumed_at > 0 && own != world_.at_fault.end();
-  if (was_stopped) return;
+  const bool was_stopped = rank.process->resumed_at > 0;
+  if (was_stopped && (world_.at_fault.contains(&rank) || world_.hosts_at_fault.contains(rank.host))) return;
   const std::string& text = error.verdict.empty() ? error.text : error.verdict;
   const auto culprits = culprits_in(text);
   if (!culprits || culprits->empty())
     return violate("rank {} names no rank: {} [verdict: {}]", rank.id, error.text, error.verdict);
   for (const int number : *culprits) {
-    const std::optional<int> id = id_of(rank, error.group, number);
-    if (!id)
+    const RankRecord* const blamed = find_member(rank, error.group, number);
+    if (blamed == nullptr)
       violate("rank {} blames rank {}, which does not exist: {}", rank.id, number, text);
-    else if (!may_blame(rank, *id, error.at))
+    else if (!may_blame(rank, *blamed, error.at))
       violate("rank {} blames rank {}, which was not at fault: {} [verdict: {}]", rank.id, number, error.text,
               error.verdict);
   }
 }
 
-bool Checks::may_blame(const RankRecord& observer, int id, Time at) const {
-  const auto found = world_.at_fault.find(id);
-  if (found != world_.at_fault.end() && found->second <= at) return true;
+bool Checks::may_blame(const RankRecord& observer, const RankRecord& blamed, Time at) const {
+  const auto rank = world_.at_fault.find(&blamed);
+  if (rank != world_.at_fault.end() && rank->second <= at) return true;
+  const auto host = world_.hosts_at_fault.find(blamed.host);
+  if (host != world_.hosts_at_fault.end() && host->second <= at) return true;
   // To a host whose links are at fault, the others seem to be.
-  const int own = world_.schedule.host_of(observer.id);
   for (const Fault& fault : world_.schedule.faults)
-    if (is_of_links(fault.kind) && world_.happened.contains(&fault) && fault.target == own &&
-        world_.schedule.host_of(id) != own)
+    if (is_of_links(fault.kind) && world_.happened.contains(&fault) &&
+        world_.host(fault.target) == observer.host && blamed.host != observer.host)
       return true;
   return false;
 }
 
-std::optional<int> Checks::id_of(const RankRecord& rank, const std::string& group, int number) const {
-  if (!world_.launcher) return number < world_.schedule.ranks ? std::optional(number) : std::nullopt;
-  const auto& ids = world_.launcher->group(group.empty() ? rank.group : group);
-  const auto found = ids.find(number);
-  return found == ids.end() ? std::nullopt : std::optional(found->second);
+const RankRecord* Checks::find_member(const RankRecord& rank, const std::string& group, int number) const {
+  if (!world_.launcher) return world_.find_rank(0, number);
+  const auto& members = world_.launcher->group(group.empty() ? rank.group : group);
+  const auto found = members.find(number);
+  return found == members.end() ? nullptr : found->second;
 }
 
 void Checks::check_completion(const RankRecord& rank) {
@@ -231,27 +260,76 @@ void Checks::check_completion(const RankRecord& rank) {
   if (members != rank.group_size)
     violate("rank {} ends with success in a group of {} ranks, expected {}", rank.id, members,
             rank.group_size);
+  if (rank.exit_code == 0 && rank.step != world_.schedule.steps)
+    violate("rank {} ends with success after {} steps, expected {}", rank.id, rank.step,
+            world_.schedule.steps);
 }
 
 void Checks::check_launcher() {
-  const Launcher& launcher = *world_.launcher;
+  Launcher& launcher = *world_.launcher;
   if (!launcher.process()->has_ended) return;
-  const bool has_success = std::any_of(world_.ranks.begin(), world_.ranks.end(),
-                                       [](const RankRecord& rank) { return rank.exit_code == 0; });
-  if (launcher.exit_code() == 0 && !has_success)
-    violate("convoy-launch ends with success, although no rank has finished");
-  if (must_succeed() && launcher.exit_code() != 0)
-    violate("convoy-launch fails without need: {}", launcher.reason());
-  if (launcher.exit_code() == 0 || must_succeed()) return;
-  const bool names_culprit =
-      std::any_of(world_.at_fault.begin(), world_.at_fault.end(), [&](const auto& entry) {
-        const std::string host = fmt::format("host-{}", world_.schedule.host_of(entry.first));
-        return (launcher.reason() + launcher.output()).find(host) != std::string::npos;
-      });
+  if (launcher.exit_code() != 0) return check_failure_of_launcher();
+  check_budget();
+  if (launcher.last_group().empty()) violate("convoy-launch ends with success, although no rank has started");
+  for (const auto& [number, rank] : launcher.last_group())
+    if (rank->exit_code != 0)
+      violate("convoy-launch ends with success, although rank {} of the last group has ended with {}", number,
+              rank->exit_code);
+}
+
+void Checks::check_failure_of_launcher() {
+  const Launcher& launcher = *world_.launcher;
+  const std::vector<std::string> lines = launcher.lines();
+  const std::string reason = lines.empty() ? "" : lines.back();
+  if (must_complete()) violate("convoy-launch fails without need: {}", reason);
+  check_budget();
+  std::set<int> codes = {4};  // those of the failures that the faults may cause
+  for (const Fault* const fault : world_.happened) {
+    if (fault->kind == Kind::kill || fault->kind == Kind::stop || fault->kind == Kind::freeze)
+      codes.insert(128 + SIGKILL);  // a rank that is stopped is killed in the end
+    if (fault->kind == Kind::term) codes.insert(kStopped);
+  }
+  if (!codes.contains(launcher.exit_code()))
+    violate("convoy-launch ends with {}, expected {}: {}", launcher.exit_code(), fmt::join(codes, ", "),
+            reason);
+  const auto is_named = [&](const Host* host) {
+    return std::any_of(lines.begin(), lines.end(),
+                       [&](const std::string& line) { return line.find(host->name) != std::string::npos; });
+  };
+  const bool names_culprit = std::any_of(world_.at_fault.begin(), world_.at_fault.end(),
+                                         [&](const auto& entry) { return is_named(entry.first->host); }) ||
+                             std::any_of(world_.hosts_at_fault.begin(), world_.hosts_at_fault.end(),
+                                         [&](const auto& entry) { return is_named(entry.first); });
   // The error of a rank that has lost a peer says more.
-  const bool is_consequence = launcher.reason().ends_with("has exited with code 4");
-  if (!names_culprit && !is_consequence)
-    violate("convoy-launch names none of those at fault: {}", launcher.reason());
+  const bool is_consequence = reason.find("has exited with code 4") != std::string::npos;
+  const bool has_stopped = launcher.exit_code() == kStopped;
+  if (!names_culprit && !is_consequence && !has_stopped)
+    violate("convoy-launch names none of those at fault: {}", reason);
+}
+
+void Checks::check_budget() {
+  const Launcher& launcher = *world_.launcher;
+  const int maximum = world_.schedule.max_restarts;
+  int again = 0;  // begins since the newest checkpoint, without the first one
+  const std::vector<Launcher::Begin>& begins = launcher.begins();
+  for (std::size_t i = 1; i < begins.size(); ++i) {
+    if (begins[i].is_growth) continue;
+    again = begins[i].checkpoint > begins[i - 1].checkpoint ? 1 : again + 1;
+    if (again > maximum)
+      violate("the ranks begin for the {}th time since the newest checkpoint, expected at most {}", again + 1,
+              maximum + 1);
+  }
+  if (launcher.exit_code() == 0) return;
+  const std::vector<std::string> lines = launcher.lines();
+  const std::string reason = lines.empty() ? "" : lines.back();
+  const auto has_gone_on = [](const std::string& line) {
+    return line.find("; restart ") != std::string::npos || line.ends_with(" on");
+  };
+  const auto tries = std::count_if(lines.begin(), lines.end(), has_gone_on);
+  const bool lacks_ranks = reason.find("; fewer than ") != std::string::npos ||
+                           reason.find("; the job ends after ") != std::string::npos;
+  if (tries < maximum && !lacks_ranks)
+    violate("convoy-launch gives up after {} of {} restarts: {}", tries, maximum, reason);
 }
 
 void Checks::check_remains() {

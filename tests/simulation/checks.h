@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -37,23 +36,31 @@ class Checks {
 
   /// Returns by when a wait of a rank must have ended, without what is allowed for its end in order.
   Time limit_of(const RankRecord& rank, const Waiting& waiting) const;
-  /// Returns whether all ranks are stopped, and none has ended: no rank waits for them.
+  /// Returns whether all ranks of the newest attempt that have not ended are stopped, and no other rank waits for them: none
+  /// has ended, or the others have finished and these have done their part.
   bool are_all_stopped() const;
   void check_wait(const RankRecord& rank, const Waiting& waiting);
   bool must_succeed() const;
+  /// Returns whether one fault that is over, or has killed or stopped a rank, leaves convoy-launch a way to complete the job.
+  bool must_complete() const;
   void check_errors(const RankRecord& rank);
   /// Checks whom an error blames.
   void check_culprits(const RankRecord& rank, const Error& error);
   /// Returns whether the observer may take this rank for the cause.
-  bool may_blame(const RankRecord& observer, int id, Time at) const;
-  std::optional<int> id_of(const RankRecord& rank, const std::string& group, int number) const;
+  bool may_blame(const RankRecord& observer, const RankRecord& blamed, Time at) const;
+  /// Returns the rank of this number in a group; null if there is none.
+  const RankRecord* find_member(const RankRecord& rank, const std::string& group, int number) const;
   void check_completion(const RankRecord& rank);
   void check_launcher();
+  /// Checks the exit code of convoy-launch and what it says of a failure.
+  void check_failure_of_launcher();
+  /// Checks that the ranks have begun at most as often without a newer checkpoint as --max-restarts allows, and not less often
+  /// if convoy-launch gives up.
+  void check_budget();
   void check_remains();
 
   World& world_;
   Result& result_;
-  std::set<int> late_;  // ids of ranks whose wait should have ended
 };
 
 }  // namespace simulation

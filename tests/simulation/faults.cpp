@@ -20,11 +20,12 @@ constexpr int kFloods = 4;                        // clients of one flood
 constexpr Time kMaxInCollective = kMillisecond;   // from its begin until a kill
 constexpr Time kFloodPause = 120 * kMicrosecond;  // of a client, between two connections
 
-void note_fault_of(World& world, int rank) { world.at_fault.emplace(rank, world.scheduler.now()); }
+void note_fault_of(World& world, const RankRecord& rank) {
+  world.at_fault.emplace(&rank, world.scheduler.now());
+}
 
 void note_fault_of_host(World& world, int host) {
-  for (int rank = 0; rank < world.schedule.ranks; ++rank)
-    if (world.schedule.host_of(rank) == host) note_fault_of(world, rank);
+  world.hosts_at_fault.emplace(world.host(host), world.scheduler.now());
 }
 
 void stop(World& world, Process* process) {
@@ -100,7 +101,7 @@ void flood(World& world, const Fault& fault) {
 void suspend(World& world, const Fault& fault) {
   const bool is_in_job = world.is_job_complete();
   world.was_suspended_in_job &= is_in_job;
-  for (int rank = 0; !is_in_job && rank < world.schedule.ranks; ++rank) note_fault_of(world, rank);
+  for (int host = 0; !is_in_job && host < world.schedule.hosts; ++host) note_fault_of_host(world, host);
   for (const auto& process : world.network.processes()) {
     if (process->name == "stranger") continue;
     Process* const each = process.get();
@@ -116,53 +117,61 @@ void suspend(World& world, const Fault& fault) {
 void kill(World& world, const Fault& fault, RankRecord& rank) {
   if (rank.process->has_ended) return;
   world.happened.insert(&fault);
-  note_fault_of(world, rank.id);
+  note_fault_of(world, rank);
   world.last_fault = std::max(world.last_fault, world.scheduler.now());
   rank.process->end(SIGKILL);
 }
 
+void thaw(World& world, Host* host) {
+  --host->freezes;
+  for (Process* const process : host->processes) resume(world, process);
+}
+
 void begin(World& world, const Fault& fault) {
   world.network.note("fault: " + describe(fault));
-  RankRecord& target = world.ranks[static_cast<std::size_t>(fault.target) % world.ranks.size()];
+  RankRecord* const found =
+      world.ranks.empty() ? nullptr : world.find_rank(world.ranks.back().attempt, fault.target);
   const bool is_of_rank = fault.kind == Kind::kill || fault.kind == Kind::stop || fault.kind == Kind::term;
-  if (is_of_rank && (target.process == nullptr || target.process->has_ended)) return;
+  if (is_of_rank && (found == nullptr || found->process == nullptr || found->process->has_ended)) return;
   if (fault.kind != Kind::kill) world.happened.insert(&fault);
   world.last_fault = std::max(world.last_fault, world.scheduler.now());
   switch (fault.kind) {
     case Kind::kill:
       if (!fault.in_collective) {
-        kill(world, fault, target);
+        kill(world, fault, *found);
         break;
       }
-      target.on_next_collective = [&world, &fault, &target] {
+      found->on_next_collective = [&world, &fault, found] {
         const auto later = static_cast<Time>(world.scheduler.random(kMaxInCollective));
-        world.scheduler.at(world.scheduler.now() + later, [&] { kill(world, fault, target); });
+        world.scheduler.at(world.scheduler.now() + later,
+                           [&world, &fault, found] { kill(world, fault, *found); });
       };
       break;
     case Kind::stop:
-      note_fault_of(world, fault.target);
-      stop(world, target.process);
+      note_fault_of(world, *found);
+      stop(world, found->process);
       break;
     case Kind::freeze:
       world.was_silenced_in_job = world.is_job_complete();
       note_fault_of_host(world, fault.target);
+      ++world.host(fault.target)->freezes;
       for (Process* const process : world.host(fault.target)->processes) stop(world, process);
       break;
     case Kind::suspend: return suspend(world, fault);
-    case Kind::term: target.process->stop_signal = SIGTERM; break;
+    case Kind::term: found->process->stop_signal = SIGTERM; break;
     case Kind::cut:
     case Kind::slow:
     case Kind::lose: change_links(world, fault, true); break;
     case Kind::flood: flood(world, fault); break;
   }
   if (fault.duration == kNever || fault.kind == Kind::flood) return;
-  world.scheduler.at(world.scheduler.now() + fault.duration, [&world, &fault, &target] {
+  world.scheduler.at(world.scheduler.now() + fault.duration, [&world, &fault, found] {
     world.network.note("end of fault: " + describe(fault));
     world.last_fault = std::max(world.last_fault, world.scheduler.now());
     if (fault.kind == Kind::stop)
-      resume(world, target.process);
+      resume(world, found->process);
     else if (fault.kind == Kind::freeze)
-      for (Process* const process : world.host(fault.target)->processes) resume(world, process);
+      thaw(world, world.host(fault.target));
     else
       change_links(world, fault, false);
   });

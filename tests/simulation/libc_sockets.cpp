@@ -203,7 +203,8 @@ REPLACE(ssize_t, send, (int descriptor, const void* buffer, std::size_t size, in
   const iovec part{const_cast<void*>(buffer), size};
   const ssize_t sent = send_bytes(socket, &part, 1, flags);
   if (sent > 0 && self()->process->on_send)
-    self()->process->on_send({static_cast<const char*>(buffer), static_cast<std::size_t>(sent)});
+    self()->process->on_send(socket->out->to,
+                             {static_cast<const char*>(buffer), static_cast<std::size_t>(sent)});
   return sent;
 }
 

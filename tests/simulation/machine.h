@@ -60,7 +60,8 @@ struct Process {
   bool dies_with_parent = false;          // by SIGKILL
   std::unique_ptr<SavedStack> forked_at;  // until execve(): where the parent goes on
   std::vector<std::function<void()>> on_end;
-  std::function<void(const std::string&)> on_send;  // sees the bytes of send(); may be empty
+  std::function<void(Host*, const std::string&)>
+      on_send;  // sees the bytes of send(), and to whom; may be empty
   std::function<void(int)>
       on_unused_port;               // called when it closes a socket that listens at this port; may be empty
   RankRecord* record = nullptr;     // of a rank
@@ -90,6 +91,7 @@ struct Host {
   std::map<int, Socket*> listeners;  // by port
   int next_port = 33000;
   double slowness = 1;  // factor of the time that a system call takes
+  int freezes = 0;      // faults that let no process run
 };
 
 /// The way between two hosts.

@@ -152,9 +152,9 @@ Child start(const Schedule& schedule, bool traces, const std::string& plant) {
   std::string text;
   for (const std::string& violation : result.violations) text += "  " + violation + "\n";
   if (text.empty())
-    text = fmt::format("passed {:.2f} {} {} {} {} {:.2f} {}", 1e-9 * static_cast<double>(result.end),
+    text = fmt::format("passed {:.2f} {} {} {} {} {} {:.2f} {}", 1e-9 * static_cast<double>(result.end),
                        result.events, result.successes, result.failures, result.has_regrouped ? 1 : 0,
-                       result.latest, result.latest_row);
+                       result.has_restarted ? 1 : 0, result.latest, result.latest_row);
   if (write(ends[1], text.data(), std::min<std::size_t>(text.size(), 60'000)) < 0) _exit(1);
   _exit(0);
 }
@@ -193,7 +193,7 @@ int main(int argc, char** argv) {
   std::string latest_row;
   std::uint64_t latest_seed = 0;
   bool is_found = false;
-  std::uint64_t successes = 0, failures = 0, regrouped = 0;
+  std::uint64_t successes = 0, failures = 0, regrouped = 0, restarted = 0;
   const std::uint64_t end = options.first + options.seeds;
   const auto goes_on = [&] { return next < end && failed < options.limit && !is_found; };
   while (goes_on() || !children.empty()) {
@@ -210,9 +210,9 @@ int main(int argc, char** argv) {
     if (answer.has_passed) {
       double seconds = 0, late = 0;
       std::string row;
-      std::uint64_t of_events = 0, of_successes = 0, of_failures = 0, of_regrouped = 0;
+      std::uint64_t of_events = 0, of_successes = 0, of_failures = 0, of_regrouped = 0, of_restarted = 0;
       std::istringstream(answer.text.substr(6)) >> seconds >> of_events >> of_successes >> of_failures >>
-          of_regrouped >> late >> row;
+          of_regrouped >> of_restarted >> late >> row;
       if (late > latest) {
         latest = late;
         latest_row = row;
@@ -223,6 +223,7 @@ int main(int argc, char** argv) {
       successes += of_successes;
       failures += of_failures;
       regrouped += of_regrouped;
+      restarted += of_restarted;
       continue;
     }
     ++failed;
@@ -239,9 +240,9 @@ int main(int argc, char** argv) {
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   fmt::print(
       "{} seeds, {} failed; {:.0f} s of virtual time and {} events in {:.1f} s; {} ranks ended with success, {} with an "
-      "error; {} jobs had a new group; the latest end of a wait was {:.1f} s after its limit ({}, seed {})\n",
-      run, failed, virtual_seconds, events, elapsed.count(), successes, failures, regrouped, latest,
-      latest_row, latest_seed);
+      "error; {} jobs had a new group, {} a restart; the latest end of a wait was {:.1f} s after its limit ({}, seed {})\n",
+      run, failed, virtual_seconds, events, elapsed.count(), successes, failures, regrouped, restarted,
+      latest, latest_row, latest_seed);
   if (!options.find.empty()) return is_found ? 0 : 1;
   return failed == 0 ? 0 : 1;
 }

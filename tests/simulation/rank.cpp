@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -48,10 +49,10 @@ class Training {
       : schedule_(schedule), job_(job), record_(record), step_(step) {}
 
   void run() {
+    record_.step = step_;
     Communicator* const gradients = job_.gradients();
-    record_.has_contributed = gradients == nullptr;
-    if (gradients == nullptr) return;
-    Communicator* const statistics = schedule_.seed % 3 == 0 ? statistics_of_job() : nullptr;
+    Communicator* const statistics =
+        gradients != nullptr && schedule_.seed % 3 == 0 ? statistics_of_job() : nullptr;
     while (step_ < schedule_.steps) {
       job_.control_plane().set_step(step_);
       compute(Phase::data);
@@ -59,23 +60,22 @@ class Training {
       if (statistics != nullptr) sum(*statistics, 16);
       {
         const PhaseScope phase(&job_.control_plane(), Phase::gradients);
-        sum(*gradients, step_ % 4 == 0 ? 20'000 : 500);
-        if (step_ % 2 == 0) gather(*gradients);
+        if (gradients != nullptr) sum(*gradients, step_ % 4 == 0 ? 20'000 : 500);
+        if (gradients != nullptr && step_ % 2 == 0) gather(*gradients);
       }
-      ++step_;
-      if (step_ % kSaveEvery == 0) save(*gradients);
+      record_.step = ++step_;
+      if (step_ % kSaveEvery == 0) save(gradients);
       progress();
       report_progress();
       const WaitScope wait(Wait::stop, schedule_.comm_timeout);
       if (job_.control_plane().stop_code(convoy::stop_code_of(convoy::StopSignals::received())) != 0) {
         record_.stop_step = step_;
+        save(gradients);
         break;
       }
     }
     record_.has_contributed = true;
-    const InCollective wait(schedule_);
-    gradients->barrier();
-    progress();
+    barrier(gradients);
   }
 
   void progress() { record_.last_progress = scheduler()->now(); }
@@ -93,7 +93,7 @@ class Training {
     if (told_ == nullptr)
       told_ = static_cast<convoy::launcher::Progress*>(
           mmap(nullptr, sizeof *told_, PROT_READ | PROT_WRITE, MAP_SHARED, std::atoi(descriptor), 0));
-    *told_ = {.step = step_, .saved = step_ - step_ % kSaveEvery};
+    *told_ = {.step = step_, .saved = saved_};
   }
 
   void compute(Phase phase) {
@@ -139,8 +139,21 @@ class Training {
   }
 
   /// As a training saves: a collective in the phase, and then rank 0 writes.
-  void save(Communicator& ranks) {
+  void save(Communicator* ranks) {
     const PhaseScope phase(&job_.control_plane(), Phase::save);
+    if (ranks != nullptr) broadcast(*ranks);
+    if (ranks == nullptr || ranks->rank() == 0) {
+      for (int block = 0; block < 5; ++block) {
+        sleep(20 * kMillisecond);
+        record_.process->io_bytes += 1 << 20;
+      }
+      *record_.checkpoint = std::max(*record_.checkpoint, step_);
+    }
+    saved_ = step_;
+    barrier(ranks);
+  }
+
+  void broadcast(Communicator& ranks) {
     std::vector<std::int32_t> values(64, ranks.rank() == 0 ? 7 : 0);
     {
       const InCollective wait(schedule_);
@@ -150,14 +163,11 @@ class Training {
     progress();
     if (std::count(values.begin(), values.end(), 7) != 64)
       wrong("broadcast: found other values than rank 0 has");
-    if (ranks.rank() == 0) {
-      for (int block = 0; block < 5; ++block) {
-        sleep(20 * kMillisecond);
-        record_.process->io_bytes += 1 << 20;
-      }
-    }
+  }
+
+  void barrier(Communicator* ranks) {
     const InCollective wait(schedule_);
-    ranks.barrier();
+    if (ranks != nullptr) ranks->barrier();
     progress();
   }
 
@@ -165,6 +175,7 @@ class Training {
   Job& job_;
   RankRecord& record_;
   std::int64_t& step_;
+  std::int64_t saved_ = -1;  // the newest checkpoint that this process has completed
   convoy::launcher::Progress* told_ = nullptr;
 };
 
@@ -248,7 +259,7 @@ int run_job(const Schedule& schedule, Job& job, RankRecord& record) {
     const WaitScope wait(Wait::rendezvous, schedule.comm_timeout);  // which it exchanges devices by
     job.connect(device);
   }
-  std::int64_t step = 0;
+  std::int64_t step = *record.checkpoint;
   for (bool has_group = true;;) {
     try {
       if (!has_group) {
@@ -261,7 +272,7 @@ int run_job(const Schedule& schedule, Job& job, RankRecord& record) {
         }
       }
       Training(schedule, job, record, step).run();
-      return 0;
+      return record.stop_step < 0 ? 0 : kStopped;
     } catch (const convoy::PeerError& error) {
       if (!job.can_regroup()) throw;
       record.has_contributed = false;
@@ -289,6 +300,8 @@ WaitScope::~WaitScope() {
 void run_rank(const Schedule& schedule, RankRecord& record) {
   Process* const process = record.process;
   const std::size_t descriptors = process->descriptors.size();
+  record.group = std::getenv("CONVOY_JOB");
+  record.group_size = std::atoi(std::getenv("WORLD_SIZE"));
   convoy::JobOptions options;
   options.comm = schedule.comm;
   options.comm_timeout = schedule.comm_timeout;
@@ -315,7 +328,7 @@ void run_rank(const Schedule& schedule, RankRecord& record) {
       if (joined == nullptr) note_error(record, nullptr, error.what());
     }
   }
-  record.last_progress = code == 0 ? scheduler()->now() : record.last_progress;
+  record.last_progress = code == 0 || code == kStopped ? scheduler()->now() : record.last_progress;
   record.exit_code = code;
   network()->note(fmt::format("{} ends with {}", process->name, code));
   const auto running = std::count_if(process->coroutines.begin(), process->coroutines.end(),

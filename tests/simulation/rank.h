@@ -15,6 +15,8 @@ namespace simulation {
 
 using convoy::dist::Wait;
 
+inline constexpr int kStopped = 128 + 15;  // exit code after SIGTERM
+
 /// What a rank has done, for the checks.
 struct RankRecord {
   /// A wait that has not ended.
@@ -31,14 +33,18 @@ struct RankRecord {
     Time at = 0;
   };
 
-  int id = 0;  // its rank in the first group
-  Process* process = nullptr;
-  std::vector<Error> errors;     // with which it has left a group, or ended
-  std::string wrong;             // a result that was wrong, or something that is left; empty: nothing
-  std::string group;             // the name of the present group
-  int group_size = 0;            // number of its ranks
-  bool has_joined = false;       // the control plane watches it
-  bool has_contributed = false;  // to everything: it has entered the barrier at the end
+  int id = 0;       // its rank in the first group of its attempt
+  int attempt = 0;  // how many restarts preceded its start
+  Host* host = nullptr;
+  Process* process = nullptr;          // null: it has not started
+  std::int64_t step = 0;               // number of completed steps
+  std::int64_t* checkpoint = nullptr;  // World::checkpoint
+  std::vector<Error> errors;           // with which it has left a group, or ended
+  std::string wrong;                   // a result that was wrong, or something that is left; empty: nothing
+  std::string group;                   // the name of the present group
+  int group_size = 0;                  // number of its ranks
+  bool has_joined = false;             // the control plane watches it
+  bool has_contributed = false;        // to everything: it has entered the barrier at the end
   bool has_regrouped = false;
   std::int64_t stop_step = -1;  // at which the ranks have stopped because of a signal
   int exit_code = -1;           // -1: it has not ended by itself

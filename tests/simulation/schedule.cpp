@@ -66,6 +66,15 @@ Schedule make_schedule(std::uint64_t seed, int ranks) {
     }
   }
   for (Fault& fault : schedule.faults) fault.in_collective = fault.kind == Fault::Kind::kill && chance(30);
+  schedule.max_restarts = schedule.may_regroup ? 1 + static_cast<int>(below(3)) : static_cast<int>(below(3));
+  schedule.min_ranks = one_of(1, 1, ranks / 2, ranks - 1);
+  schedule.spares = schedule.max_restarts > 0 && chance(25) ? 1 : 0;
+  if (chance(50)) schedule.host_cooldown = 1;
+  if (schedule.may_regroup && ranks <= 8 && chance(25)) schedule.steps += 60;  // a host may come back
+  for (Fault& fault : schedule.faults)
+    if ((fault.kind == Fault::Kind::freeze || fault.kind == Fault::Kind::cut) && fault.duration == kNever &&
+        chance(40))
+      fault.duration = static_cast<Time>(3 + below(15)) * kSecond;
   return schedule;
 }
 
@@ -85,10 +94,11 @@ std::string describe(const Schedule& schedule) {
       "{} ranks on {} hosts, --comm {}, --comm-timeout {}, host timeout {}, --io-timeout {}, {} steps{}{}",
       schedule.ranks, schedule.hosts, schedule.comm, schedule.comm_timeout, schedule.host_timeout,
       schedule.io_timeout, schedule.steps, schedule.has_secret ? "" : ", no secret",
-      !schedule.is_launched    ? ""
-      : !schedule.may_regroup  ? ", convoy-launch"
-      : schedule.port_is_taken ? ", new groups, port taken"
-                               : ", new groups");
+      schedule.is_launched ? fmt::format(", convoy-launch --max-restarts {}", schedule.max_restarts) : "");
+  if (schedule.is_launched && schedule.may_regroup)
+    text += fmt::format(" --min-ranks {} --host-cooldown {}{}", schedule.min_ranks, schedule.host_cooldown,
+                        schedule.port_is_taken ? ", port taken" : "");
+  if (schedule.is_launched && schedule.spares > 0) text += ", a spare host";
   for (const Fault& fault : schedule.faults) text += "; " + describe(fault);
   return text;
 }

@@ -36,9 +36,11 @@ struct Schedule {
   double comm_timeout = 5, host_timeout = 3, io_timeout = 20;
   std::string comm = "auto";
   bool has_secret = true;
-  bool is_launched = false;    // by convoy-launch
-  bool may_regroup = false;    // --min-ranks 1; only if it is launched
-  bool port_is_taken = false;  // of the first new group
+  bool is_launched = false;                         // by convoy-launch
+  bool may_regroup = false;                         // --min-ranks; only if it is launched
+  bool port_is_taken = false;                       // of the first new group
+  int max_restarts = 0, min_ranks = 1, spares = 0;  // if it is launched; `spares` are hosts
+  double host_cooldown = 1e6;
   int steps = 8;
   std::vector<Fault> faults;
 

@@ -1,7 +1,9 @@
 #include "tests/simulation/simulation.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <string>
@@ -9,6 +11,7 @@
 #include "convoy/kernels/runtime/device_context.h"
 #include "tests/simulation/checks.h"
 #include "tests/simulation/faults.h"
+#include "tests/simulation/libc.h"
 #include "tests/simulation/world.h"
 
 namespace simulation {
@@ -22,7 +25,8 @@ constexpr Time kLook = kSecond / 2;            // between looks for waits withou
 void start_ranks(World& world) {
   const Schedule& schedule = world.schedule;
   const bool by_name = schedule.seed % 2 == 0;
-  for (RankRecord& record : world.ranks) {
+  for (int id = 0; id < schedule.ranks; ++id) {
+    RankRecord& record = world.add_rank(0, id, world.host(schedule.host_of(id)));
     std::map<std::string, std::string> variables = {
         {"RANK", std::to_string(record.id)},
         {"WORLD_SIZE", std::to_string(schedule.ranks)},
@@ -31,8 +35,7 @@ void start_ranks(World& world) {
         {"CONVOY_JOB", "job"},
         {"CONVOY_HOST_TIMEOUT", fmt::format("{}", schedule.host_timeout)}};
     if (schedule.has_secret) variables["CONVOY_SECRET"] = "0123456789abcdef0123";
-    record.process =
-        world.network.add_process(world.host(schedule.host_of(record.id)), fmt::format("rank {}", record.id));
+    record.process = world.network.add_process(record.host, fmt::format("rank {}", id));
     record.process->record = &record;
     record.process->set_environment(variables);
     const auto start = static_cast<Time>(world.scheduler.random(kMaxStart));
@@ -42,6 +45,22 @@ void start_ranks(World& world) {
         world.scheduler.start(record.process, [&world, &record] { run_rank(world.schedule, record); });
     });
   }
+}
+
+/// Replaces stderr by a stream that also keeps what a simulated process writes to a TextFile.
+void capture_errors() {
+  static const cookie_io_functions_t kFunctions = {
+      .read = nullptr,
+      .write = [](void*, const char* bytes, std::size_t count) -> ssize_t {
+        if (const Coroutine* const caller = self())
+          if (auto* const text = dynamic_cast<TextFile*>(caller->process->streams[2]))
+            text->text.append(bytes, count);
+        return next<ssize_t(int, const void*, std::size_t)>("write")(STDERR_FILENO, bytes, count);
+      },
+      .seek = nullptr,
+      .close = nullptr};
+  stderr = fopencookie(nullptr, "w", kFunctions);
+  std::setvbuf(stderr, nullptr, _IONBF, 0);
 }
 
 }  // namespace
@@ -57,13 +76,13 @@ Result simulate(const Schedule& schedule, bool traces) {
       fmt::print("{:12.6f} s  {}\n", 1e-9 * static_cast<double>(world.scheduler.now()), text);
       std::fflush(stdout);
     };
-  for (int host = 0; host < schedule.hosts; ++host) world.network.add_host(fmt::format("host-{}", host));
-  world.ranks.resize(static_cast<std::size_t>(schedule.ranks));
-  for (int id = 0; id < schedule.ranks; ++id) world.ranks[static_cast<std::size_t>(id)].id = id;
+  for (int host = 0; host < schedule.hosts + schedule.spares; ++host)
+    world.network.add_host(fmt::format("host-{}", host));
+  capture_errors();
   Result result;
   Checks checks(world, result);
   if (schedule.is_launched) {
-    world.launcher = std::make_unique<Launcher>(schedule, world.ranks);
+    world.launcher = std::make_unique<Launcher>(world);
     world.launcher->start();
   } else {
     start_ranks(world);

@@ -14,7 +14,7 @@ struct Result {
   Time end = 0;                         // virtual
   std::uint64_t events = 0;
   int successes = 0, failures = 0;  // ranks that have ended by themselves
-  bool has_regrouped = false;
+  bool has_regrouped = false, has_restarted = false;
   double latest = -1e9;    // seconds between the limit of a wait and its end, at most
   std::string latest_row;  // of the table of waits
 };

@@ -63,7 +63,11 @@ HostAgent::HostAgent(const HostMemory& memory, const std::vector<RankInfo>& all,
   if (tree_ == nullptr) return;
   has_parent_ = !tree_->is_root();
   parent_heard_ = Clock::now();
-  for (const int node : tree_->children()) children_[node].received = Clock::now();
+  for (const int node : tree_->children()) {
+    children_[node].received = Clock::now();
+    for (const RankInfo& info : all_)  // until it reports
+      if (info.node == node) children_[node].report.ranks.push_back({.rank = info.rank, .host = info.host});
+  }
 }
 
 bool HostAgent::is_active() const {
@@ -81,7 +85,6 @@ bool HostAgent::is_active() const {
 void HostAgent::serve() {
   if (!is_active()) return;
   const bool has_messages = tree_ && receive();
-  observe_suspension();  // also one that was in receive(), where this thread waits
   const std::uint32_t changes = memory_.host().changes.load();
   const bool is_due = Clock::now() >= observe_at_ || std::exchange(seen_changes_, changes) != changes;
   if (tree_ && !has_messages && !is_due) return;
@@ -90,12 +93,13 @@ void HostAgent::serve() {
   bool know_of_stop = memory_.host().stop_requested.load() != 0;
   take_warnings();
   std::vector<RankStatus> local = memory_.observe(all_);
+  observe_suspension();
   for (RankStatus& rank : local)  // may have been suspended as well, until about the same time
     for (double* age : {&rank.progress_seconds, &rank.beat_seconds, &rank.io_seconds})
       *age = without_pauses(*age);
   for (const auto& [node, child] : children_) {
     know_of_stop = know_of_stop && (child.report.knows_of_stop || child.has_left);
-    if (!child.has_left && seconds_of(Clock::now() - child.received) >= options_.host_timeout_seconds)
+    if (!child.has_left && seconds_of(now_ - child.received) >= options_.host_timeout_seconds)
       receive_from_child({.node = node, .kind = AgentTree::Message::Kind::lost, .text = ""});
   }
   const std::vector<RankStatus> ranks = all_known(std::move(local));
@@ -110,6 +114,7 @@ void HostAgent::serve() {
 
 void HostAgent::observe_suspension() {
   constexpr std::size_t kPauses = 16;
+  now_ = Clock::now();  // before: what follows must not count a suspension that is not observed
   const Clock::duration all = Suspension::total(), pause = all - std::exchange(suspended_, all);
   if (pause == Clock::duration::zero()) return;
   pauses_.emplace_back(Clock::now(), seconds_of(pause));
@@ -185,9 +190,6 @@ void HostAgent::receive_from_child(const AgentTree::Message& message) {
     return;
   }
   child.has_left = message.kind == AgentTree::Message::Kind::left;
-  if (child.report.ranks.empty())  // it has not reported yet
-    for (const RankInfo& info : all_)
-      if (info.node == message.node) child.report.ranks.push_back({.rank = info.rank, .host = info.host});
   // Of the ranks below a lost agent, only its own has surely died: the others are just not heard of any more.
   for (RankStatus& rank : child.report.ranks) {
     const RankInfo& info = all_[static_cast<std::size_t>(rank.rank)];
@@ -214,7 +216,7 @@ void HostAgent::lose_parent(const AgentTree::Message& message) {
 }
 
 void HostAgent::decide_without_parent(const std::vector<RankStatus>& ranks) {
-  const double silent = seconds_of(Clock::now() - parent_heard_);
+  const double silent = seconds_of(now_ - parent_heard_);
   if (silent < RankStatus::kResponsiveSeconds || !orders_.verdict.empty()) return;
   const std::optional<FirstCause> cause = first_cause(ranks);
   if (!cause && silent < options_.host_timeout_seconds) return;
@@ -234,7 +236,7 @@ std::string HostAgent::parent_text() const {
 
 std::vector<RankStatus> HostAgent::all_known(std::vector<RankStatus> ranks) const {
   for (const auto& [node, child] : children_) {
-    const double age = seconds_of(Clock::now() - child.received);
+    const double age = seconds_of(now_ - child.received);
     for (const RankStatus& rank : child.report.ranks) ranks.push_back(aged(rank, age));
   }
   std::sort(ranks.begin(), ranks.end(),
@@ -332,8 +334,7 @@ void HostAgent::warn_of_stragglers(const std::vector<RankStatus>& ranks) {
 void HostAgent::apply(const AgentOrders& orders) {
   orders_ = orders;
   HostSlot& host = memory_.host();
-  bool is_news = false;
-  if (orders.stop_requested && host.stop_requested.exchange(1) == 0) is_news = true;
+  bool is_news = orders.stop_requested && host.stop_requested.exchange(1) == 0;
   if (orders.stop_point != 0 && host.stop_point.load() == 0) {
     host.stop_code = orders.stop_code;
     std::uint64_t undecided = 0;

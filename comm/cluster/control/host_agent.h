@@ -85,7 +85,7 @@ class HostAgent {
   };
 
   bool is_active() const;
-  /// Notes a suspension of this process, in which no message could arrive.
+  /// Notes a suspension of this process, in which no message could arrive; also one within a call just before this one.
   void observe_suspension();
   /// Returns an age in seconds without the suspensions of this process, which has not seen what ranks did then.
   double without_pauses(double age) const;
@@ -124,6 +124,7 @@ class HostAgent {
   std::map<int, Child> children_;  // by host
   bool has_parent_ = false;
   Clock::time_point parent_heard_{};  // when its last message arrived
+  Clock::time_point now_{};           // of the last observe_suspension()
   AgentOrders orders_;                // the latest, of the root
   double next_warning_;               // seconds without progress
   StragglerWatch stragglers_;
