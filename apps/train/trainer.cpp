@@ -408,12 +408,7 @@ std::vector<double> Trainer::try_rates(const std::vector<double>& rates,
         step_->run(batches, std::vector<double>(rates_->at(0).size(), rate), std::ssize(losses));
     double loss = 0;
     for (const MicroBatchResult& result : results) loss += result.loss.to(DType::f64).item();
-    if (context_.is_distributed()) {
-      const std::vector<std::string> all = context_.control->gather_object(fmt::format("{}", loss));
-      loss = 0;
-      for (const std::string& each : all) loss += std::stod(each);
-      loss = std::stod(parallel_.from_rank_zero(fmt::format("{}", loss)));
-    }
+    if (context_.is_distributed()) dist::all_reduce_and_wait(*context_.control, {&loss, {1}, DType::f64});
     losses.push_back(loss);
     if (!goes_on(loss)) break;
   }
