@@ -6,8 +6,9 @@
 --shards has a few shards of convoy-shard. In --work, names of many shards lead to the same files, and an index has their
 samples again under each name. The stages, by --stages:
 
-- start: convoy-train until its first step, for --samples images and 16 times as many: seconds, system calls that ask for
-  metadata (by strace), and the largest memory of the process. Then 200 steps, and the memory again.
+- start: convoy-train until its first step, for a 16th of --samples images and for all: seconds, system calls that ask for
+  metadata (by strace; of them those for the data set, as a process needs some hundred to find its libraries), and the
+  largest memory of the process. Then --steps steps, and the memory again.
 - stops: --stops trainings, each stopped at a random step and continued with another number of ranks: the largest difference
   of a loss from that of an undisturbed run.
 - reader: images per second of convoy-bench-loader from a web server that sends at most --megabytes a second, and from the
@@ -21,6 +22,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import subprocess
 import tempfile
@@ -84,29 +86,33 @@ def watched(command):
     return first, peak
 
 
-def metadata_calls(command):
-    """Returns the number of system calls for metadata, by their name."""
+def metadata_calls(command, data):
+    """Returns the number of system calls for metadata, by their name, and how many of them name files of the data set."""
     with tempfile.NamedTemporaryFile("r") as report:
-        subprocess.run(["strace", "-f", "-qq", "-c", "-o", report.name, *command], check=True, stdout=subprocess.DEVNULL)
-        counts = collections.Counter()
+        subprocess.run(["strace", "-f", "-qq", "-y", "-e", "trace=" + ",".join("?" + name for name in METADATA), "-o",
+                        report.name, *command], check=True, stdout=subprocess.DEVNULL)
+        counts, of_data = collections.Counter(), 0
         for line in report.read().splitlines():
-            words = line.split()
-            if words and words[-1] in METADATA:
-                counts[words[-1]] += int(words[3])
-    return counts
+            call = re.match(r"\d+ +(\w+)\(", line)  # not "<... resumed>"
+            if call:
+                counts[call[1]] += 1
+                of_data += any(place in line for place in data)
+    return counts, of_data
 
 
 def measure_start(arguments):
     for factor in (1, 16):
         data = arguments.work / f"times-{factor}"
-        samples, shards = multiply(arguments.shards, data, factor * arguments.samples)
+        samples, shards = multiply(arguments.shards, data, factor * arguments.samples // 16)
         print(f"{samples:,} images in {shards:,} shards", flush=True)
         out = arguments.work / f"run-{factor}"
         first, peak = watched(training(arguments, data, out / "a", "--max-steps", "1"))
         print(f"  until the end of step 1: {first:.2f} s, {peak / 2**20:.0f} MiB", flush=True)
         if shutil.which("strace"):
-            counts = metadata_calls(training(arguments, data, out / "b", "--max-steps", "1"))
-            print(f"  metadata calls until the end of step 1: {sum(counts.values())} ({dict(counts)})", flush=True)
+            counts, of_data = metadata_calls(training(arguments, data, out / "b", "--max-steps", "1"),
+                                             (str(data.resolve()), str(arguments.shards.resolve())))
+            print(f"  metadata calls of a job of one step: {sum(counts.values())} ({dict(counts)}), {of_data} for the data set",
+                  flush=True)
         _, peak = watched(training(arguments, data, out / "c", "--max-steps", str(arguments.steps)))
         print(f"  memory of {arguments.steps} steps: {peak / 2**20:.0f} MiB", flush=True)
 

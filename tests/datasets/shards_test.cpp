@@ -2,6 +2,7 @@
 // number of ranks; damaged files, and web servers with faults.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -377,6 +378,41 @@ TEST_F(Shards, NameAShardThatIsMissingOrTorn) {
   EXPECT_THAT(error_of_read(), AllOf(HasSubstr("train-000001.tar: "), HasSubstr("incomplete")));
   EXPECT_THAT(error_of_read({.checks_files = false}),
               AllOf(HasSubstr("train-000001.tar: "), HasSubstr("incomplete")));
+}
+
+/// Counts how often files of a directory whose names end in ".tar" have been opened since its construction.
+class OpenCounter {
+ public:
+  explicit OpenCounter(const fs::path& directory) { inotify_add_watch(events_, directory.c_str(), IN_OPEN); }
+  ~OpenCounter() { close(events_); }
+  OpenCounter(const OpenCounter&) = delete;
+  OpenCounter& operator=(const OpenCounter&) = delete;
+
+  int count() {
+    alignas(inotify_event) char buffer[1 << 16];
+    for (ssize_t bytes = 0; (bytes = ::read(events_, buffer, sizeof buffer)) > 0;)
+      for (ssize_t at = 0; at < bytes;) {
+        const auto* const event = reinterpret_cast<const inotify_event*>(buffer + at);
+        if (event->len > 0 && std::string_view(event->name).ends_with(".tar")) ++count_;
+        at += static_cast<ssize_t>(sizeof *event + event->len);
+      }
+    return count_;
+  }
+
+ private:
+  int events_ = inotify_init1(IN_NONBLOCK);
+  int count_ = 0;
+};
+
+TEST_F(Shards, CompareSizesWithoutOpeningShards) {
+  const ShardReport report = write();
+  OpenCounter opened(shards);
+  const DataSet data = read();
+  EXPECT_EQ(opened.count(), 0);
+  data.train.file(0);
+  EXPECT_GT(opened.count(), 0) << "those of the block that is needed";
+  read({.skip_corrupt = true});
+  EXPECT_GE(opened.count(), report.shards) << "each must be readable, or is left out";
 }
 
 TEST_F(Shards, LeaveOutShardsThatAreMissingOrTorn) {
