@@ -86,11 +86,12 @@ def precompiled_header(libraries, kind):
     """Returns a header that includes program.h, compiled once per kind next to the library: it is two thirds of the time
     of a small program. Where the directory cannot be written, program.h itself."""
     header = ROOT / "program" / "program.h"
-    target = libraries / f"{kind}-{version()}"
+    target = libraries / f"{kind}-{hashlib.sha256(f'{version()} {ROOT}'.encode()).hexdigest()[:16]}"  # findings know its path
     if not target.exists():
         try:
             with tempfile.TemporaryDirectory(dir=libraries) as work:
-                copy = shutil.copy(header, work)
+                copy = pathlib.Path(work) / header.name
+                copy.write_text(f'#include "{header}"\n', encoding="utf-8")
                 execute([compiler(), "-std=c++20", *KINDS[kind], f"-I{ROOT / 'program'}", *include_options(), "-x", "c++-header",
                          "-c", str(copy), "-o", f"{copy}.gch"])
                 os.rename(work, target)  # at once, for other processes
