@@ -83,10 +83,12 @@ def library():
 
 
 def precompiled_header(libraries, kind):
-    """Returns a header that includes program.h, compiled once per kind next to the library: it is two thirds of the time
-    of a small program. Where the directory cannot be written, program.h itself."""
+    """Returns a header that includes program.h, compiled once per kind and place of the emulator next to the library: it is
+    two thirds of the time of a small program. Findings skip the emulator's lines by their path, so the included header is
+    that of ROOT. Where the directory cannot be written, program.h itself."""
     header = ROOT / "program" / "program.h"
-    target = libraries / f"{kind}-{hashlib.sha256(f'{version()} {ROOT}'.encode()).hexdigest()[:16]}"  # findings know its path
+    name = hashlib.sha256(f"{version()} {ROOT}".encode()).hexdigest()[:16]
+    target = libraries / f"{kind}-{name}"
     if not target.exists():
         try:
             with tempfile.TemporaryDirectory(dir=libraries) as work:
