@@ -244,22 +244,11 @@ void Correlation<Scheme, T>::put_outputs(const Tiling& tiling, std::int64_t tile
 /// transform, then each thread multiplies at its own points. The order of every sum depends on the sizes
 /// only.
 template <class Scheme, class T>
-struct FilterGradient {
+void sum_tiles(CpuStream& stream, const ConvSizes& s, Scratch& scratch, const T* x, const T* dy, float* du) {
   using Input = typename Scheme::Input;
   using OutputGradient = typename Scheme::OutputGradient;
-  static constexpr const Points<Scheme>& kPoints = kPointsOf<Scheme>;
-
-  const T* x;
-  Images inputs;
-  const T* dy;
-  Images outputs;
-  std::int64_t padding;
-
-  void run(CpuStream& stream, Scratch& scratch, float* du) const;
-};
-
-template <class Scheme, class T>
-void FilterGradient<Scheme, T>::run(CpuStream& stream, Scratch& scratch, float* du) const {
+  constexpr const Points<Scheme>& kPoints = kPointsOf<Scheme>;
+  const Images inputs = s.inputs(), outputs = s.outputs();
   const Tiling tiling(outputs, OutputGradient::kFrom);
   const std::int64_t i = inputs.channels, o = outputs.channels;
   const std::int64_t max_tiles = std::clamp(kSharedCache / (kPoints.kCount * (i + o)), kMinChunkTiles,
@@ -283,7 +272,7 @@ void FilterGradient<Scheme, T>::run(CpuStream& stream, Scratch& scratch, float* 
           const std::int64_t begin = item * kTilesAtOnce, end = std::min(begin + kTilesAtOnce, tiles);
           for (std::int64_t tile = begin; tile < end; ++tile) {
             const Window<Input::kFrom, const T> window(x, inputs, tiling, first + tile, Scheme::kStep,
-                                                       -padding, outside);
+                                                       -s.padding.height, outside);
             transform_window<Input>(window, i, [&](int point, std::int64_t channel, const Vec& value) {
               store(v + point * v_stride + x_panels.at(tile, channel), value);
             });
@@ -348,9 +337,7 @@ template <class Scheme, class T>
 void run_backward_filter(CpuStream& stream, const ConvSizes& s, const T* dy, const T* x, GradView dfilter) {
   Scratch scratch(stream);
   float* const du = scratch.filters.array<float>(kFilters * s.i * s.o);
-  FilterGradient<Scheme, T>{
-      .x = x, .inputs = s.inputs(), .dy = dy, .outputs = s.outputs(), .padding = s.padding.height}
-      .run(stream, scratch, du);
+  sum_tiles<Scheme>(stream, s, scratch, x, dy, du);
   parallel_for(stream, s.o, item_grain(kFilters * s.i), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row)
       for (std::int64_t channel = 0; channel < s.i; channel += kLanes)
