@@ -17,8 +17,6 @@ namespace {
 
 constexpr std::int64_t kQueryBlock = 64;
 constexpr std::int64_t kKeyBlock = 256;
-constexpr std::size_t kRowLanes =
-    16;  // partial results; the compiler may not reorder a reduction to vectorize it
 
 /// A block of scores, or of their gradients: 64 KiB in f32.
 template <class C>
@@ -26,21 +24,6 @@ using Scores = std::array<C, kQueryBlock * kKeyBlock>;
 
 inline float exp_of_nonpositive(float x) { return vector_math::exp_nonpositive(x); }
 inline double exp_of_nonpositive(double x) { return std::exp(x); }
-
-/// Returns op(… op(op(start, f(0)), f(1)) …, f(n - 1)), in another order.
-template <class C, class F, class Op>
-C reduce(std::int64_t n, C start, F f, Op op) {
-  std::array<C, kRowLanes> lanes;
-  lanes.fill(start);
-  std::int64_t i = 0;
-  for (; i + std::int64_t{kRowLanes} <= n; i += kRowLanes)
-    for (std::size_t lane = 0; lane < kRowLanes; ++lane)
-      lanes[lane] = op(lanes[lane], f(i + static_cast<std::int64_t>(lane)));
-  for (std::size_t lane = 0; i < n; ++i, ++lane) lanes[lane] = op(lanes[lane], f(i));
-  for (std::size_t half = kRowLanes / 2; half > 0; half /= 2)
-    for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] = op(lanes[lane], lanes[lane + half]);
-  return lanes[0];
-}
 
 /// The arrays of one matrix of the batch, and the options.
 template <class C>
@@ -98,10 +81,10 @@ void forward_block(const Head<C>& head, std::int64_t query, std::int64_t rows, C
       if (visible == 0) continue;
       C& maximum = largest[static_cast<std::size_t>(row)];
       C& sum = sums[static_cast<std::size_t>(row)];
-      const C offset = reduce(
+      const C offset = reduce_lanes(
           visible, maximum, [s](std::int64_t i) { return s[i]; }, [](C a, C b) { return a < b ? b : a; });
       for (std::int64_t i = 0; i < visible; ++i) s[i] = exp_of_nonpositive(s[i] - offset);
-      const C added = reduce(
+      const C added = reduce_lanes(
           visible, C{0}, [s](std::int64_t i) { return s[i]; }, [](C a, C b) { return a + b; });
       const C factor = exp_of_nonpositive(maximum - offset);  // 0 in the first block
       sum = sum * factor + added;
@@ -205,7 +188,7 @@ void backward(CpuStream& stream, const ConstView& dy, const ConstView& q, const 
     for (std::int64_t row = begin; row < end; ++row) {
       const C* const a = dy.as<C>() + row * sizes.width;
       const C* const b = y.as<C>() + row * sizes.width;
-      dots[row] = reduce(
+      dots[row] = reduce_lanes(
           sizes.width, C{0}, [a, b](std::int64_t i) { return a[i] * b[i]; }, [](C u, C w) { return u + w; });
     }
   });

@@ -264,9 +264,7 @@ void augment(CpuStream& stream, ConstView images, ConstView rows, ConstView ids,
       }
     });
   };
-  if (out.dtype == DType::f16) return augment_to(float16{});
-  if (out.dtype == DType::bf16) return augment_to(bfloat16{});
-  dispatch(kCpuFullTypes, out.dtype, augment_to);
+  dispatch(kCpuMemoryTypes, out.dtype, augment_to);
 }
 
 void mix_images(CpuStream& stream, ConstView partners, ConstView mixing, View images) {
@@ -290,8 +288,7 @@ void mix_images(CpuStream& stream, ConstView partners, ConstView mixing, View im
                    }
                  });
   };
-  if (images.dtype == DType::f16) return mix(float16{});  // a batch for a GPU
-  dispatch(kCpuTypes, images.dtype, mix);
+  dispatch(kCpuMemoryTypes, images.dtype, mix);
 }
 
 }  // namespace convoy::kernels

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <type_traits>
 #include <vector>
@@ -21,25 +22,13 @@ namespace {
 
 constexpr std::int64_t kBlock = 8192;    // elements
 constexpr std::int64_t kBlockGrain = 4;  // minimum number of blocks per thread
-constexpr std::size_t kLanes = 16;  // partial sums; the compiler may not reorder a single sum to vectorize it
 
 /// Returns f(x[0]) + f(x[stride]) + …, n terms, in lanes that are added pairwise.
 template <class T, class Stride, class F>
 double sum_block(const T* x, std::int64_t n, Stride stride, F f) {
-  const auto term = [=](std::int64_t i) { return f(static_cast<double>(widened(x[i * stride]))); };
-  std::array<double, kLanes> lanes{};
-  std::int64_t i = 0;
-  for (; i + std::int64_t{kLanes} <= n; i += kLanes)
-    for (std::size_t lane = 0; lane < kLanes; ++lane)
-      lanes[lane] += term(i + static_cast<std::int64_t>(lane));
-  for (std::size_t lane = 0; i < n; ++i, ++lane) lanes[lane] += term(i);
-  for (std::size_t half = kLanes / 2; half > 0; half /= 2)
-    for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-  return lanes[0];
+  return reduce_lanes(
+      n, 0.0, [=](std::int64_t i) { return f(static_cast<double>(widened(x[i * stride]))); }, std::plus<>());
 }
-
-/// The types of arrays whose elements are summed. Sums are f64, so f16 is only read.
-constexpr ElementTypes<float, double, bfloat16, float16> kSummable{"the CPU"};
 
 /// Returns the sum of f over all elements of all tensors.
 template <class F>
@@ -57,7 +46,7 @@ double sum_all(const CpuStream& stream, std::span<const ConstView> tensors, F f)
     for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last); ++i) {
       const Block& block = blocks[i];
       const std::int64_t count = std::min(kBlock, block.tensor->numel() - block.begin);
-      sums[i] = dispatch(kSummable, block.tensor->dtype, [&](auto zero) {
+      sums[i] = dispatch(kCpuMemoryTypes, block.tensor->dtype, [&](auto zero) {
         return sum_block(block.tensor->template as<decltype(zero)>() + block.begin, count,
                          std::integral_constant<int, 1>(), f);
       });
@@ -173,12 +162,6 @@ namespace {
 
 constexpr std::int64_t kColumns = 512;  // sums that one thread holds: 4 KiB, within the L1 cache
 
-/// Stores a sum, scaled by a, in the type of y.
-template <class T>
-void store(GradMode mode, T& y, double value) {
-  mode == GradMode::accumulate ? put<GradMode::accumulate>(y, value) : put<GradMode::overwrite>(y, value);
-}
-
 /// Sums for outputs whose terms lie along the innermost axis, or anywhere.
 template <class T>
 void sum_runs(const CpuStream& stream, const ReductionAxes& axes, const T* x, double a, GradView y) {
@@ -193,7 +176,7 @@ void sum_runs(const CpuStream& stream, const ReductionAxes& axes, const T* x, do
       for (std::int64_t r = 0; r < terms / run; ++r)
         sum += sum_block(first + axes.reduced.outer_offsets(r)[0], run, axes.reduced.inner_stride(0),
                          [](double u) { return u; });
-      store(y.mode, y.as<T>()[i], a * sum);
+      put(y.mode, y.as<T>()[i], a * sum);
     }
   });
 }

@@ -109,7 +109,7 @@ template <class T>
 void normalize(CpuStream& stream, ChannelMatrix m, const compute_t<T>* origin, const compute_t<T>* factor,
                const compute_t<T>* offset, const T* x, const T* residual, T* y, FusedActivation activation) {
   using C = compute_t<T>;
-  choose(residual != nullptr, [&](auto adds) {
+  const auto run = [&](auto adds) {
     choose_activation(activation, [&](auto act) {
       parallel_for(stream, m.rows, item_grain(m.channels), [&](std::int64_t begin, std::int64_t end) {
         for_each_element(begin, end, m.channels, [=](std::int64_t e, std::int64_t c) {
@@ -125,7 +125,8 @@ void normalize(CpuStream& stream, ChannelMatrix m, const compute_t<T>* origin, c
         });
       });
     });
-  });
+  };
+  residual != nullptr ? run(std::true_type{}) : run(std::false_type{});
 }
 
 }  // namespace
@@ -247,17 +248,12 @@ void with_upstream(const BatchNorm& norm, const BackwardArrays& arrays, const Sa
   });
 }
 
-template <class C>
-void store(GradView gradient, std::size_t c, double value) {
-  C* out = gradient.as<C>() + c;
-  *out = static_cast<C>(gradient.mode == GradMode::accumulate ? static_cast<double>(*out) + value : value);
-}
-
 // Sets scratch.first = sum g and scratch.second = sum g (x - mean), with the mean in scratch.origin. Writes
 // dgamma and dbeta from these sums.
 template <class T, class G>
 void parameter_gradients(CpuStream& stream, ChannelMatrix m, ChannelScratch<compute_t<T>>& scratch, G g,
                          const T* x, const BatchNormGradients& to) {
+  using C = compute_t<T>;
   const double* origin = scratch.origin.data();
   const std::int64_t channels = m.channels;
   sum_channels(stream, m, scratch, [=](std::int64_t row, std::int64_t c, double& sum, double& dot) {
@@ -266,8 +262,9 @@ void parameter_gradients(CpuStream& stream, ChannelMatrix m, ChannelScratch<comp
     dot += gradient * (static_cast<double>(widened(x[row * channels + c])) - origin[c]);
   });
   for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c) {
-    if (to.gamma.wanted()) store<compute_t<T>>(to.gamma, c, scratch.second[c] * scratch.inverse_std[c]);
-    if (to.beta.wanted()) store<compute_t<T>>(to.beta, c, scratch.first[c]);
+    if (to.gamma.wanted())
+      put(to.gamma.mode, to.gamma.as<C>()[c], scratch.second[c] * scratch.inverse_std[c]);
+    if (to.beta.wanted()) put(to.beta.mode, to.beta.as<C>()[c], scratch.first[c]);
   }
 }
 
@@ -276,29 +273,21 @@ void parameter_gradients(CpuStream& stream, ChannelMatrix m, ChannelScratch<comp
 template <class T, class G, class F>
 void data_gradients(CpuStream& stream, ChannelMatrix m, G g, const BatchNormGradients& gradients,
                     const F& dx_at) {
-  const GradView &dx = gradients.x, &dresidual = gradients.residual;
-  const std::int64_t rows_at_once = dresidual.wanted() ? item_grain(4 * m.channels) : m.rows;
-  const auto write_rows = [&](std::int64_t begin, std::int64_t end) {
-    if (dx.wanted()) {
-      T* to = dx.as<T>();
-      choose(dx.mode == GradMode::accumulate, [&](auto adds) {
-        for_each_element(begin, end, m.channels, [=](std::int64_t e, std::int64_t c) {
-          put<adds ? GradMode::accumulate : GradMode::overwrite>(to[e], dx_at(e, c));
-        });
+  const std::int64_t rows_at_once = gradients.residual.wanted() ? item_grain(4 * m.channels) : m.rows;
+  const auto write = [&](const GradView& to, std::int64_t begin, std::int64_t end, const auto& value) {
+    if (!to.wanted()) return;
+    with_mode(to.mode, [&]<GradMode kMode>() {
+      for_each_element(begin, end, m.channels, [value, out = to.as<T>()](std::int64_t e, std::int64_t c) {
+        put<kMode>(out[e], value(e, c));
       });
-    }
-    if (dresidual.wanted()) {
-      T* to = dresidual.as<T>();
-      choose(dresidual.mode == GradMode::accumulate, [&](auto adds) {
-        for_each_element(begin, end, m.channels, [=](std::int64_t e, std::int64_t c) {
-          put<adds ? GradMode::accumulate : GradMode::overwrite>(to[e], g(e, c));
-        });
-      });
-    }
+    });
   };
   parallel_for(stream, m.rows, item_grain(m.channels), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; row += rows_at_once)
-      write_rows(row, std::min(row + rows_at_once, end));
+    for (std::int64_t row = begin; row < end; row += rows_at_once) {
+      const std::int64_t last = std::min(row + rows_at_once, end);
+      write(gradients.x, row, last, dx_at);
+      write(gradients.residual, row, last, g);
+    }
   });
 }
 

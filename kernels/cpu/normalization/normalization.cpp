@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cmath>
+#include <functional>
 #include <type_traits>
 #include <vector>
 
@@ -11,27 +12,23 @@
 namespace convoy::kernels {
 namespace {
 
-constexpr std::size_t kLanes = 16;  // partial sums; the compiler may not reorder a single sum to vectorize it
-
 /// Returns the sum of f(offset, c) over a group. `offset` is the index of an element relative to the first
 /// one of the group, and c is its channel in the group.
 template <class F>
 double sum_group(const GroupSizes& sizes, F f) {
-  std::array<double, kLanes> lanes{};
+  std::array<double, kReductionLanes> lanes{};
   const std::int64_t channels = sizes.group_channels();
   for (std::int64_t pixel = 0; pixel < sizes.pixels; ++pixel) {
     const std::int64_t first = pixel * sizes.channels;
     std::int64_t c = 0;
-    for (; c + std::int64_t{kLanes} <= channels; c += kLanes)
-      for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    for (; c + std::int64_t{kReductionLanes} <= channels; c += kReductionLanes)
+      for (std::size_t lane = 0; lane < kReductionLanes; ++lane) {
         const std::int64_t at = c + static_cast<std::int64_t>(lane);
         lanes[lane] += f(first + at, at);
       }
     for (std::size_t lane = 0; c < channels; ++c, ++lane) lanes[lane] += f(first + c, c);
   }
-  for (std::size_t half = kLanes / 2; half > 0; half /= 2)
-    for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-  return lanes[0];
+  return combine_lanes(lanes, std::plus<>());
 }
 
 /// Calls f(offset, c) for all elements of a group, as sum_group() does. f may write to an array that it

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 #include <vector>
 
 #include "convoy/kernels/batchnorm.h"
@@ -104,17 +103,6 @@ void for_each_element(std::int64_t begin, std::int64_t end, std::int64_t channel
   for (std::int64_t row = begin; row < end; ++row)
 #pragma GCC ivdep
     for (std::int64_t c = 0; c < channels; ++c) f(row * channels + c, c);
-}
-
-/// Calls f with `flag` as a compile-time constant (std::true_type or std::false_type), so that loops in f do
-/// not branch on it.
-template <class F>
-void choose(bool flag, const F& f) {
-  if (flag) {
-    f(std::true_type{});
-  } else {
-    f(std::false_type{});
-  }
 }
 
 /// The vector [1 + 2C] of one shard, or of several shards combined: the number of rows, then two values per

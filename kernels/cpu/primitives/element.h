@@ -14,6 +14,8 @@ namespace convoy::kernels {
 
 /// The types of arrays on the CPU. bf16 is computed in f32 and rounded once.
 inline constexpr ElementTypes<float, double, bfloat16> kCpuTypes{"the CPU"};
+/// The types of arrays that the CPU only reads or writes, such as the images of a GPU.
+inline constexpr ElementTypes<float, double, bfloat16, float16> kCpuMemoryTypes{"the CPU"};
 /// The types in which the CPU computes statistics and optimizer steps.
 inline constexpr ElementTypes<float, double> kCpuFullTypes{"the CPU"};
 

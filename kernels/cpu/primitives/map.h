@@ -31,6 +31,36 @@ void with_mode(GradMode mode, F f) {
   }
 }
 
+inline constexpr std::size_t kReductionLanes = 16;
+
+/// Returns the result of op on all lanes, by halves. Changes them.
+template <class C, class Op>
+C combine_lanes(std::array<C, kReductionLanes>& lanes, Op op) {
+  for (std::size_t half = kReductionLanes / 2; half > 0; half /= 2)
+    for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] = op(lanes[lane], lanes[lane + half]);
+  return lanes[0];
+}
+
+/// Sets y = value, or y += value, with the mode chosen at run time.
+template <class Y, class V>
+void put(GradMode mode, Y& y, V value) {
+  mode == GradMode::accumulate ? put<GradMode::accumulate>(y, value) : put<GradMode::overwrite>(y, value);
+}
+
+/// Returns op(… op(op(start, f(0)), f(1)) …, f(n - 1)), in another order: that of kReductionLanes partial results, since the
+/// compiler may not reorder a reduction to vectorize it. The order depends on n only.
+template <class C, class F, class Op>
+C reduce_lanes(std::int64_t n, C start, F f, Op op) {
+  std::array<C, kReductionLanes> lanes;
+  lanes.fill(start);
+  std::int64_t i = 0;
+  for (; i + std::int64_t{kReductionLanes} <= n; i += kReductionLanes)
+    for (std::size_t lane = 0; lane < kReductionLanes; ++lane)
+      lanes[lane] = op(lanes[lane], f(i + static_cast<std::int64_t>(lane)));
+  for (std::size_t lane = 0; i < n; ++i, ++lane) lanes[lane] = op(lanes[lane], f(i));
+  return combine_lanes(lanes, op);
+}
+
 /// Computes y[i] = f(x[i]…), or y[i] += f(x[i]…), for i in [begin, end). f takes and returns values in the
 /// compute type. y may be one of the inputs, but must not overlap one at a different offset. The pragma
 /// states this to the compiler, which would otherwise use a scalar loop when the arrays coincide.
