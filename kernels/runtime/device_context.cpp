@@ -13,8 +13,8 @@ namespace convoy {
 namespace {
 
 std::shared_ptr<CachingAllocator> host_allocator(std::size_t limit) {
-  if (limit == 0) limit = host_memory_limit();
-  return std::make_shared<CachingAllocator>(host_memory(), limit,
+  static const std::size_t of_host = host_memory_limit();  // read once: the limit is in several files
+  return std::make_shared<CachingAllocator>(host_memory(), limit == 0 ? of_host : limit,
                                             CachingAllocator::policy_from_environment());
 }
 
