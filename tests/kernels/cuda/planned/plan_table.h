@@ -27,13 +27,15 @@ Planned plan(const kernels::CudnnTarget& gpu, const kernels::Conv2dProblem& prob
 
 /// One line of the table: a problem, and what is planned on each described GPU, in their order.
 struct PlanRow {
-  std::string problem;    // its text, with " tf32" for f32 that may be rounded to TF32
-  std::string precision;  // "f32", "tf32", "f16" or "bf16"
-  std::vector<Planned> gpus;
+  std::string problem;        // its text, with " tf32" for f32 that may be rounded to TF32
+  std::string precision;      // "f32", "tf32", "f16" or "bf16"
+  std::vector<Planned> gpus;  // empty: not planned
 };
 
-/// Plans every convolution of every model in each precision on each described GPU.
-std::vector<PlanRow> plan_rows();
+/// Returns a row for every convolution of every model in each precision. Plans one of `step` rows on each described GPU.
+std::vector<PlanRow> plan_rows(std::size_t step);
+/// Returns the line of a row as CSV.
+std::string csv_line(const PlanRow& row);
 /// Returns the table as CSV: the version of cuDNN, the names of the columns, one line per row.
 std::string plans_csv(const std::vector<PlanRow>& rows);
 /// Returns a Markdown table with one line per GPU and precision.
