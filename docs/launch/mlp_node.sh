@@ -11,4 +11,5 @@ done
 trap 'kill "${ranks[@]}" 2>/dev/null || true' INT TERM
 code=0
 for rank in "${ranks[@]}"; do wait "$rank" || code=$?; done
+wait  # after a signal, for ranks that still save
 exit "$code"

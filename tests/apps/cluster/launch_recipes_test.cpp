@@ -265,8 +265,22 @@ void expect_fields(const Json& object, const std::vector<std::string>& fields,
     EXPECT_TRUE(object.contains(key)) << key << " is missing in " << object.dump();
 }
 
+/// Expects PyYAML, if it is installed, to parse the same manifest: a value, or an array of one for each document.
+void expect_same_by_pyyaml(const std::string& text, const Json& expected) {
+  const std::string python = find_python("yaml");
+  if (python.empty()) GTEST_SKIP() << no_python("yaml");
+  const TempDirectory directory;
+  const ProcessResult parsed = run_program(
+      {python, "-c", "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(open(sys.argv[1])))))",
+       directory.write("text.yaml", text)});
+  ASSERT_EQ(parsed.exit_code, 0) << parsed.err;
+  const Json documents = Json::parse(parsed.out);
+  EXPECT_EQ(documents.size() == 1 ? documents[0] : documents, expected);
+}
+
 TEST_F(LaunchRecipes, MpiJobManifest) {
-  ASSERT_THAT(recipes()["Kubernetes"], ElementsAre("kubectl apply -f docs/launch/mpijob.yaml"));
+  ASSERT_THAT(recipes()["Kubernetes"], ElementsAre("kubectl apply -f docs/launch/mpijob.yaml",
+                                                   "kubectl apply -f docs/launch/indexedjob.yaml"));
   const fs::path file = kSource / "docs/launch/mpijob.yaml";
   const Json job = parse_yaml(read_text(file));
   expect_fields(job, {"apiVersion", "kind", "metadata", "spec"}, {"apiVersion", "kind", "metadata", "spec"});
@@ -314,13 +328,63 @@ TEST_F(LaunchRecipes, MpiJobManifest) {
   with_path.insert(with_path.end(), command.begin(), command.end());
   expect_ranks(run_program(with_path, {.environment = all}), ranks, ranks);
 
-  // PyYAML, if installed, must parse the same manifest.
-  const std::string python = find_python("yaml");
-  if (python.empty()) GTEST_SKIP() << no_python("yaml");
-  const ProcessResult parsed = run_program(
-      {python, "-c", "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1]))))", file});
-  ASSERT_EQ(parsed.exit_code, 0) << parsed.err;
-  EXPECT_EQ(Json::parse(parsed.out), job);
+  expect_same_by_pyyaml(read_text(file), job);
+}
+
+/// Runs the container of each pod, one after the other's start, with the variables that Kubernetes gives it.
+TEST_F(LaunchRecipes, IndexedJobManifest) {
+  const std::string text = read_text(kSource / "docs/launch/indexedjob.yaml");
+  const std::size_t separator = text.find("\n---\n");
+  ASSERT_NE(separator, std::string::npos);
+  const Json service = parse_yaml(text.substr(0, separator));
+  const Json job = parse_yaml(text.substr(separator + 5));
+  expect_fields(service, {"apiVersion", "kind", "metadata", "spec"},
+                {"apiVersion", "kind", "metadata", "spec"});
+  EXPECT_EQ(service["apiVersion"], "v1");
+  EXPECT_EQ(service["kind"], "Service");
+  EXPECT_EQ(service["spec"], (Json{{"clusterIP", "None"},
+                                   {"publishNotReadyAddresses", true},
+                                   {"selector", {{"job-name", job["metadata"]["name"]}}}}));
+  expect_fields(job, {"apiVersion", "kind", "metadata", "spec"}, {"apiVersion", "kind", "metadata", "spec"});
+  EXPECT_EQ(job["apiVersion"], "batch/v1");
+  EXPECT_EQ(job["kind"], "Job");
+  const Json& spec = job["spec"];
+  expect_fields(spec,
+                {"activeDeadlineSeconds", "backoffLimit", "backoffLimitPerIndex", "completionMode",
+                 "completions", "maxFailedIndexes", "parallelism", "podFailurePolicy", "suspend", "template",
+                 "ttlSecondsAfterFinished"},
+                {"completionMode", "completions", "parallelism", "template"});
+  EXPECT_EQ(spec["completionMode"], "Indexed");
+  EXPECT_EQ(spec["completions"], spec["parallelism"]);  // all ranks wait for each other
+  const Json& pod = spec["template"]["spec"];
+  expect_fields(pod, {"containers", "volumes", "subdomain", "restartPolicy"},
+                {"containers", "subdomain", "restartPolicy"});
+  EXPECT_EQ(pod["subdomain"], service["metadata"]["name"]);
+  const Json& container = pod["containers"][0];
+  expect_fields(container, {"name", "image", "command", "args", "env", "resources", "volumeMounts"},
+                {"name", "image", "command", "env"});
+  EXPECT_EQ(container["volumeMounts"][0]["name"], pod["volumes"][0]["name"]);
+  Environment all = environment();
+  const std::string port = all["MASTER_PORT"];
+  for (const Json& variable : container["env"])
+    all[variable["name"]] = variable.value("value", std::string(32, 'a'));
+  const int pods = spec["completions"].get<int>(), ranks_per_pod = std::stoi(all["LOCAL_WORLD_SIZE"]);
+  EXPECT_EQ(container["resources"]["limits"]["nvidia.com/gpu"], ranks_per_pod);
+  EXPECT_EQ(std::stoi(all["WORLD_SIZE"]), pods * ranks_per_pod);
+  EXPECT_EQ(all["MASTER_ADDR"],
+            job["metadata"]["name"].get<std::string>() + "-0." + pod["subdomain"].get<std::string>());
+  all["MASTER_ADDR"] = "127.0.0.1";
+  all["MASTER_PORT"] = port;
+  Arguments command = container["command"].get<Arguments>();
+  ASSERT_EQ(command[0], "bash");
+  command[0] = "/bin/bash";
+  std::vector<std::unique_ptr<Process>> processes;
+  for (int index = 0; index < pods; ++index) {
+    all["JOB_COMPLETION_INDEX"] = std::to_string(index);
+    processes.push_back(std::make_unique<Process>(command, ProcessOptions{.environment = all}));
+  }
+  for (const auto& process : processes) expect_ranks(process->wait(), pods * ranks_per_pod, ranks_per_pod);
+  expect_same_by_pyyaml(text, Json::array({service, job}));
 }
 
 }  // namespace

@@ -54,7 +54,13 @@ class Parser {
       // The text after the dash is a map with two more columns of indentation.
       lines_[at_].text.erase(0, 2);
       lines_[at_].indent = indent + 2;
-      values.push_back(map(indent + 2));
+      const std::string& text = lines_[at_].text;
+      if (text.find(": ") != std::string::npos || text.ends_with(':')) {
+        values.push_back(map(indent + 2));
+      } else {
+        ++at_;
+        values.push_back(text == "|" ? literal(indent) : scalar(text));
+      }
     }
     return values;
   }
@@ -80,8 +86,18 @@ class Parser {
     return values;
   }
 
+  /// Reads the lines of a literal block, which are indented more than `indent`. Comments and empty lines are left out.
+  Json literal(std::size_t indent) {
+    std::string text;
+    const std::size_t begin = at_ < lines_.size() ? lines_[at_].indent : 0;
+    for (; at_ < lines_.size() && lines_[at_].indent > indent; ++at_)
+      text += std::string(lines_[at_].indent - begin, ' ') + lines_[at_].text + "\n";
+    return text;
+  }
+
   Json scalar(const std::string& text) const {
     if (text.find(" #") != std::string::npos) refuse("has a comment after a value");
+    if (text == "true" || text == "false") return text == "true";
     const bool is_json =
         text[0] == '[' || text[0] == '"' || text.find_first_not_of("0123456789") == std::string::npos;
     if (!is_json) {
