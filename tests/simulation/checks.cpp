@@ -122,6 +122,7 @@ bool Checks::are_all_stopped() const {
       if (!rank->process->is_stopped) return false;
     }
   }
+  if (world_.launcher) return running > 0 && ended == 0;  // else it kills them
   return running > 0 && (ended == 0 || have_done_their_part);
 }
 
@@ -173,7 +174,10 @@ bool Checks::must_succeed() const {
 
 bool Checks::must_complete() const {
   const Schedule& schedule = world_.schedule;
-  if (must_succeed()) return true;
+  // Ranks that a signal has stopped start again, which is a restart.
+  const bool is_stop = std::any_of(world_.happened.begin(), world_.happened.end(),
+                                   [](const Fault* fault) { return fault->kind == Kind::term; });
+  if (must_succeed() && !is_stop) return true;
   if (schedule.faults.size() != 1 || schedule.max_restarts < 2) return false;
   const Kind kind = schedule.faults.front().kind;
   return kind == Kind::kill || kind == Kind::stop || kind == Kind::term;

@@ -95,7 +95,16 @@ REPLACE(pid_t, waitpid, (pid_t id, int* status, int options)) {
     REAL(waitpid, id, status, options);
   }
   charge(kCall);
+  constexpr int kStoppedBySignal = (SIGSTOP << 8) | 0x7f,
+                kContinued = 0xffff;  // as WIFSTOPPED and WIFCONTINUED read them
   while (!process->has_ended) {
+    const bool is_stopped = process->is_stopped;
+    const int change = is_stopped ? WUNTRACED : WCONTINUED;
+    if ((options & change) != 0 && process->was_reported_stopped != is_stopped) {
+      process->was_reported_stopped = is_stopped;
+      if (status != nullptr) *status = is_stopped ? kStoppedBySignal : kContinued;
+      return id;
+    }
     if ((options & WNOHANG) != 0) return 0;
     scheduler()->spend(kMillisecond);
   }

@@ -52,7 +52,8 @@ struct Process {
   std::set<int> descriptors;
   std::multiset<Memory*> mappings;
   bool is_stopped = false, has_ended = false;
-  int status = 0;  // as waitpid() returns it, once it has ended
+  bool was_reported_stopped = false;  // by waitpid()
+  int status = 0;                     // as waitpid() returns it, once it has ended
   Time ended_at = kNever, reaped_at = kNever;
   Time resumed_at = 0;                    // last time
   std::array<File*, 3> streams{};         // 0, 1 and 2; null: those of this program

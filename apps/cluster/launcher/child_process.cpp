@@ -151,7 +151,9 @@ void ChildProcess::read_lines(const std::function<void(Stream, const std::string
 
 std::optional<ExitStatus> ChildProcess::poll_exit() {
   int status = 0;
-  if (status_ || waitpid(id_, &status, WNOHANG) != id_) return status_;
+  if (status_ || waitpid(id_, &status, WNOHANG | WUNTRACED | WCONTINUED) != id_) return status_;
+  is_stopped_ = WIFSTOPPED(status);
+  if (is_stopped_ || WIFCONTINUED(status)) return {};
   handle_.close();
   status_ =
       WIFSIGNALED(status) ? ExitStatus{.signal = WTERMSIG(status)} : ExitStatus{.code = WEXITSTATUS(status)};

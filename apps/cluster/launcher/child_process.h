@@ -76,6 +76,8 @@ class ChildProcess {
   /// Returns how the process has ended; nullopt while it is running. Does not block. read_lines() then
   /// returns the last lines.
   std::optional<ExitStatus> poll_exit();
+  /// Returns whether a signal had stopped the process (SIGSTOP) when poll_exit() was called last.
+  bool is_stopped() const { return is_stopped_; }
 
   /// Writes a line to the standard input, or to the link, as soon as the process reads. Does not block.
   void write_input(const std::string& line) { input_.write(line + "\n"); }
@@ -94,6 +96,7 @@ class ChildProcess {
   dist::Socket handle_;  // readable when the process has ended (pidfd_open(2))
   Writer input_, link_;
   LineReader output_, error_, link_reader_;
+  bool is_stopped_ = false;
   std::optional<ExitStatus> status_;
 };
 

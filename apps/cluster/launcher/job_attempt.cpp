@@ -180,6 +180,7 @@ class JobAttempt {
     }
     if (message.kind == kind::kRegroup) {
       const Regroup regroup = message.content.get<Regroup>();
+      result_.saved = std::max(result_.saved, regroup.saved);
       ranks_.at(regroup.id).waits = true;
       ranks_.at(regroup.id).step = regroup.step;
     }
@@ -197,7 +198,8 @@ class JobAttempt {
                             .status = status,
                             .was_late = rank.is_late && status,
                             .step = step});  // a lost host is a failure in any case
-    if (deadline_ || (status && status->is_success())) return;
+    if (status && status->is_success()) return tell_all(kind::kFinish);
+    if (deadline_) return;
     deadline_.emplace(options_.grace);
   }
 

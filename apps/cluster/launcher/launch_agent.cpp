@@ -61,6 +61,7 @@ class HostAgent {
         if (!launcher_.is_open()) stop();
       }
       read_ranks();
+      if (has_success_) kill_stopped_ranks();
       if (regroup_end_ && regroup_end_->passed()) end_waits();  // Wait::regroup
       if (deadline_ && deadline_->passed()) ranks_.clear();     // kills them
     }
@@ -82,6 +83,7 @@ class HostAgent {
     if (message.kind == kind::kFindPort) send(kind::kReady, find_port());
     if (message.kind == kind::kGroup) regroup(message.content.get<Group>());
     if (message.kind == kind::kEnd) end_waits();
+    if (message.kind == kind::kFinish) has_success_ = true;
     if (message.kind == kind::kKill)
       for (const int id : message.content.get<std::vector<int>>())
         if (const auto found = ranks_.find(id); found != ranks_.end()) found->second->send(SIGKILL);
@@ -136,7 +138,9 @@ class HostAgent {
       rank->second->read_lines([&](Stream stream, const std::string& line) {
         if (stream == Stream::link) {
           if (!regroup_end_) regroup_end_.emplace(kMaxGraces * grace_);
-          return send(kind::kRegroup, Regroup{.id = id, .step = parse_message(line).content.get<int64_t>()});
+          return send(kind::kRegroup, Regroup{.id = id,
+                                              .step = parse_message(line).content.get<int64_t>(),
+                                              .saved = load(progress_.at(id)->saved)});
         }
         send(kind::kOutput, Output{.id = id, .is_error = stream == Stream::error, .text = line});
       });
@@ -152,6 +156,23 @@ class HostAgent {
                              .saved = load(progress.saved)});
       rank = ranks_.erase(rank);
     }
+  }
+
+  /// Kills the ranks that a signal stops for good at their end: the others need nothing of them any more.
+  void kill_stopped_ranks() {
+    std::vector<int> stopped;
+    for (const auto& [id, rank] : ranks_)
+      if (rank->is_stopped()) stopped.push_back(id);
+    if (stopped.empty()) return stopped_end_.reset();
+    if (!stopped_end_) stopped_end_.emplace(grace_);  // Wait::grace
+    if (!stopped_end_->passed()) return;
+    for (const int id : stopped) {
+      const std::string text = fmt::format(
+          "a signal has stopped this process for {:g} s, and another rank has ended: it is killed", grace_);
+      send(kind::kOutput, Output{.id = id, .is_error = true, .text = text});
+      ranks_.at(id)->send(SIGKILL);
+    }
+    stopped_end_.reset();
   }
 
   /// Ends the ranks, because the launcher has ended or the connection to it is lost.
@@ -180,6 +201,8 @@ class HostAgent {
   double grace_ = 30;                                   // seconds
   const dist::Suspension suspension_;
   std::optional<dist::Deadline> regroup_end_;  // for the answer to ranks that wait for a new group
+  bool has_success_ = false;                   // of a rank of the job
+  std::optional<dist::Deadline> stopped_end_;  // for ranks that are stopped to continue
   std::optional<dist::Deadline> deadline_;
   Clock::time_point beat_at_{};
   int forwarded_ = 0;  // the last signal that was sent to all ranks

@@ -80,9 +80,10 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Exit, id, code, signal, step, saved)
 /// From an agent: a rank that waits for a new group, because a peer has failed.
 struct Regroup {
   int id = 0;
-  std::int64_t step = 0;  // number of steps that the rank has completed
+  std::int64_t step = 0;    // number of steps that the rank has completed
+  std::int64_t saved = -1;  // Progress::saved
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Regroup, id, step)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Regroup, id, step, saved)
 
 /// The variable with the descriptor of a rank's connection to its agent.
 inline constexpr const char* kLinkVariable = "CONVOY_LAUNCH_FD";
@@ -105,9 +106,10 @@ inline constexpr const char* kSignal = "signal";  // to an agent: int, to send t
 inline constexpr const char* kRegroup =
     "regroup";  // from a rank whose peer has failed; from an agent: int, its id
 inline constexpr const char* kFindPort = "find-port";  // to an agent; the answer is kReady
-inline constexpr const char* kGroup = "group";  // to an agent: Group, for the ranks that wait; to a rank
-inline constexpr const char* kEnd = "end";      // to an agent and its ranks: no group follows
-inline constexpr const char* kKill = "kill";    // to an agent: vector<int>, the processes to kill
+inline constexpr const char* kGroup = "group";    // to an agent: Group, for the ranks that wait; to a rank
+inline constexpr const char* kEnd = "end";        // to an agent and its ranks: no group follows
+inline constexpr const char* kFinish = "finish";  // to an agent: a rank has ended with success
+inline constexpr const char* kKill = "kill";      // to an agent: vector<int>, the processes to kill
 }  // namespace kind
 
 /// A message of either direction.

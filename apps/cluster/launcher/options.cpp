@@ -79,8 +79,11 @@ CommandLine launch_command_line(LaunchOptions& o) {
   line.add("backoff", &o.backoff,
            "Seconds before the first restart; doubles with each restart, up to one minute",
            {.value = "SECONDS", .minimum = 0, .maximum = 3600, .advanced = true});
-  line.add("grace", &o.grace, "Seconds that ranks have to end after one has failed, before they are killed",
-           {.value = "SECONDS", .minimum = 0.1, .maximum = 1e6, .advanced = true});
+  line.add(
+      "grace", &o.grace,
+      "Seconds that ranks have to end after one has failed, or to continue if they are stopped (SIGSTOP) "
+      "and one has ended, before they are killed",
+      {.value = "SECONDS", .minimum = 0.1, .maximum = 1e6, .advanced = true});
   line.add("start-timeout", &o.start_timeout, "Seconds for reaching all hosts",
            {.value = "SECONDS", .minimum = 0.1, .maximum = 1e6, .advanced = true});
   line.add("host-timeout", &o.host_timeout, "Seconds without an answer, after which a host is lost",

@@ -233,6 +233,24 @@ TEST_F(ConvoyLaunch, ThatIsStoppedDoesNotStopTheRanks) {
   EXPECT_THAT(result.err, HasSubstr(" lines dropped, because the output was not read"));
 }
 
+TEST_F(ConvoyLaunch, KillsARankThatIsStoppedForGoodOnceAnotherHasEnded) {
+  const ProcessResult result =
+      run_program(launch({"--ranks", "2", "--grace", "1"}, shell("test $RANK = 0 || kill -STOP $$")));
+  EXPECT_EQ(result.exit_code, 128 + SIGKILL) << result.err;
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("[1] a signal has stopped this process for 1 s, and another rank has ended"),
+                    HasSubstr("rank 1 on ")));
+}
+
+TEST_F(ConvoyLaunch, LetsARankThatWasStoppedEndAfterTheOthers) {
+  Process job(
+      launch({"--ranks", "2", "--grace", "2"},
+             shell("test $RANK = 0 || { (sleep 1; kill -CONT $$) & kill -STOP $$; sleep 2; echo end; }")));
+  const ProcessResult result = job.wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("[1] end\n"));
+}
+
 TEST_F(ConvoyLaunch, PassesOnLongVariablesAndLines) {
   const ProcessResult result = run_program(
       launch({"--ranks", "2", "--start-timeout", "20"},
