@@ -56,6 +56,15 @@ class LaunchRecipes : public ::testing::Test {
     all["MASTER_PORT"] = std::to_string(free_port());
     return all;
   }
+  /// Returns an environment in which a fake Slurm is on the PATH. The recipes derive the port from the job.
+  Environment slurm_environment() const {
+    Environment all = environment();
+    all["PATH"] = (kSource / "tests/apps/cluster/fake_slurm").string() + ":" + all["PATH"];
+    all["FAKE_SLURM_STATE"] = directory.path();
+    all["FAKE_SLURM_JOB"] = std::to_string(getpid());
+    all.erase("MASTER_PORT");
+    return all;
+  }
   static Arguments shell(const std::string& command) { return {"/bin/sh", "-c", command}; }
   ProcessResult run(const std::string& command, const Environment& more = {}) const {
     Environment all = more;
@@ -185,12 +194,8 @@ TEST_F(LaunchRecipes, SlurmVariables) {
   const std::vector<std::string> commands = recipes()["Slurm"];
   ASSERT_THAT(commands, ElementsAre("srun -n 4 convoy-doctor", "sbatch --wait docs/launch/job.sbatch",
                                     "sbatch --wait docs/launch/requeue.sbatch"));
-  Environment all = environment();
-  all["PATH"] = (kSource / "tests/apps/cluster/fake_slurm").string() + ":" + all["PATH"];
-  all["FAKE_SLURM_STATE"] = directory.path();
-  all["FAKE_SLURM_JOB"] = std::to_string(getpid());
+  Environment all = slurm_environment();
   all["CONVOY_OUT"] = directory.path() / "run";
-  all.erase("MASTER_PORT");  // the recipe derives the port from the job
   const auto run_here = [&](const std::string& command) {
     return run_program(shell(command), {.environment = all, .directory = kSource});
   };
@@ -202,13 +207,16 @@ TEST_F(LaunchRecipes, SlurmVariables) {
   EXPECT_TRUE(fs::exists(directory.path() / "run/checkpoints")) << batch.out << batch.err;
 }
 
+TEST_F(LaunchRecipes, SixtyFourRanks) {
+  expect_ranks(run_program(shell("srun -n 64 convoy-doctor"), {.environment = slurm_environment()}), 64, 64);
+  expect_ranks(run("mpirun -n 64 --bind-to none convoy-doctor"), 64, 64);
+}
+
 TEST_F(LaunchRecipes, SlurmRequeue) {
-  Environment all = environment();
-  const fs::path slurm = kSource / "tests/apps/cluster/fake_slurm";
-  all["PATH"] = slurm.string() + ":" + all["PATH"];
-  all["FAKE_SLURM_STATE"] = directory.path();
-  all["FAKE_SLURM_JOB"] = std::to_string(getpid());
-  const Arguments batch = {slurm / "sbatch", "--wait", "docs/launch/requeue.sbatch"};
+  Environment all = slurm_environment();
+  all["MASTER_PORT"] = std::to_string(free_port());
+  const Arguments batch = {kSource / "tests/apps/cluster/fake_slurm/sbatch", "--wait",
+                           "docs/launch/requeue.sbatch"};
   const auto hash_of = [&](const char* out) {
     std::istringstream lines(read_text(directory.path() / out / "log.jsonl"));
     std::string line, last;
