@@ -54,14 +54,14 @@ class HostAgent {
       }
       if (const int signal = StopSignals::received(); signal != forwarded_) {
         send(kind::kDrain, signal);
-        send_to_ranks(forwarded_ = signal);
+        end_ranks(forwarded_ = signal);
       }
       if (launcher_.is_open()) {
         launcher_.read([&](const std::string& line) { handle(parse_message(line)); });
         if (!launcher_.is_open()) stop();
       }
       read_ranks();
-      if (has_success_) kill_stopped_ranks();
+      if (ends_) kill_stopped_ranks();
       if (regroup_end_ && regroup_end_->passed()) end_waits();  // Wait::regroup
       if (deadline_ && deadline_->passed()) ranks_.clear();     // kills them
     }
@@ -79,11 +79,11 @@ class HostAgent {
 
   void handle(const Message& message) {
     if (message.kind == kind::kStart) start(message.content.get<Start>());
-    if (message.kind == kind::kSignal) send_to_ranks(message.content.get<int>());
+    if (message.kind == kind::kSignal) end_ranks(message.content.get<int>());
     if (message.kind == kind::kFindPort) send(kind::kReady, find_port());
     if (message.kind == kind::kGroup) regroup(message.content.get<Group>());
     if (message.kind == kind::kEnd) end_waits();
-    if (message.kind == kind::kFinish) has_success_ = true;
+    if (message.kind == kind::kFinish) ends_ = true;
     if (message.kind == kind::kKill)
       for (const int id : message.content.get<std::vector<int>>())
         if (const auto found = ranks_.find(id); found != ranks_.end()) found->second->send(SIGKILL);
@@ -158,7 +158,7 @@ class HostAgent {
     }
   }
 
-  /// Kills the ranks that a signal stops for good at their end: the others need nothing of them any more.
+  /// Kills the ranks that a signal stops for good while the others end.
   void kill_stopped_ranks() {
     std::vector<int> stopped;
     for (const auto& [id, rank] : ranks_)
@@ -168,11 +168,16 @@ class HostAgent {
     if (!stopped_end_->passed()) return;
     for (const int id : stopped) {
       const std::string text = fmt::format(
-          "a signal has stopped this process for {:g} s, and another rank has ended: it is killed", grace_);
+          "a signal has stopped this process for {:g} s while the ranks end: it is killed", grace_);
       send(kind::kOutput, Output{.id = id, .is_error = true, .text = text});
       ranks_.at(id)->send(SIGKILL);
     }
     stopped_end_.reset();
+  }
+
+  void end_ranks(int signal) {
+    ends_ = true;
+    send_to_ranks(signal);
   }
 
   /// Ends the ranks, because the launcher has ended or the connection to it is lost.
@@ -201,7 +206,7 @@ class HostAgent {
   double grace_ = 30;                                   // seconds
   const dist::Suspension suspension_;
   std::optional<dist::Deadline> regroup_end_;  // for the answer to ranks that wait for a new group
-  bool has_success_ = false;                   // of a rank of the job
+  bool ends_ = false;  // the ranks have a signal to end, or one has ended with success
   std::optional<dist::Deadline> stopped_end_;  // for ranks that are stopped to continue
   std::optional<dist::Deadline> deadline_;
   Clock::time_point beat_at_{};

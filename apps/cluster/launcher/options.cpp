@@ -82,7 +82,7 @@ CommandLine launch_command_line(LaunchOptions& o) {
   line.add(
       "grace", &o.grace,
       "Seconds that ranks have to end after one has failed, or to continue if they are stopped (SIGSTOP) "
-      "and one has ended, before they are killed",
+      "while the ranks end, before they are killed",
       {.value = "SECONDS", .minimum = 0.1, .maximum = 1e6, .advanced = true});
   line.add("start-timeout", &o.start_timeout, "Seconds for reaching all hosts",
            {.value = "SECONDS", .minimum = 0.1, .maximum = 1e6, .advanced = true});

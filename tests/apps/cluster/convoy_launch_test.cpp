@@ -238,8 +238,19 @@ TEST_F(ConvoyLaunch, KillsARankThatIsStoppedForGoodOnceAnotherHasEnded) {
       run_program(launch({"--ranks", "2", "--grace", "1"}, shell("test $RANK = 0 || kill -STOP $$")));
   EXPECT_EQ(result.exit_code, 128 + SIGKILL) << result.err;
   EXPECT_THAT(result.err,
-              AllOf(HasSubstr("[1] a signal has stopped this process for 1 s, and another rank has ended"),
+              AllOf(HasSubstr("[1] a signal has stopped this process for 1 s while the ranks end"),
                     HasSubstr("rank 1 on ")));
+}
+
+TEST_F(ConvoyLaunch, EndsBySignalAlthoughAllRanksAreStopped) {
+  const fs::path ready = workshop.path("ready");
+  Process job(
+      launch({"--ranks", "2", "--grace", "1"}, shell("touch " + ready.string() + "$RANK; kill -STOP $$")));
+  while (!fs::exists(ready.string() + "0") || !fs::exists(ready.string() + "1"))
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  job.send(SIGTERM);
+  const ProcessResult result = job.wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.err;
 }
 
 TEST_F(ConvoyLaunch, LetsARankThatWasStoppedEndAfterTheOthers) {
