@@ -41,7 +41,7 @@ void OutputQueue::push(std::string text, bool important) {
       continue;
     }
     bytes_ -= oldest->bytes.size();
-    dropped_ += static_cast<std::size_t>(std::count(oldest->bytes.begin(), oldest->bytes.end(), '\n'));
+    dropped_ += static_cast<std::size_t>(std::ranges::count(oldest->bytes, '\n'));
     oldest = texts_.erase(oldest);
   }
   changed_.notify_all();

@@ -53,8 +53,7 @@ std::string fit_line(std::vector<LinePart> parts, std::size_t columns) {
   while (true) {
     std::string line;
     for (const LinePart& part : parts) line += (line.empty() ? "" : "  ") + part.text;
-    const auto last = std::ranges::max_element(
-        parts, [](const LinePart& a, const LinePart& b) { return a.leaves < b.leaves; });
+    const auto last = std::ranges::max_element(parts, {}, &LinePart::leaves);
     if (line.size() <= columns || last == parts.end() || last->leaves == 0) return line;
     parts.erase(last);
   }

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <numeric>
 #include <sstream>
@@ -198,8 +199,7 @@ class Explanations {
 Prediction top_classes(const std::string& file, std::span<const double> probabilities, std::size_t top) {
   std::vector<std::size_t> order(probabilities.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order,
-                           [&](std::size_t a, std::size_t b) { return probabilities[a] > probabilities[b]; });
+  std::ranges::stable_sort(order, std::greater(), [&](std::size_t label) { return probabilities[label]; });
   Prediction prediction{.path = file, .top = {}};
   for (std::size_t i = 0; i < std::min(top, order.size()); ++i)
     prediction.top.emplace_back(order[i], probabilities[order[i]]);

@@ -1,4 +1,5 @@
 // convoy-report: turns the logs of runs into an HTML page.
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -55,12 +56,6 @@ std::vector<fs::file_time_type> times_of(const std::vector<RunDirectories>& dire
   return times;
 }
 
-bool all_complete(const std::vector<RunRecord>& runs) {
-  for (const RunRecord& run : runs)
-    if (run.last("result") == nullptr) return false;
-  return true;
-}
-
 /// Blocks until a file of the runs is written after `times`, or a signal comes.
 void wait_for_change(const std::vector<std::string>& directories,
                      const std::vector<fs::file_time_type>& times) {
@@ -95,7 +90,9 @@ int run(int argc, char** argv) {
     const std::vector<RunDirectories> directories = directories_of_runs(options.runs);
     const std::vector<fs::file_time_type> times = times_of(directories);  // before the files are read
     const std::vector<RunRecord> runs = read_runs(directories);
-    const bool goes_on = options.watch && !all_complete(runs) && StopSignals::received() == 0;
+    const bool is_complete =
+        std::ranges::all_of(runs, [](const RunRecord& run) { return run.last("result") != nullptr; });
+    const bool goes_on = options.watch && !is_complete && StopSignals::received() == 0;
     write(options.out, make_page(runs, goes_on ? kReloadSeconds : 0));
     if (!std::exchange(printed, true)) print_summary(options, runs);
     if (!goes_on) break;

@@ -222,7 +222,7 @@ PlacementResult CollectiveBench::measure(const Case& one, Placement placement, C
   if (plan_.percentiles) result.singles = time_singles(one, placement, data);
   if (plan_.checks > 0) result.wrong = check_results(Side::convoy, one, placement, data);
   if (!mpi_) return result;
-  const auto [lowest, highest] = std::minmax_element(ratios.begin(), ratios.end());
+  const auto [lowest, highest] = std::ranges::minmax_element(ratios);
   result.mpi = MpiBaseline{.seconds = percentile(mpi, 0.5),
                            .ratio = percentile(ratios, 0.5),
                            .lowest = *lowest,

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -117,8 +118,7 @@ std::string step_counts_table(const std::vector<CountedLaunch>& launches, std::i
       group->seconds += predicted_seconds(gpu, launch);
     }
   std::vector<std::pair<std::string, Group>> sorted(groups.begin(), groups.end());
-  std::ranges::stable_sort(sorted,
-                           [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  std::ranges::stable_sort(sorted, std::greater(), [](const auto& each) { return each.second.seconds; });
   std::string text = fmt::format(
       "| kernel or operation | launches | moved MB | sector efficiency | GFLOP | us on an {}, predicted | % |\n"
       "|---|---|---|---|---|---|---|\n",

@@ -76,8 +76,7 @@ struct Cifar {
   std::vector<std::string> classes;  // if there is no such file; empty: it is required
 
   bool is_in(const fs::path& path) const {  // read_batches() reports missing batches
-    return std::any_of(files.begin(), files.end(),
-                       [&](const BatchFile& file) { return is_file(path / file.name); }) &&
+    return std::ranges::any_of(files, [&](const BatchFile& file) { return is_file(path / file.name); }) &&
            (!classes.empty() || is_file(path / names_file));
   }
   /// Returns the size of the largest batch.

@@ -39,7 +39,7 @@ using Entries = std::vector<fs::directory_entry>;
 /// thumbnails of Synology, the bins of Windows, and what fsck has found.
 bool is_hidden(const std::string& name) {
   const auto known = {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found"};
-  return name.starts_with('.') || std::find(known.begin(), known.end(), name) != known.end();
+  return name.starts_with('.') || std::ranges::find(known, name) != known.end();
 }
 
 /// Returns the files and directories of a directory, sorted, and counts its other entries in `left_out`.
@@ -128,7 +128,7 @@ std::string listed(const std::vector<std::string>& names) {
 void refuse_nested(const fs::path& directory, const std::vector<fs::path>& files, bool is_root) {
   fs::path inner = files.front().parent_path();  // the directory that contains all of them
   const auto is_below = [&](const fs::path& file) { return *file.lexically_relative(inner).begin() != ".."; };
-  while (!std::all_of(files.begin(), files.end(), is_below)) inner = inner.parent_path();
+  while (!std::ranges::all_of(files, is_below)) inner = inner.parent_path();
   std::vector<std::string> names;
   for (const fs::path& file : files) {
     if (file.parent_path() == inner) return;
@@ -246,8 +246,7 @@ std::string LeftOut::text() const {
   std::string text;
   for (const auto& [kind, group] : groups_) {
     std::vector<std::pair<std::string, std::int64_t>> examples(group.examples.begin(), group.examples.end());
-    std::stable_sort(examples.begin(), examples.end(),
-                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    std::ranges::stable_sort(examples, [](const auto& a, const auto& b) { return a.second > b.second; });
     std::vector<std::string> shown;
     for (const auto& [example, count] : examples)
       shown.push_back(count > 0 ? fmt::format("{} {}", example, count) : example);
@@ -258,8 +257,8 @@ std::string LeftOut::text() const {
 }
 
 std::string names_missing(std::vector<std::string> in, std::vector<std::string> of) {
-  std::sort(in.begin(), in.end());
-  std::sort(of.begin(), of.end());
+  std::ranges::sort(in);
+  std::ranges::sort(of);
   std::vector<std::string> missing;
   std::set_difference(of.begin(), of.end(), in.begin(), in.end(), std::back_inserter(missing));
   return missing.empty() ? "none" : listed(missing);
@@ -282,7 +281,7 @@ std::string list_files(const std::vector<fs::path>& files, const fs::path& direc
   return text;
 }
 
-bool ClassDirectories::all_jpeg() const { return std::all_of(files.begin(), files.end(), is_jpeg_name); }
+bool ClassDirectories::all_jpeg() const { return std::ranges::all_of(files, is_jpeg_name); }
 
 bool has_split_directories(const fs::path& directory) {
   if (!is_existing_directory(directory)) return false;

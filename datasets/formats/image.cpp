@@ -82,8 +82,7 @@ std::string image_formats_text() {
 bool is_image_name(const std::filesystem::path& file) {
   const std::string extension = lower_case(file.extension().string());
   for (const Format& format : formats())
-    if (std::find(format.extensions.begin(), format.extensions.end(), extension) != format.extensions.end())
-      return true;
+    if (std::ranges::find(format.extensions, extension) != format.extensions.end()) return true;
   return false;
 }
 

@@ -73,7 +73,7 @@ void check_read_options(const ReadOptions& options) {
 
 void add(DatasetEntry entry) {
   const std::vector<std::string> known = dataset_names();
-  check(std::find(known.begin(), known.end(), entry.name) == known.end(),
+  check(std::ranges::find(known, entry.name) == known.end(),
         "data set '{}': found another one with this name, expected a new one", entry.name);
   check(!entry.name.empty() && entry.read != nullptr,
         "data set '{}': found no name or no function that reads it, expected both", entry.name);

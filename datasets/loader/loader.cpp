@@ -95,7 +95,7 @@ class Prefetcher {
       sequence_ = sequence;
       ++generation_;
       begun_ = taken_ = 0;
-      std::fill(slots_.begin(), slots_.end(), Slot{});
+      std::ranges::fill(slots_, Slot{});
     }
     room_.notify_all();
   }

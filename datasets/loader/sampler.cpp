@@ -1,6 +1,7 @@
 #include "convoy/datasets/loader/sampler.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -120,8 +121,7 @@ void divide(std::map<std::int32_t, ClassShare>& classes, std::int64_t count, std
     left -= share.held_out;
     order.push_back(&share);
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [](const ClassShare* a, const ClassShare* b) { return a->remainder > b->remainder; });
+  std::ranges::stable_sort(order, std::greater(), &ClassShare::remainder);
   for (std::size_t i = 0; left > 0; i = (i + 1) % order.size())
     if (order[i]->held_out + 1 < order[i]->images) {
       ++order[i]->held_out;

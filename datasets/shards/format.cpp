@@ -28,7 +28,7 @@ void check_split(const ShardSplit& split, std::size_t classes, const std::string
       in_range(split.samples) && in_range(split.shards) && 1 <= split.samples && 1 <= split.shards &&
       split.bytes / (2 * kSector) >= static_cast<std::uint64_t>(split.shards) &&
       split.bytes / kSampleHeaderBytes >= static_cast<std::uint64_t>(split.samples) &&
-      counts.size() == classes && std::all_of(counts.begin(), counts.end(), in_range) &&
+      counts.size() == classes && std::ranges::all_of(counts, in_range) &&
       std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) == split.samples &&
       std::ranges::all_of(split.mean, is_fraction) && std::ranges::all_of(split.std, is_fraction);
   if (!is_valid)

@@ -70,7 +70,7 @@ std::vector<std::string> for_each_shard(std::int64_t count, int workers, bool st
     }
   });
   if (failure) std::rethrow_exception(failure);
-  std::sort(errors.begin(), errors.end());
+  std::ranges::sort(errors);
   return errors;
 }
 
@@ -156,7 +156,7 @@ class Writer {
       bytes += kSampleHeaderBytes + (error ? 0 : size);
       // The key of a sample in WebDataset is the name of a file before its first dot.
       std::string key = file.stem().string();
-      std::replace(key.begin(), key.end(), '.', '_');
+      std::ranges::replace(key, '.', '_');
       key = found_.classes[static_cast<std::size_t>(found_.labels[number])] + "/" + key;
       if (key.size() > 80 || !keys.insert(key).second) key = fmt::format("{:010}", number);
       keys_[number] = key;

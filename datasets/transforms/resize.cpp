@@ -114,7 +114,7 @@ void SquareResizer::run(const PixelView& image, std::uint8_t* out) {
 void SquareResizer::run(const OriginalImage& image, std::int64_t height, std::int64_t width,
                         std::uint8_t* out) {
   if (image.height == height && image.width == width)
-    std::copy(image.pixels.begin(), image.pixels.end(), out);
+    std::ranges::copy(image.pixels, out);
   else
     run({image.pixels.data(), image.height, image.width, 3}, out);
 }

@@ -220,11 +220,10 @@ std::vector<std::string> CheckpointDirectory::names() const {
       found.emplace_back(*step, name);
   }
   // Among equal steps, "step_…" sorts before ".old-step_…".
-  std::sort(found.begin(), found.end(), std::greater<>());
+  std::ranges::sort(found, std::greater<>());
   if (const auto latest = named_by(kLatest))
-    std::stable_partition(found.begin(), found.end(), [last = *step_of(*latest)](const auto& checkpoint) {
-      return checkpoint.first <= last;
-    });
+    std::ranges::stable_partition(
+        found, [last = *step_of(*latest)](const auto& checkpoint) { return checkpoint.first <= last; });
   std::vector<std::string> result;
   for (auto& [step, name] : found) result.push_back(std::move(name));
   return result;
@@ -403,9 +402,8 @@ void SavedOptimizer::add_shard(std::size_t file) {
       const Json json = parse_metadata(reader.metadata().at(name));
       std::vector<std::int64_t> sizes;
       for (const Json& size : json.at("shape")) sizes.push_back(JsonInteger(size));
-      const bool is_valid =
-          sizes.size() <= Shape::kMaxRank && tensor.shape().rank() == 1 &&
-          std::all_of(sizes.begin(), sizes.end(), [](std::int64_t size) { return size > 0; });
+      const bool is_valid = sizes.size() <= Shape::kMaxRank && tensor.shape().rank() == 1 &&
+                            std::ranges::all_of(sizes, [](std::int64_t size) { return size > 0; });
       const bool is_filter = json.at("kind") == kFilter;
       if (!is_valid || (is_filter && sizes.size() != 4)) throw std::out_of_range(name);
       const Entry entry{.shape = Shape(std::span<const std::int64_t>(sizes)),
@@ -426,8 +424,7 @@ void SavedOptimizer::add_shard(std::size_t file) {
 
 /// Throws CheckpointError unless the pieces contain each element once.
 void SavedOptimizer::check_cover(const std::string& name, Entry& entry) const {
-  std::sort(entry.pieces.begin(), entry.pieces.end(),
-            [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+  std::ranges::sort(entry.pieces, {}, &Piece::begin);
   std::int64_t end = 0;
   for (const Piece& piece : entry.pieces) {
     if (piece.begin != end) break;

@@ -24,9 +24,7 @@ std::vector<Variable> recorded_results(const Variable& output) {
     unvisited.pop_back();
     for (const Variable& input : results.back().creator()->inputs) visit(input);
   }
-  std::sort(results.begin(), results.end(), [](const Variable& a, const Variable& b) {
-    return a.creator()->sequence < b.creator()->sequence;
-  });
+  std::ranges::sort(results, {}, [](const Variable& result) { return result.creator()->sequence; });
   return results;
 }
 

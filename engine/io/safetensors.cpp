@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "convoy/engine/io/file.h"
@@ -219,9 +219,8 @@ SafetensorsHeader parse_safetensors_header(const std::filesystem::path& path, st
     fail<CheckpointError>("{}: {}", path.string(), handler.problem);
 
   SafetensorsHeader header = std::move(handler.header);
-  std::stable_sort(header.entries.begin(), header.entries.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
-  });
+  std::ranges::stable_sort(header.entries, {},
+                           [](const auto& entry) { return std::pair(entry.begin, entry.end); });
   std::uint64_t next = 0;
   for (const SafetensorsEntry& entry : header.entries) {
     const auto reject = [&](const std::string& what) {
@@ -288,9 +287,8 @@ void refuse_other_formats(const InputFile& file) {
   if (bytes.starts_with('{')) fail<CheckpointError>("{}: a JSON file, expected safetensors", path);
   if (bytes.starts_with("\x89HDF"))
     fail<CheckpointError>("{}: an HDF5 file (Keras), expected safetensors", path);
-  const bool is_text = std::all_of(bytes.begin(), bytes.end(), [](char c) {
-    return (c >= ' ' && c <= '~') || c == '\n' || c == '\r' || c == '\t';
-  });
+  const bool is_text = std::ranges::all_of(
+      bytes, [](char c) { return (c >= ' ' && c <= '~') || c == '\n' || c == '\r' || c == '\t'; });
   if (!bytes.empty() && is_text) fail<CheckpointError>("{}: a text file, expected safetensors", path);
 }
 
@@ -376,9 +374,8 @@ SafetensorsLayout lay_out_safetensors(const std::vector<NamedTensor>& tensors,
                                       std::size_t alignment) {
   std::vector<const NamedTensor*> ordered;
   for (const NamedTensor& named : tensors) ordered.push_back(&named);
-  std::stable_sort(ordered.begin(), ordered.end(), [](const NamedTensor* a, const NamedTensor* b) {
-    return size_of(a->tensor.dtype()) > size_of(b->tensor.dtype());
-  });
+  std::ranges::stable_sort(ordered, std::greater(),
+                           [](const NamedTensor* named) { return size_of(named->tensor.dtype()); });
 
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;

@@ -64,7 +64,7 @@ Variable ResidualBlock::forward(const Variable& x, const ForwardContext& context
   CheckpointedPart uses;
   for (const NamedParameter& parameter : parameters())
     if (parameter.variable.requires_grad()) uses.parameters.push_back(parameter.variable);
-  std::reverse(uses.parameters.begin(), uses.parameters.end());  // about the order of backward
+  std::ranges::reverse(uses.parameters);  // about the order of backward
   for (const NamedBuffer& buffer : buffers()) uses.state.push_back(buffer.tensor);
   ForwardContext without_rows = context;
   without_rows.rows = nullptr;

@@ -41,7 +41,7 @@ void replace_value(const Variable& parameter, const Tensor& value) {
 
 bool is_zero(const Tensor& values) {
   const std::vector<double> all = values.to(Device::cpu()).to(DType::f64).to_vector<double>();
-  return std::all_of(all.begin(), all.end(), [](double value) { return value == 0; });
+  return std::ranges::all_of(all, [](double value) { return value == 0; });
 }
 
 /// Changes the first filters of a host tensor [O, kH, kW, I] as Init::dirac says.
@@ -337,7 +337,7 @@ void Module::attach(std::string name, std::shared_ptr<Module> child) {
     check(other.name != name, "child '{}': found another child with this name, expected a new one", path);
   const std::vector<Module*> present = modules();
   for (const Module* const added : child->modules())
-    check(std::find(present.begin(), present.end(), added) == present.end(),
+    check(std::ranges::find(present, added) == present.end(),
           "child '{}': found {}, which is already in this model as '{}'; expected a module of its own", path,
           added->describe(), added->path());
   child->set_path(path);

@@ -93,7 +93,7 @@ std::string first_non_finite(const std::vector<nn::NamedParameter>& parameters) 
     });
   }
   const std::vector<std::int32_t> found = counts.to_vector<std::int32_t>();  // blocks
-  const auto first = std::find_if(found.begin(), found.end(), [](std::int32_t count) { return count != 0; });
+  const auto first = std::ranges::find_if(found, [](std::int32_t count) { return count != 0; });
   return first == found.end() ? "" : parameters[static_cast<std::size_t>(first - found.begin())].name;
 }
 

@@ -48,7 +48,7 @@ class Batches {
   /// Counts a matrix. Returns its batch and its number there.
   std::pair<std::size_t, std::int64_t> add(const Variable& parameter) {
     const Shape matrix = matrix_shape(parameter);
-    const auto found = std::find_if(batches_.begin(), batches_.end(), [&](const Batch& batch) {
+    const auto found = std::ranges::find_if(batches_, [&](const Batch& batch) {
       return batch.matrix == matrix && batch.dtype == parameter.dtype();
     });
     if (found == batches_.end()) {
@@ -70,9 +70,8 @@ class Batches {
   /// Orthogonalizes all directions: the largest batch on the compute stream, the others on the side stream. The GEMMs of
   /// one batch are too small to fill a GPU, and each waits for the previous one.
   void orthogonalize(int steps) const {
-    const Batch& largest = *std::max_element(
-        batches_.begin(), batches_.end(),
-        [](const Batch& a, const Batch& b) { return a.directions.numel() < b.directions.numel(); });
+    const Batch& largest =
+        *std::ranges::max_element(batches_, {}, [](const Batch& batch) { return batch.directions.numel(); });
     for (const Batch& batch : batches_)
       if (&batch != &largest)
         batch.directions.context().enqueue_on_side_stream(newton_schulz_work(batch.directions, steps));

@@ -31,8 +31,8 @@ std::map<std::string, std::string> forwarded_environment(const std::string& more
   std::map<std::string, std::string> forwarded;
   for (const auto& [name, value] : dist::environment_variables()) {
     const bool is_named = names.find(fmt::format(",{},", name)) != std::string::npos;
-    if (is_named || std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
-                                [&](const char* prefix) { return name.starts_with(prefix); }))
+    if (is_named ||
+        std::ranges::any_of(kPrefixes, [&](const char* prefix) { return name.starts_with(prefix); }))
       forwarded[name] = value;
   }
   return forwarded;
@@ -98,8 +98,7 @@ class JobAttempt {
   bool await_agents() {
     const dist::Deadline end(options_.start_timeout);
     const auto are_ready = [&] {
-      return std::all_of(hosts_.begin(), hosts_.end(),
-                         [](const auto& host) { return host->answer.has_value(); });
+      return std::ranges::all_of(hosts_, [](const auto& host) { return host->answer.has_value(); });
     };
     while (!are_ready() && result_.missing_hosts.empty() && !end.passed()) {
       poll_agents();
@@ -259,9 +258,8 @@ class JobAttempt {
     if (ranks_of(places) <= static_cast<int>(ranks_.size())) return;
     bool all_answer = true;
     for (const HostPlace& place : places) {
-      auto host = std::find_if(hosts_.begin(), hosts_.end(), [&](const auto& each) {
-        return each->agent && each->place.name == place.name;
-      });
+      auto host = std::ranges::find_if(
+          hosts_, [&](const auto& each) { return each->agent && each->place.name == place.name; });
       if (host == hosts_.end()) {
         host = hosts_.insert(host, std::make_unique<Host>(Host{.place = place, .is_candidate = true}));
         start_agent(**host);
@@ -290,7 +288,7 @@ class JobAttempt {
     std::erase_if(ranks_, [](const auto& entry) { return entry.second.has_ended; });
     std::vector<int> others;
     for (const auto& [id, rank] : ranks_) others.push_back(rank.rank);
-    std::sort(others.begin(), others.end());
+    std::ranges::sort(others);
     if (failed.empty()) failed.emplace_back("the new group has failed");
     say(fmt::format("{}; {} {} on", fmt::join(failed, "; "), dist::format_ranks(others),
                     others.size() == 1 ? "goes" : "go"));
@@ -310,13 +308,13 @@ class JobAttempt {
     const auto has_fewer_steps = [](const auto& a, const auto& b) {
       return std::pair(!a.second.has_ended, a.second.step) < std::pair(!b.second.has_ended, b.second.step);
     };
-    return std::max_element(ranks_.begin(), ranks_.end(), has_fewer_steps)->second;
+    return std::ranges::max_element(ranks_, has_fewer_steps)->second;
   }
 
   /// Tells the agents the group of their ranks, by `send`.
   void send_groups(const std::function<void(Host&, const Group&)>& send) {
     const auto is_first = [](const auto& entry) { return entry.second.rank == 0; };
-    Host& first = *std::find_if(ranks_.begin(), ranks_.end(), is_first)->second.host;
+    Host& first = *std::ranges::find_if(ranks_, is_first)->second.host;
     Group group{
         .world_size = static_cast<int>(ranks_.size()),
         .address = is_this_host(first.place.name) && hosts_.size() == 1 ? kLoopback : first.place.name,
@@ -336,8 +334,7 @@ class JobAttempt {
   }
 
   bool is_running() const {
-    return std::any_of(ranks_.begin(), ranks_.end(),
-                       [](const auto& entry) { return !entry.second.has_ended; });
+    return std::ranges::any_of(ranks_, [](const auto& entry) { return !entry.second.has_ended; });
   }
 
   void print(bool is_error, const std::string& source, const std::string& text) {

@@ -104,17 +104,15 @@ std::vector<HostPlace> parse_hosts(const std::string& hosts, std::optional<std::
     places.push_back(parse_host(text, flag));
     all.push_back(places.back());
     const auto same = [&](const HostPlace& other) { return other.name == places.back().name; };
-    check(std::count_if(all.begin(), all.end(), same) == 1, "{} {}: {} appears twice", flag, hosts,
-          places.back().name);
+    check(std::ranges::count_if(all, same) == 1, "{} {}: {} appears twice", flag, hosts, places.back().name);
   }
-  const auto open = std::count_if(places.begin(), places.end(), [](auto& place) { return place.ranks == 0; });
+  const auto open = std::ranges::count_if(places, [](auto& place) { return place.ranks == 0; });
   std::int64_t sum = 0;
   for (const HostPlace& place : places) sum += place.ranks;
   check(!places.empty(), "{} {}: found no host", flag, hosts);
-  const auto loopbacks =
-      static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [](const HostPlace& place) {
-        return place.name == "localhost" || place.name.starts_with("127.") || place.name == "::1";
-      }));
+  const auto loopbacks = static_cast<std::size_t>(std::ranges::count_if(all, [](const HostPlace& place) {
+    return place.name == "localhost" || place.name.starts_with("127.") || place.name == "::1";
+  }));
   check(loopbacks == 0 || loopbacks == all.size(),
         "{} {}: other hosts cannot reach a loopback address; expected the name of this host", flag, hosts);
   check(open == 0 || static_cast<std::size_t>(open) == places.size(),
@@ -139,7 +137,7 @@ std::string slurm_hosts() {
   std::string text;
   std::array<char, 4096> block{};
   while (output && std::fgets(block.data(), block.size(), output.get()) != nullptr) text += block.data();
-  std::replace(text.begin(), text.end(), '\n', ',');
+  std::ranges::replace(text, '\n', ',');
   check(!parts_of(text, ',').empty(),
         "SLURM_JOB_NODELIST={}: scontrol shows no hosts; give them with --hosts",
         std::getenv("SLURM_JOB_NODELIST"));

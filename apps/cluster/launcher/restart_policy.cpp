@@ -11,7 +11,7 @@ namespace convoy::launcher {
 constexpr std::chrono::duration<double> kMaxCooldown{3600};
 
 bool RankEnd::has_stopped() const {
-  return status && std::any_of(kStopSignals.begin(), kStopSignals.end(), [&](int signal) {
+  return status && std::ranges::any_of(kStopSignals, [&](int signal) {
            return status->signal == signal || status->code == kSignalBase + signal;
          });
 }
@@ -26,8 +26,7 @@ std::string describe(const RankEnd& end) {
 }
 
 const RankEnd* cause_of(const std::vector<RankEnd>& ends) {
-  const auto cause =
-      std::find_if_not(ends.begin(), ends.end(), [](const RankEnd& end) { return end.is_consequence(); });
+  const auto cause = std::ranges::find_if_not(ends, &RankEnd::is_consequence);
   if (cause != ends.end()) return &*cause;
   return ends.empty() ? nullptr : &ends.front();
 }

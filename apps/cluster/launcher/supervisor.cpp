@@ -24,8 +24,7 @@ bool is_permanent(const RankEnd& end) {
   constexpr ExitCode kPermanent[] = {ExitCode::usage, ExitCode::data, ExitCode::checkpoint,
                                      ExitCode::numeric};
   return end.status && end.status->signal == 0 &&
-         std::find(std::begin(kPermanent), std::end(kPermanent), static_cast<ExitCode>(end.status->code)) !=
-             std::end(kPermanent);
+         std::ranges::find(kPermanent, static_cast<ExitCode>(end.status->code)) != std::end(kPermanent);
 }
 
 }  // namespace
@@ -42,8 +41,7 @@ Decision decide(const AttemptResult& result, HostPool& pool, RestartBudget& budg
   }
   if (result.missing_hosts.empty() && failed.empty()) return decision;
   const RankEnd* const cause = cause_of(failed);
-  if (result.grows &&
-      std::all_of(failed.begin(), failed.end(), [](auto& end) { return end.has_stopped(); })) {
+  if (result.grows && std::ranges::all_of(failed, [](auto& end) { return end.has_stopped(); })) {
     decision.restarts = true;
   } else if (!result.missing_hosts.empty()) {
     decision.reason = fmt::format("{} cannot be reached", fmt::join(result.missing_hosts, ", "));

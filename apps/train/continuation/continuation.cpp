@@ -109,10 +109,7 @@ class GroupContinuation final : public Continuation {
     const bool is_sharded = points_.front().snapshot.shard.count > 1;
     // A rank may have failed to take the newest one.
     std::int64_t number = points_.front().number;
-    if (is_sharded) {
-      const std::vector<std::int64_t> all = gathered(context, number);
-      number = *std::min_element(all.begin(), all.end());
-    }
+    if (is_sharded) number = std::ranges::min(gathered(context, number));
     std::erase_if(points_, [&](const RecoveryPoint& each) { return each.number != number; });
     if (points_.empty())
       fail<PeerError>("continuing: this rank has no copy {} of the training's state", number);

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <ranges>
 #include <string_view>
 #include <vector>
 
@@ -34,8 +35,7 @@ std::string content_hash(const io::SafetensorsReader& file) {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < file.tensors().size(); ++i)
     if (is_floating(file.tensors()[i].tensor.dtype())) order.push_back(i);
-  std::ranges::sort(
-      order, [&](std::size_t a, std::size_t b) { return file.tensors()[a].name < file.tensors()[b].name; });
+  std::ranges::sort(order, {}, [&](std::size_t i) { return std::string_view(file.tensors()[i].name); });
   std::vector<Tensor> tensors;
   std::vector<std::string_view> bytes;
   for (const std::size_t i : order) {
@@ -132,10 +132,8 @@ const io::NamedTensor* find(const std::vector<io::NamedTensor>& tensors, const s
 
 /// Returns whether two tensors have the same shape after the first axis, which is that of the classes.
 bool match_after_classes(const Shape& a, const Shape& b) {
-  if (a.rank() != b.rank()) return false;
-  for (int axis = 1; axis < a.rank(); ++axis)
-    if (a[axis] != b[axis]) return false;
-  return true;
+  return a.rank() == b.rank() &&
+         std::ranges::equal(a.sizes() | std::views::drop(1), b.sizes() | std::views::drop(1));
 }
 
 /// What a file has of the last layer of a model.
