@@ -7,7 +7,6 @@
 #include <limits>
 #include <utility>
 
-#include "convoy/apps/common/text.h"
 #include "convoy/apps/train/trainer.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/engine/optim/loss_average.h"

@@ -15,11 +15,9 @@
 #include "convoy/apps/train/train_context.h"
 #include "convoy/datasets/loader/loader.h"
 #include "convoy/engine/optim/loss_scaler.h"
-#include "convoy/engine/training/callback.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/runtime/cuda_graph.h"
 #include "convoy/kernels/runtime/event.h"
-#include "convoy/kernels/softmax.h"
 
 namespace convoy {
 

@@ -1,7 +1,6 @@
 #include "bench/step/step.h"
 
 #include "convoy/apps/ranks/local_ranks.h"
-#include "convoy/apps/train/setup.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/models/models.h"
 

@@ -9,17 +9,12 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <filesystem>
 #include <fstream>
-#include <functional>
 #include <memory>
 #include <random>
-#include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 

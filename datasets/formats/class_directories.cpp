@@ -16,7 +16,6 @@
 #include "convoy/datasets/cache/image_cache.h"
 #include "convoy/datasets/files.h"
 #include "convoy/datasets/formats/image/pixels.h"
-#include "convoy/datasets/formats/readers.h"
 #include "convoy/datasets/transforms/resize.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"

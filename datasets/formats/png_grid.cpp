@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <string>
-#include <vector>
 
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"

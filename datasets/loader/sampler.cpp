@@ -5,8 +5,6 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <utility>
-#include <vector>
 
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/option_error.h"

@@ -8,8 +8,6 @@
 #include <system_error>
 #include <utility>
 
-#include "convoy/engine/io/safetensors.h"
-#include "convoy/engine/io/state_dict.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_integer.h"
 #include "convoy/kernels/base/json_text.h"

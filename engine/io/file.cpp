@@ -1,26 +1,18 @@
 #include "convoy/engine/io/file.h"
 
-#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <memory>
 #include <random>
-#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include "convoy/kernels/base/check.h"
 
 namespace convoy::io {
 namespace {

@@ -5,7 +5,6 @@
 #include <bit>
 #include <functional>
 #include <limits>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "convoy/engine/io/file.h"
-#include "convoy/engine/io/safetensors.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::io {

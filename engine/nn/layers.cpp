@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::nn {

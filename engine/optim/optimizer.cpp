@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <utility>
 
-#include "convoy/engine/optim/muon.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_integer.h"
 #include "convoy/kernels/base/json_text.h"
 #include "convoy/kernels/elementwise.h"
-#include "convoy/kernels/optimizer_step.h"
 #include "convoy/kernels/reduce.h"
 
 namespace convoy::optim {

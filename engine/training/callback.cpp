@@ -1,10 +1,7 @@
 #include "convoy/engine/training/callback.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <limits>
-#include <utility>
 
 #include "convoy/kernels/base/check.h"
 

@@ -6,12 +6,9 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "convoy/apps/cluster/launcher/child_process.h"
 #include "convoy/apps/cluster/launcher/launcher_messages.h"
-#include "convoy/apps/cluster/launcher/options.h"
 #include "convoy/apps/common/signals.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/cluster/net/secret.h"
