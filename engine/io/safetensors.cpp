@@ -21,23 +21,19 @@ static_assert(std::endian::native == std::endian::little,
 
 constexpr std::size_t kLengthBytes = 8;  // size of the length prefix
 
-std::string_view format_name(DType dtype) {
-  switch (dtype) {
-    case DType::f64: return "F64";
-    case DType::f32: return "F32";
-    case DType::f16: return "F16";
-    case DType::bf16: return "BF16";
-    case DType::i32: return "I32";
-    case DType::u8: return "U8";
-  }
-  return "?";
-}
+/// An element type of the format, and the type into which its data are read.
+struct FormatType {
+  std::string_view name;
+  DType dtype;
+  std::size_t bytes;  // of an element in the file
+};
+constexpr FormatType kTypes[] = {{"F64", DType::f64, 8},   {"F32", DType::f32, 4}, {"F16", DType::f16, 2},
+                                 {"BF16", DType::bf16, 2}, {"I32", DType::i32, 4}, {"U8", DType::u8, 1},
+                                 {"I64", DType::i32, 8}};  // which is only read
 
-/// Returns the element type into which data of the format's type are read.
-DType dtype_named(std::string_view name) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i32, DType::u8})
-    if (format_name(dtype) == name) return dtype;
-  return DType::i32;  // I64, the only other type that the header parser accepts
+/// Returns the row of a type; the end if it is not supported.
+const FormatType* find_type(std::string_view name) {
+  return std::ranges::find(kTypes, name, &FormatType::name);
 }
 
 /// The validated entry of one tensor: [begin, end) is within the data, and end - begin = numel x element
@@ -192,15 +188,6 @@ std::optional<std::uint64_t> byte_count(const Shape& shape, std::size_t element_
   return bytes;
 }
 
-/// Returns the element size in bytes of one of the format's types; 0 if the type is not supported.
-std::size_t element_size_of(std::string_view dtype) {
-  if (dtype == "F64" || dtype == "I64") return 8;
-  if (dtype == "F32" || dtype == "I32") return 4;
-  if (dtype == "F16" || dtype == "BF16") return 2;
-  if (dtype == "U8") return 1;
-  return 0;
-}
-
 /// Parses and validates a header, and rejects an invalid one at the first offending character, however deep or
 /// long the rest is. `data_bytes` is the size of the file after the header. Throws CheckpointError, which begins
 /// with the path, if the header is invalid or does not match the data size.
@@ -225,9 +212,10 @@ SafetensorsHeader parse_safetensors_header(const std::filesystem::path& path, st
     const auto reject = [&](const std::string& what) {
       fail<CheckpointError>("{}: tensor {}: {}", path.string(), printable(entry.name), what);
     };
-    const std::size_t element_size = element_size_of(entry.dtype);
-    if (element_size == 0) reject(fmt::format("element type {} is not supported", printable(entry.dtype)));
-    const std::optional<std::uint64_t> bytes = byte_count(entry.shape, element_size);
+    const FormatType* const type = find_type(entry.dtype);
+    if (type == std::end(kTypes))
+      reject(fmt::format("element type {} is not supported", printable(entry.dtype)));
+    const std::optional<std::uint64_t> bytes = byte_count(entry.shape, type->bytes);
     if (!bytes) reject(fmt::format("shape {} overflows", entry.shape.text()));
     if (entry.end < entry.begin || entry.end - entry.begin != *bytes)
       reject(fmt::format("data_offsets [{}, {}], expected {} bytes for {} {}", entry.begin, entry.end, *bytes,
@@ -322,7 +310,8 @@ SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) {
     open->header = parse_safetensors_header(path, json, file.size() - open->data_start);
   }
   for (const SafetensorsEntry& entry : open->header.entries)
-    tensors_.push_back({entry.name, Tensor::empty(entry.shape, dtype_named(entry.dtype), Device::meta())});
+    tensors_.push_back(
+        {entry.name, Tensor::empty(entry.shape, find_type(entry.dtype)->dtype, Device::meta())});
   file_ = open;
 }
 
@@ -332,7 +321,7 @@ const std::map<std::string, std::string>& SafetensorsReader::metadata() const {
 
 Tensor SafetensorsReader::read(std::size_t index) const {
   const SafetensorsEntry& entry = file_->header.entries[index];
-  Tensor tensor = Tensor::empty(entry.shape, dtype_named(entry.dtype), Device::cpu());
+  Tensor tensor = Tensor::empty(entry.shape, tensors_[index].tensor.dtype(), Device::cpu());
   const View view = tensor.view();
   if (entry.dtype == "I64")
     read_narrowed(file_->file, entry, file_->data_start, view);
@@ -384,9 +373,10 @@ SafetensorsLayout lay_out_safetensors(const std::vector<NamedTensor>& tensors,
     check(names.insert(named->name).second, "safetensors: tensor name {} occurs twice or is reserved",
           printable(named->name));
     const std::uint64_t end = offset + named->tensor.bytes();
-    header[named->name] = {{"dtype", format_name(named->tensor.dtype())},
-                           {"shape", named->tensor.shape().sizes()},
-                           {"data_offsets", {offset, end}}};
+    header[named->name] = {
+        {"dtype", std::ranges::find(kTypes, named->tensor.dtype(), &FormatType::dtype)->name},
+        {"shape", named->tensor.shape().sizes()},
+        {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string json;
