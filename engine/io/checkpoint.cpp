@@ -85,16 +85,6 @@ std::map<std::string, std::string> metadata_of(const optim::StepsByName& own_ste
   return {{kOwnSteps, optim::to_text(own_steps)}};
 }
 
-/// Returns a checkpoint if it verifies. If not, appends the reason to `warnings` unless that is null.
-std::optional<Checkpoint> verified(const fs::path& directory, std::vector<std::string>* warnings) {
-  try {
-    return open_checkpoint(directory);
-  } catch (const CheckpointError& error) {
-    if (warnings != nullptr) warnings->push_back(fmt::format("checkpoint skipped: {}", error.what()));
-    return std::nullopt;
-  }
-}
-
 }  // namespace
 
 CheckpointDirectory::CheckpointDirectory(fs::path root) : root_(std::move(root)) {}
@@ -257,8 +247,11 @@ std::optional<Checkpoint> CheckpointDirectory::latest(std::vector<std::string>* 
     fail_read<CheckpointError>(error.value(), "{}: cannot be read", root_.string());
   if (const auto problem = problem_of_latest(); problem && warnings != nullptr)
     warnings->push_back(fmt::format("checkpoint skipped: {}", *problem));
-  for (const std::string& name : names())
-    if (auto checkpoint = verified(root_ / name, warnings)) return checkpoint;
+  for (const std::string& name : names()) try {
+      return open_checkpoint(root_ / name);
+    } catch (const CheckpointError& skipped) {
+      if (warnings != nullptr) warnings->push_back(fmt::format("checkpoint skipped: {}", skipped.what()));
+    }
   return std::nullopt;
 }
 

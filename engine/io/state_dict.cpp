@@ -34,16 +34,6 @@ Tensor swapped(const Tensor& host, std::int64_t b, std::int64_t c, const Shape& 
   return out;
 }
 
-/// Converts [O, kH, kW, I] to [O, I, kH, kW]; to_memory_layout() converts back.
-Shape checkpoint_shape(const Shape& shape) { return {shape[0], shape[3], shape[1], shape[2]}; }
-Tensor to_checkpoint_layout(const Tensor& host) {
-  const Shape& shape = host.shape();
-  return swapped(host, shape[1] * shape[2], shape[3], checkpoint_shape(shape));
-}
-Tensor to_memory_layout(const Tensor& host, const Shape& memory_shape) {
-  return swapped(host, memory_shape[3], memory_shape[1] * memory_shape[2], memory_shape);
-}
-
 /// Returns whether the name is that of PyTorch's num_batches_tracked.
 bool counts_batches(std::string_view name) {
   constexpr std::string_view kSuffix = "num_batches_tracked";
@@ -82,12 +72,11 @@ PreparedImport PreparedImport::of(const std::vector<optim::NamedState>& state,
     }
     const Tensor& tensor = *entry->second;
     found.erase(entry);
-    const bool is_filter = target.kind == nn::ParameterKind::filter;
-    const Shape expected = is_filter ? checkpoint_shape(target.tensor.shape()) : target.tensor.shape();
+    const Shape expected = shape_in_checkpoint(target.tensor.shape(), target.kind);
     const bool same_type = tensor.dtype() == target.tensor.dtype() ||
                            (is_floating(tensor.dtype()) && is_floating(target.tensor.dtype()));
     if (tensor.shape() == expected && same_type)
-      prepared.copies_.push_back({tensor, target.tensor, is_filter});
+      prepared.copies_.push_back({tensor, target.tensor, target.kind == nn::ParameterKind::filter});
     else
       mismatched.push_back(fmt::format("{} is {} {}, expected {} {}", printable(target.name),
                                        to_string(tensor.dtype()), tensor.shape().text(),
@@ -108,22 +97,24 @@ void PreparedImport::apply() const {
   const DeviceContext cpu = Device::cpu();
   for (const Copy& copy : copies_) {
     Tensor host = copy.from.to(cpu);
-    if (copy.is_filter) host = to_memory_layout(host, copy.to.shape());
+    if (copy.is_filter) host = from_checkpoint(host, copy.to.shape(), nn::ParameterKind::filter);
     copy.to.copy_from(host.to(copy.to.dtype()));
   }
 }
 
 Shape shape_in_checkpoint(const Shape& shape, nn::ParameterKind kind) {
-  return kind == nn::ParameterKind::filter ? checkpoint_shape(shape) : shape;
+  return kind == nn::ParameterKind::filter ? Shape{shape[0], shape[3], shape[1], shape[2]} : shape;
 }
 
 Tensor to_checkpoint(const Tensor& tensor, nn::ParameterKind kind) {
   const Tensor host = tensor.to(Device::cpu());
-  return kind == nn::ParameterKind::filter ? to_checkpoint_layout(host) : host;
+  if (kind != nn::ParameterKind::filter) return host;
+  const Shape& shape = host.shape();
+  return swapped(host, shape[1] * shape[2], shape[3], shape_in_checkpoint(shape, kind));
 }
 
 Tensor from_checkpoint(const Tensor& tensor, const Shape& shape, nn::ParameterKind kind) {
-  return kind == nn::ParameterKind::filter ? to_memory_layout(tensor, shape) : tensor;
+  return kind == nn::ParameterKind::filter ? swapped(tensor, shape[3], shape[1] * shape[2], shape) : tensor;
 }
 
 std::vector<optim::NamedState> model_state(const nn::Module& model) {
@@ -162,21 +153,18 @@ std::string parameters_hash(const std::vector<NamedTensor>& exported) {
 
 namespace {
 
-/// Copies `from` into `to`, which gets new memory unless it has the same shape and type.
-void copy_tensor(const Tensor& from, Tensor& to, const DeviceContext& memory) {
-  if (!to.defined() || to.shape() != from.shape() || to.dtype() != from.dtype())
-    to = Tensor::empty(from.shape(), from.dtype(), memory);
-  to.copy_from(from);
-}
-
-/// Copies a list of values whose member `tensor` is a Tensor.
+/// Copies a list of values whose member `tensor` is a Tensor, which gets new memory unless it has the same shape and
+/// type.
 template <class T>
 void copy_list(const std::vector<T>& from, std::vector<T>& to, Tensor T::*tensor,
                const DeviceContext& context) {
   to.resize(from.size());
   for (std::size_t i = 0; i < from.size(); ++i) {
     Tensor memory = std::move(to[i].*tensor);
-    copy_tensor(from[i].*tensor, memory, context);
+    const Tensor& source = from[i].*tensor;
+    if (!memory.defined() || memory.shape() != source.shape() || memory.dtype() != source.dtype())
+      memory = Tensor::empty(source.shape(), source.dtype(), context);
+    memory.copy_from(source);
     to[i] = from[i];
     to[i].*tensor = std::move(memory);
   }
