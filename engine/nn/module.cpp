@@ -253,25 +253,20 @@ void Module::to(DType dtype) {
 
 void Module::keep_low_precision_copies(DType dtype) {
   check(is_half(dtype), "cannot keep low-precision copies in {}: expected f16 or bf16", to_string(dtype));
-  initialize_missing();
-  visit("", [&](const Module& module, const std::string&) {
-    for (const OwnParameter& own : module.parameters_) {
-      own.named.variable.wait_ready();
-      if (is_cast(own.named.kind))
-        own.named.variable.set_low_precision_copy(own.named.variable.value().to(dtype));
-    }
-  });
+  for (const NamedParameter& parameter : parameters()) {
+    parameter.variable.wait_ready();
+    if (is_cast(parameter.kind))
+      parameter.variable.set_low_precision_copy(parameter.variable.value().to(dtype));
+  }
 }
 
 void Module::refresh_low_precision_copies() {
-  visit("", [&](const Module& module, const std::string&) {
-    for (const OwnParameter& own : module.parameters_) {
-      own.named.variable.wait_ready();
-      const Tensor& copy = own.named.variable.low_precision_copy();
-      if (!copy.defined()) continue;
-      on(copy.stream(), [&](auto& s) { kernels::cast(s, own.named.variable.value().view(), copy.view()); });
-    }
-  });
+  for (const NamedParameter& parameter : parameters()) {
+    parameter.variable.wait_ready();
+    const Tensor& copy = parameter.variable.low_precision_copy();
+    if (!copy.defined()) continue;
+    on(copy.stream(), [&](auto& s) { kernels::cast(s, parameter.variable.value().view(), copy.view()); });
+  }
 }
 
 void Module::initialize(std::uint64_t seed) {

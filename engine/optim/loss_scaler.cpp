@@ -35,10 +35,8 @@ LossScaler::LossScaler(const DeviceContext& device, DType loss_dtype, const Loss
   check(options_.interval >= 1, "loss scaler: growth interval of {} steps, expected at least 1",
         options_.interval);
   scale_ = Tensor::full({1}, settings.initial, loss_dtype, device);
-  good_steps_ = Tensor::zeros({1}, DType::i32, device);
-  skipped_ = Tensor::zeros({1}, DType::i32, device);
-  failed_ = Tensor::zeros({1}, DType::i32, device);
-  non_finite_ = Tensor::zeros({1}, DType::i32, device);
+  for (Tensor* const number : {&good_steps_, &skipped_, &failed_, &non_finite_})
+    *number = Tensor::zeros({1}, DType::i32, device);
 }
 
 const Tensor& LossScaler::find_non_finite(std::span<const ConstView> gradients) const {
