@@ -56,13 +56,9 @@ using Outcome = Transfer::Outcome;
 constexpr long kConnectSeconds = 10;
 constexpr auto kProgressInterval = std::chrono::milliseconds(100);
 
-/// Initializes libcurl once per process. Thread-safe.
-void initialize_curl() {
-  static const CURLcode result = curl_global_init(CURL_GLOBAL_DEFAULT);
-  if (result != CURLE_OK) fail<DataError>("libcurl cannot be initialized: {}", curl_easy_strerror(result));
-}
-
-/// One request. libcurl calls on_header(), on_body() and, periodically, on_time().
+/// A request for the rest of the file that `part` contains so far (HTTP Range), which it appends, or for the whole file
+/// in place of `part` if the server sends that. Supports http and https. libcurl calls on_header(), on_body() and,
+/// periodically, on_time().
 class Request {
  public:
   Request(const std::string& url, const std::filesystem::path& part, const TransferOptions& options)
@@ -70,6 +66,9 @@ class Request {
         options_(options),
         file_(part, O_WRONLY | O_CREAT),
         curl_(curl_easy_init(), &curl_easy_cleanup) {
+    static const CURLcode initialized = curl_global_init(CURL_GLOBAL_DEFAULT);  // once per process
+    if (initialized != CURLE_OK)
+      fail<DataError>("libcurl cannot be initialized: {}", curl_easy_strerror(initialized));
     if (!curl_) fail<DataError>("libcurl cannot be used: out of memory");
     struct stat status = {};
     if (::fstat(file_.get(), &status) != 0) fail_to_write();
@@ -108,6 +107,8 @@ class Request {
     set(CURLOPT_NOPROGRESS, 0L);
   }
 
+  /// Blocks until the transfer ends. Throws OutputError if `part` cannot be written, and rethrows exceptions of
+  /// TransferOptions::progress.
   Transfer run() {
     last_byte_ = Clock::now();
     const CURLcode result = curl_easy_perform(curl_.get());
@@ -266,14 +267,6 @@ class Request {
   char error_text_[CURL_ERROR_SIZE] = "";
 };
 
-/// Requests the rest of the file that `part` contains so far (HTTP Range) and appends it. If the server sends
-/// the whole file, replaces `part`. Supports http and https. Blocks until the transfer ends. Throws
-/// OutputError if `part` cannot be written, and rethrows exceptions of `progress`.
-Transfer continue_transfer(const std::string& url, const fs::path& part, const TransferOptions& options) {
-  initialize_curl();
-  return Request(url, part, options).run();
-}
-
 /// Calls `attempt` until its transfer is complete or hopeless, at most options.attempts times. Returns the last one.
 template <class Attempt>
 Transfer repeat_transfer(const HttpOptions& options, const Attempt& attempt) {
@@ -294,8 +287,8 @@ bool has_checksum(const fs::path& file, const std::string& md5) {
 
 /// Requests the rest of `part` from a mirror. A file with a wrong checksum is removed, and counts as interrupted.
 Transfer request_rest(const RemoteFile& mirror, const fs::path& part, const DownloadOptions& options) {
-  Transfer transfer = continue_transfer(
-      mirror.url, part, {.stall_seconds = options.stall_seconds, .progress = options.progress});
+  const TransferOptions rest{.stall_seconds = options.stall_seconds, .progress = options.progress};
+  Transfer transfer = Request(mirror.url, part, rest).run();
   if (transfer.outcome != Outcome::complete || mirror.md5.empty()) return transfer;
   const std::string md5 = md5_of_file(part);
   if (md5 == mirror.md5) return transfer;
@@ -362,7 +355,7 @@ std::string read_part(const std::string& url, std::uint64_t begin, std::uint64_t
   const TransferOptions part_only{.stall_seconds = options.stall_seconds,
                                   .begin = static_cast<std::int64_t>(begin),
                                   .bytes = static_cast<std::int64_t>(bytes)};
-  const Transfer result = repeat_transfer(options, [&] { return continue_transfer(url, part, part_only); });
+  const Transfer result = repeat_transfer(options, [&] { return Request(url, part, part_only).run(); });
   if (result.outcome == Outcome::hopeless) fail<DataError>("{}: {}", url, result.reason);
   if (result.outcome == Outcome::interrupted)
     fail<StorageError>("{}: bytes from {} on: {}", url, begin, result.reason);
