@@ -11,6 +11,15 @@
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::data {
+namespace {
+
+/// Returns the number that up to 4 bytes are, in one of the byte orders.
+std::uint32_t number_of(std::string_view bytes, bool is_big) {
+  std::uint32_t value = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    value = value << 8 | static_cast<std::uint8_t>(bytes[is_big ? i : bytes.size() - 1 - i]);
+  return value;
+}
 
 /// A read position in the contents of a file. Every read throws DataError with the file name if the bytes end
 /// too early. The caller keeps the bytes and the name alive.
@@ -32,31 +41,18 @@ class ByteReader {
     return taken;
   }
   std::uint8_t u8(std::string_view what) { return static_cast<std::uint8_t>(take(1, what)[0]); }
-  std::uint16_t big16(std::string_view what) { return static_cast<std::uint16_t>(big(2, what)); }
-  std::uint32_t big32(std::string_view what) { return big(4, what); }
-  std::uint16_t little16(std::string_view what) { return static_cast<std::uint16_t>(little(2, what)); }
-  std::uint32_t little32(std::string_view what) { return little(4, what); }
+  std::uint32_t big16(std::string_view what) { return number_of(take(2, what), true); }
+  std::uint32_t big32(std::string_view what) { return number_of(take(4, what), true); }
+  std::uint32_t little16(std::string_view what) { return number_of(take(2, what), false); }
+  std::uint32_t little32(std::string_view what) { return number_of(take(4, what), false); }
 
  private:
-  std::uint32_t big(std::size_t count, std::string_view what) {
-    std::uint32_t value = 0;
-    for (const char byte : take(count, what)) value = (value << 8) | static_cast<std::uint8_t>(byte);
-    return value;
-  }
-  std::uint32_t little(std::size_t count, std::string_view what) {
-    std::uint32_t value = 0;
-    int shift = 0;
-    for (const char byte : take(count, what)) {
-      value |= std::uint32_t{static_cast<std::uint8_t>(byte)} << shift;
-      shift += 8;
-    }
-    return value;
-  }
-
   std::string_view bytes_;
   const std::string& name_;
   std::size_t position_ = 0;
 };
+
+}  // namespace
 
 // The structure of BMP files: a file header of 14 bytes, an information header that starts with its own
 // length, and rows padded to 4 bytes.
@@ -182,7 +178,7 @@ int next_marker(ByteReader& in, std::string_view bytes) {
 }
 
 std::string_view next_segment(ByteReader& in) {
-  const std::uint16_t length = in.big16("a segment");
+  const std::uint32_t length = in.big16("a segment");
   if (length < 2)
     fail<DataError>("{}: a segment of {} bytes at byte {}", in.name(), length, in.position() - 2);
   return in.take(length - 2u, "a segment");
@@ -209,8 +205,8 @@ ImageSize check_jpeg(std::string_view bytes, const std::string& name, int& orien
                       name, marker);
     ByteReader header(segment, name);
     header.u8("bits per sample");
-    const int height = header.big16("the height");
-    const int width = header.big16("the width");
+    const std::uint32_t height = header.big16("the height");
+    const std::uint32_t width = header.big16("the width");
     // A block of 8 x 8 takes at least one bit. If no component has both of the largest sampling factors, the
     // largest component covers a sixteenth of the image.
     size = check_image_size(width, height, 8 * 64 * 16, bytes, name);
@@ -221,43 +217,31 @@ ImageSize check_jpeg(std::string_view bytes, const std::string& name, int& orien
 
 namespace {
 
-/// Numbers at any position of untrusted bytes in either byte order; nullopt beyond the end.
-class TiffNumbers {
- public:
-  explicit TiffNumbers(std::string_view bytes) : bytes_(bytes), is_big_(bytes.starts_with("MM")) {}
-
-  std::optional<std::size_t> at(std::size_t position, std::size_t size) const {
-    if (position > bytes_.size() || size > bytes_.size() - position) return std::nullopt;
-    std::size_t value = 0;
-    for (std::size_t i = 0; i < size; ++i)
-      value = value << 8 | static_cast<std::uint8_t>(bytes_[position + (is_big_ ? i : size - 1 - i)]);
-    return value;
-  }
-
- private:
-  std::string_view bytes_;
-  bool is_big_;
-};
+/// Returns the number at any position of untrusted bytes, which are big-endian if they begin with MM; nullopt beyond the
+/// end.
+std::optional<std::size_t> tiff_number(std::string_view bytes, std::size_t position, std::size_t size) {
+  if (position > bytes.size() || size > bytes.size() - position) return std::nullopt;
+  return number_of(bytes.substr(position, size), bytes.starts_with("MM"));
+}
 
 }  // namespace
 
 int orientation_of_exif(std::string_view exif) {
   while (exif.starts_with(kExif)) exif.remove_prefix(kExif.size());
   constexpr std::size_t kTag = 274, kShort = 3, kLong = 4, kEntryBytes = 12;
-  const TiffNumbers numbers(exif);
-  if (!(exif.starts_with("II") || exif.starts_with("MM")) || numbers.at(2, 2) != 42u) return 1;
-  const auto directory = numbers.at(4, 4);
-  const auto count = directory ? numbers.at(*directory, 2) : std::nullopt;
+  if (!(exif.starts_with("II") || exif.starts_with("MM")) || tiff_number(exif, 2, 2) != 42u) return 1;
+  const auto directory = tiff_number(exif, 4, 4);
+  const auto count = directory ? tiff_number(exif, *directory, 2) : std::nullopt;
   for (std::size_t i = 0; count && i < *count; ++i) {
     const std::size_t entry = *directory + 2 + i * kEntryBytes;
-    const auto tag = numbers.at(entry, 2);
+    const auto tag = tiff_number(exif, entry, 2);
     if (!tag) return 1;
     if (*tag != kTag) continue;
     // EXIF asks for a number of 2 bytes; some programs write 4.
-    const auto type = numbers.at(entry + 2, 2);
-    const auto value = numbers.at(entry + 8, type == kShort ? std::size_t{2} : std::size_t{4});
-    const bool is_valid = (type == kShort || type == kLong) && numbers.at(entry + 4, 4) == 1u && value &&
-                          *value >= 1 && *value <= 8;
+    const auto type = tiff_number(exif, entry + 2, 2);
+    const auto value = tiff_number(exif, entry + 8, type == kShort ? std::size_t{2} : std::size_t{4});
+    const bool is_valid = (type == kShort || type == kLong) && tiff_number(exif, entry + 4, 4) == 1u &&
+                          value && *value >= 1 && *value <= 8;
     return is_valid ? static_cast<int>(*value) : 1;
   }
   return 1;
@@ -266,11 +250,10 @@ int orientation_of_exif(std::string_view exif) {
 int orientation_of_webp(std::string_view bytes) {
   // A chunk is a name of four letters, the length, little-endian, and data that are padded to an even length.
   constexpr std::size_t kFirst = 12, kHeader = 8, kFlags = kFirst + kHeader, kHasExif = 8;
-  const TiffNumbers numbers(bytes);  // little-endian, as the file begins with RIFF
-  const auto flags = numbers.at(kFlags, 1);
+  const auto flags = tiff_number(bytes, kFlags, 1);
   if (bytes.substr(kFirst, 4) != "VP8X" || !flags || (*flags & kHasExif) == 0) return 1;
   for (std::size_t at = kFirst;;) {
-    const auto size = numbers.at(at + 4, 4);
+    const auto size = tiff_number(bytes, at + 4, 4);
     if (!size) return 1;
     if (bytes.substr(at, 4) == "EXIF") return orientation_of_exif(bytes.substr(at + kHeader, *size));
     at += kHeader + *size + *size % 2;
