@@ -13,7 +13,6 @@
 
 #include "convoy/apps/common/text.h"
 #include "convoy/apps/train/report/evaluation_file.h"
-#include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_text.h"
 #include "convoy/kernels/base/printable.h"
@@ -64,22 +63,13 @@ WorkPlan work_plan(const Setup& setup, const Trainer& trainer) {
 }  // namespace
 
 RunLog::RunLog(fs::path path, std::optional<std::int64_t> resume_step, double elapsed_before)
-    : path_(std::move(path)), elapsed_before_(elapsed_before) {
-  descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) fail<OutputError>("{}: {}", path_.string(), std::strerror(errno));
-  try {
-    const io::LockResult lock = io::try_lock(descriptor_);
-    check(lock != io::LockResult::held, "--out {}: another process is using this directory",
-          path_.parent_path().string());
-    is_locked_ = lock == io::LockResult::acquired;
-    truncate_to(resume_step.value_or(-1));
-  } catch (...) {
-    ::close(descriptor_);
-    throw;
-  }
+    : path_(std::move(path)), file_(path_, O_RDWR | O_CREAT | O_APPEND), elapsed_before_(elapsed_before) {
+  const io::LockResult lock = io::try_lock(file_.get());
+  check(lock != io::LockResult::held, "--out {}: another process is using this directory",
+        path_.parent_path().string());
+  is_locked_ = lock == io::LockResult::acquired;
+  truncate_to(resume_step.value_or(-1));
 }
-
-RunLog::~RunLog() { ::close(descriptor_); }
 
 void RunLog::truncate_to(std::int64_t step) {
   std::string kept;
@@ -93,8 +83,8 @@ void RunLog::truncate_to(std::int64_t step) {
     });
   // In place, because the lock belongs to this file. A kill between the two calls loses log lines but no
   // checkpoint.
-  if (::ftruncate(descriptor_, 0) != 0) fail<OutputError>("{}: {}", path_.string(), std::strerror(errno));
-  write_whole(descriptor_, kept, path_);
+  if (::ftruncate(file_.get(), 0) != 0) fail<OutputError>("{}: {}", path_.string(), std::strerror(errno));
+  write_whole(file_.get(), kept, path_);
 }
 
 void RunLog::write(std::string_view event, const Json& fields) {
@@ -102,7 +92,7 @@ void RunLog::write(std::string_view event, const Json& fields) {
   const double elapsed = elapsed_before_ + since_opening.count();
   Json line{{"event", event}, {"time", utc_now()}, {"elapsed", std::round(elapsed * 1e3) / 1e3}};
   line.update(fields);
-  write_whole(descriptor_, json_text(line) + "\n", path_);
+  write_whole(file_.get(), json_text(line) + "\n", path_);
 }
 
 std::optional<Json> read_result(const fs::path& log) {

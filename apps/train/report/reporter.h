@@ -12,6 +12,7 @@
 
 #include "convoy/apps/train/setup.h"
 #include "convoy/apps/train/trainer.h"
+#include "convoy/engine/io/file.h"
 #include "convoy/engine/training/callback.h"
 
 namespace convoy {
@@ -30,9 +31,6 @@ class RunLog {
   /// these events, or from `elapsed_before` seconds if that is more. Throws UsageError if another process has
   /// locked the log, and OutputError if it cannot be written.
   RunLog(std::filesystem::path path, std::optional<std::int64_t> resume_step, double elapsed_before = 0);
-  ~RunLog();
-  RunLog(const RunLog&) = delete;
-  RunLog& operator=(const RunLog&) = delete;
 
   /// Returns whether the log is locked.
   bool is_locked() const { return is_locked_; }
@@ -43,7 +41,7 @@ class RunLog {
   void truncate_to(std::int64_t step);
 
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  io::FileDescriptor file_;
   bool is_locked_ = false;
   double elapsed_before_;  // seconds, at opened_
   std::chrono::steady_clock::time_point opened_ = std::chrono::steady_clock::now();
