@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "convoy/apps/common/text.h"
 #include "convoy/apps/flags/config_file.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_text.h"
@@ -153,9 +154,7 @@ std::string resolve_activation(const std::string& name, const std::string& activ
 }
 
 std::map<std::string, std::string> stored_flags(const io::Manifest& manifest) {
-  const auto config = manifest.extra.find("config");
-  if (config == manifest.extra.end()) return {};
-  return parse_values(config->second, "the checkpoint's configuration");
+  return parse_values(value_at(manifest.extra, "config"), "the checkpoint's configuration");
 }
 
 }  // namespace convoy

@@ -40,13 +40,6 @@
 namespace convoy {
 namespace {
 
-void write_start_files(const Setup& setup, const RunDirectory& directory) {
-  io::write_file_atomically(directory.path("config.toml"), setup.config);
-  if (directory.checkpoint()) return;
-  write_samples(directory.path("samples.png"), setup.data.train, setup.data.classes,
-                {.seed = static_cast<std::uint64_t>(setup.options.seed), .transform = setup.transform});
-}
-
 /// Returns the flags that must be the same on all ranks. Other flags describe this rank's device and file
 /// paths.
 std::vector<dist::ConsistencyEntry> consistency_entries_of(const TrainOptions& options,
@@ -95,13 +88,11 @@ bool take_from_checkpoint(TrainOptions& options, const RunDirectory* directory, 
 
 /// Returns a warning if the checkpoint was trained by CPU kernels for other processors than those of this process.
 std::optional<std::string> cpu_level_warning(const Setup& setup, const io::Checkpoint& checkpoint) {
-  const auto trained = checkpoint.manifest.extra.find("cpu_level");
-  if (setup.device.kind() != DeviceKind::cpu || trained == checkpoint.manifest.extra.end() ||
-      trained->second == cpu_level())
-    return std::nullopt;
+  const std::string trained = value_at(checkpoint.manifest.extra, "cpu_level", cpu_level());
+  if (setup.device.kind() != DeviceKind::cpu || trained == cpu_level()) return std::nullopt;
   return fmt::format(
       "{}: trained with CPU kernels for {}, found kernels for {}, which round differently from this step",
-      checkpoint.path.string(), trained->second, cpu_level());
+      checkpoint.path.string(), trained, cpu_level());
 }
 
 /// Returns this rank's warnings and, on rank 0, also those that only other ranks have. Collective.
@@ -190,7 +181,10 @@ class Training {
       reporter_.emplace(directory_->path("log.jsonl"),
                         mode == StartMode::resumed ? std::optional(step) : std::nullopt, setup_, trainer_,
                         job_);
-      if (!continues) write_start_files(setup_, *directory_);
+      if (!continues) io::write_file_atomically(directory_->path("config.toml"), setup_.config);
+      if (!continues && !directory_->checkpoint())
+        write_samples(directory_->path("samples.png"), setup_.data.train, setup_.data.classes,
+                      {.seed = static_cast<std::uint64_t>(options_.seed), .transform = setup_.transform});
       reporter_->log().write("start", start_event(setup_, trainer_, job_));
       if (!reporter_->log().is_locked())
         reporter_->on_warning(
@@ -211,13 +205,13 @@ class Training {
   int evaluate(int signal) {
     if (signal == 0 && setup_.data.validation.size() > 0) {
       of_test_ = trainer_.evaluate_test(/*views=*/false);
-      if (!of_test_) signal = trainer_.agree_on_stop();
+      if (!of_test_) signal = trainer_.parallel().agree_on_stop();
     }
     if (signal == 0 && *options_.tta) {
       const auto begin = std::chrono::steady_clock::now();
       of_views_ = trainer_.evaluate_test(/*views=*/true);
       views_time_ = std::chrono::steady_clock::now() - begin;
-      if (!of_views_) signal = trainer_.agree_on_stop();
+      if (!of_views_) signal = trainer_.parallel().agree_on_stop();
     }
     job_.control_plane().enter(dist::Phase::finish);
     return signal;

@@ -6,6 +6,7 @@
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/precision.h"
 #include "convoy/apps/common/signals.h"
+#include "convoy/apps/common/text.h"
 #include "convoy/apps/train/options/optimizer.h"
 #include "convoy/comm/parallel/consistency.h"
 #include "convoy/comm/parallel/gradient_synchronizer.h"
@@ -100,10 +101,8 @@ void DataParallel::load(const io::Checkpoint& checkpoint,
   io::load_checkpoint(checkpoint, context_.model.root(), sharded_ ? nullptr : optimizer_.get(),
                       other_weights);
   const io::Manifest& manifest = checkpoint.manifest;
-  const auto plan = manifest.extra.find(kPlanKey), limit = manifest.extra.find(kBucketKey);
-  if (plan != manifest.extra.end() && limit != manifest.extra.end() &&
-      limit->second == fmt::format("{}", context_.options.bucket_mb))
-    bucket_plan_ = plan->second;
+  if (value_at(manifest.extra, kBucketKey) == fmt::format("{}", context_.options.bucket_mb))
+    bucket_plan_ = value_at(manifest.extra, kPlanKey);
 }
 
 void DataParallel::write_plan(io::Manifest& manifest) const {

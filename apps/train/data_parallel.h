@@ -29,7 +29,7 @@ class DataParallel {
   /// Returns this rank's optimizer: of its shard with --zero, else of all parameters.
   optim::Optimizer& optimizer() { return *optimizer_; }
   /// Returns this rank's shard of the optimizer; null without --zero.
-  dist::ShardedOptimizer* sharded() { return sharded_.get(); }
+  dist::ShardedOptimizer* sharded() const { return sharded_.get(); }
   /// Returns the process group of the sharded optimizer; null without --zero.
   ProcessGroup* shard_group() { return shard_group_.get(); }
   /// Makes the gradient reducer, before the first step. Does nothing if there is one already.
@@ -48,14 +48,9 @@ class DataParallel {
   void broadcast(const std::vector<optim::NamedState>& other_weights);
   /// Returns rank 0's `local` on every rank. Collective.
   std::string from_rank_zero(const std::string& local) const;
-  /// Returns whether the state of the optimizer is divided into shards.
-  bool is_sharded() const { return sharded_ != nullptr; }
   /// Returns the model with the optimizer's state: with --zero this rank's shard, else all of it. Shares the
   /// tensors of both.
   io::Snapshot snapshot() const;
-  /// Returns the state of the whole optimizer on rank 0, and an empty state on other ranks. Only with --zero.
-  /// Collective.
-  optim::OptimizerState gather_optimizer() const { return sharded_->gather(); }
   /// Stores the bucket plan in the manifest, if the plan is final and not implied by the model.
   void write_plan(io::Manifest& manifest) const;
 

@@ -156,7 +156,7 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
     backward_done_.record();
     gradients.finish();
     summed_.record();
-    stage_done("wait for gradients");
+    if (profile_ != nullptr) profile_->stage_done("wait for gradients");
   }
   dist::enter(context_.observer, dist::Phase::optimizer);
   const Profiler::Range range(context_.profiler, "optimizer");
@@ -164,12 +164,8 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
   parallel_.optimizer().step(rates_, {.clip_norm = clip_norm > 0 ? std::optional(clip_norm) : std::nullopt,
                                       .scaler = scaler_,
                                       .process_group = parallel_.shard_group()});
-  stage_done("optimizer");
+  if (profile_ != nullptr) profile_->stage_done("optimizer");
   if (times_phases_) end_.record();
-}
-
-void TrainStep::stage_done(std::string_view name) const {
-  if (profile_ != nullptr) profile_->stage_done(name);
 }
 
 std::pair<Variable, Tensor> TrainStep::loss_of(const Input& input, std::int64_t global_count,
@@ -227,7 +223,7 @@ Tensor TrainStep::images_of(const Input& input) {
     on(images.stream(),
        [&](auto& s) { kernels::mix_images(s, partners.view(), mixing_.view(), images.view()); });
   }
-  stage_done("augmentation");
+  if (profile_ != nullptr) profile_->stage_done("augmentation");
   return images;
 }
 

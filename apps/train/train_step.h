@@ -119,8 +119,6 @@ class TrainStep {
                              std::int64_t global_count) const;
   /// Returns whether gradients are those of the sum of the samples' losses, instead of their mean.
   bool sums_losses() const { return context_.options.loss_reduction == "sum"; }
-  /// Ends a stage of the profiled step.
-  void stage_done(std::string_view name) const;
   /// Returns the images of the input, which the device makes for the epoch in `epoch_` if there are none.
   Tensor images_of(const Input& input);
 

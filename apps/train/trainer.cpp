@@ -98,9 +98,9 @@ std::optional<std::string> Trainer::resume(const io::Checkpoint& checkpoint) {
   if (average_) average_->swap();  // as save() does
   const TrainingState state = read_state(checkpoint.manifest, checkpoint.path);
   set_state(state, state.step);
-  const auto algorithms = checkpoint.manifest.extra.find(kAlgorithmsKey);
-  if (algorithms == checkpoint.manifest.extra.end() || options_.compute.deterministic) return std::nullopt;
-  const std::optional<std::string> problem = load_algorithm_cache(algorithms->second, context_.device);
+  const std::string algorithms = value_at(checkpoint.manifest.extra, kAlgorithmsKey);
+  if (algorithms.empty() || options_.compute.deterministic) return std::nullopt;
+  const std::optional<std::string> problem = load_algorithm_cache(algorithms, context_.device);
   if (!problem) return std::nullopt;
   return fmt::format(
       "{}: the algorithm cache in its manifest {}; algorithms are autotuned again and may round differently",
@@ -218,7 +218,7 @@ void Trainer::take_step() {
 }
 
 void Trainer::freeze_ended() {
-  if (parallel_.is_sharded()) return;  // the shards of all parameters have fixed places
+  if (parallel_.sharded() != nullptr) return;  // the shards of all parameters have fixed places
   if (!rates_->freeze_ended(parallel_.optimizer().groups(), state_.step)) return;
   synchronize();  // the device may still replay a captured step
   step_->discard_captures();
@@ -428,9 +428,9 @@ void Trainer::save(bool is_best) {
   const optim::SwappedWeights swapped(average_.get());
   io::Snapshot state = parallel_.snapshot();
   state.other_weights = other_weights();
-  if (parallel_.is_sharded() && !saver_.can_write_shards()) {
+  if (parallel_.sharded() != nullptr && !saver_.can_write_shards()) {
     state.shard = {};
-    state.optimizer = parallel_.gather_optimizer();
+    state.optimizer = parallel_.sharded()->gather();
   }
   saver_.start(state, make_manifest(), is_best);
 }

@@ -54,8 +54,6 @@ class Trainer {
   std::optional<Evaluation> evaluate_test(bool views) { return evaluate_now(context_.data.test, views); }
   /// Returns the latest evaluation of run(); nullopt before the first one.
   const std::optional<Evaluation>& evaluation() const { return evaluation_; }
-  /// Returns a stop signal that any rank has received, or 0. Collective.
-  int agree_on_stop() { return parallel_.agree_on_stop(); }
   /// Runs forward on one batch and returns its mean loss, to check that data, model and memory fit. Changes
   /// no state.
   double try_batch();
@@ -72,8 +70,6 @@ class Trainer {
   std::int64_t total_steps() const { return total_steps_; }
   std::int64_t steps_per_epoch() const { return loader_->steps_per_epoch(); }
   bool finished() const { return state_.step >= total_steps_ || stopping_.should_stop(); }
-  /// Returns whether the last --patience evaluations were no better than an earlier one.
-  bool is_out_of_patience() const { return stopping_.should_stop(); }
 
   const TrainContext& context() const { return context_; }
   DataParallel& parallel() { return parallel_; }

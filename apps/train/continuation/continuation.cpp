@@ -69,12 +69,6 @@ void restore_shards(Trainer& trainer, const std::vector<const optim::OptimizerSh
   optimizer.set_steps(held.front()->steps, own_steps);
 }
 
-void restore_optimizer(optim::Optimizer& optimizer, const optim::OptimizerState& state) {
-  const std::vector<optim::NamedState> own = optimizer.state();
-  for (std::size_t i = 0; i < own.size(); ++i) own[i].tensor.copy_from(state.tensors[i].tensor);
-  optimizer.set_steps(state.steps, state.own_steps);
-}
-
 class GroupContinuation final : public Continuation {
  public:
   void before_step(Trainer& trainer) override {
@@ -127,7 +121,11 @@ class GroupContinuation final : public Continuation {
       }
       restore_shards(trainer, held, provider);
     } else if (context.rank() == 0) {
-      restore_optimizer(trainer.parallel().optimizer(), point->snapshot.optimizer);
+      optim::Optimizer& optimizer = trainer.parallel().optimizer();
+      const optim::OptimizerState& state = point->snapshot.optimizer;
+      const std::vector<optim::NamedState> own = optimizer.state();
+      for (std::size_t i = 0; i < own.size(); ++i) own[i].tensor.copy_from(state.tensors[i].tensor);
+      optimizer.set_steps(state.steps, state.own_steps);
     }
     point->snapshot.restore_model(context.model.root());
     const std::vector<optim::NamedState> others = trainer.other_weights();
@@ -140,7 +138,7 @@ class GroupContinuation final : public Continuation {
   /// Whether a step that fails may leave parameters that have been updated in part, or lose the only copy of a shard.
   static bool needs_points(const Trainer& trainer) {
     const TrainContext& context = trainer.context();
-    return context.is_distributed() && (trainer.parallel().is_sharded() || context.is_gpu());
+    return context.is_distributed() && (trainer.parallel().sharded() != nullptr || context.is_gpu());
   }
 
   static void copy_state(const Trainer& trainer, RecoveryPoint& point) {

@@ -180,7 +180,7 @@ Json result_event(const Setup& setup, const Trainer& trainer, const Job& job) {
   }
   if (setup.initialization_seconds) result["initialization_seconds"] = *setup.initialization_seconds;
   if (setup.options.patience > 0)
-    result["stopped_early"] = trainer.is_out_of_patience() && state.step < trainer.total_steps();
+    result["stopped_early"] = trainer.finished() && state.step < trainer.total_steps();
   return result;
 }
 
