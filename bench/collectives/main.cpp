@@ -25,40 +25,6 @@ void print(const std::string& text) {
   std::fflush(stdout);
 }
 
-/// The communicators of one rank: those of the job, or its own if the job has only one rank.
-class Communicators {
- public:
-  Communicators(Job& job, const DeviceContext& device, const JobOptions& options) : job_(job) {
-    if (!job.is_alone()) return;
-    const dist::CommOptions comm{.timeout_seconds = options.comm_timeout, .check_always = options.debug_comm};
-    control_ = dist::make_self_communicator(comm);
-    if (device.kind() == DeviceKind::cuda)
-      measured_ = dist::make_nccl_communicator(dist::make_self_communicator(comm), device, comm);
-  }
-
-  dist::Communicator& measured() { return measured_ ? *measured_ : control_ ? *control_ : *job_.gradients(); }
-  dist::Communicator& control() { return control_ ? *control_ : *job_.control(); }
-  void finish() {
-    if (measured_) measured_->finish();
-    if (control_) control_->finish();
-  }
-
- private:
-  Job& job_;
-  std::unique_ptr<dist::Communicator> control_, measured_;
-};
-
-RunInfo describe(const Job& job, dist::Communicator& measured, const DeviceContext& device,
-                 std::int64_t threads) {
-  return {.backend = measured.name(),
-          .ranks = job.is_alone() ? fmt::format("one process, {}", measured.name()) : job.describe(),
-          .machine = this_machine(),
-          .threads = static_cast<int>(threads),
-          .hardware = device.hardware(),
-          .all = job.all(),
-          .devices = job.devices()};
-}
-
 int run_rank(CollectiveOptions& options, const CommandLine& line, const CollectivePlan& plan, Job& job) {
   job.verify_consistency(consistency_entries_of(line, {"json", "output_file", "device", "threads"}));
   const DeviceContext device =
@@ -69,20 +35,34 @@ int run_rank(CollectiveOptions& options, const CommandLine& line, const Collecti
     check(device.kind() == DeviceKind::cpu, "--beside-mpi: found --device {}, expected cpu", device.name());
     mpi = dist::mpi_collective(job.rendezvous(), "--beside-mpi");
   }
-  Communicators comms(job, device, options.job);
+  std::unique_ptr<dist::Communicator> alone, alone_on_gpu;  // of a job of one rank, which has none
+  if (job.is_alone()) {
+    const dist::CommOptions comm{.timeout_seconds = options.job.comm_timeout,
+                                 .check_always = options.job.debug_comm};
+    alone = dist::make_self_communicator(comm);
+    if (device.kind() == DeviceKind::cuda)
+      alone_on_gpu = dist::make_nccl_communicator(dist::make_self_communicator(comm), device, comm);
+  }
+  dist::Communicator& control = alone ? *alone : *job.control();
+  dist::Communicator& measured = alone_on_gpu ? *alone_on_gpu : alone ? *alone : *job.gradients();
   std::vector<std::vector<Case>> tables;
   for (const Collective collective : plan.collectives)
     tables.push_back(cases_of(plan, collective, job.info().world_size));
 
   std::optional<RunInfo> run_info;
   if (job.is_first()) {
-    run_info = describe(job, comms.measured(), device, options.compute.threads);
+    run_info = {.backend = measured.name(),
+                .ranks = job.is_alone() ? fmt::format("one process, {}", measured.name()) : job.describe(),
+                .machine = this_machine(),
+                .threads = static_cast<int>(options.compute.threads),
+                .hardware = device.hardware(),
+                .all = job.all(),
+                .devices = job.devices()};
     print(format_run_info(*run_info, plan));
     if (const auto warning = oversubscription_warning(job, device))
       fmt::print(stderr, "{}: warning: {}\n", kProgram, *warning);
   }
-  CollectiveBench bench(plan, comms.measured(), comms.control(), std::move(mpi),
-                        static_cast<int>(options.compute.threads));
+  CollectiveBench bench(plan, measured, control, std::move(mpi), static_cast<int>(options.compute.threads));
   std::vector<RowResult> rows;
   for (const std::vector<Case>& cases : tables) {
     if (run_info) print(format_header(cases.front().collective, plan));
@@ -91,7 +71,8 @@ int run_rank(CollectiveOptions& options, const CommandLine& line, const Collecti
     });
     rows.insert(rows.end(), found.begin(), found.end());
   }
-  comms.finish();
+  for (const auto* own : {&alone_on_gpu, &alone})
+    if (*own) (*own)->finish();
   const std::int64_t wrong = count_wrong(rows);
   if (run_info) {
     print(format_footer(rows));

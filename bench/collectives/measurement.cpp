@@ -28,14 +28,6 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-void check_exact(const Case& one) {
-  check(
-      largest_value(one) >= 1,
-      "--check: sums over {} ranks exceed the integers that {} represents exactly; use another --datatype or "
-      "--check 0",
-      one.ranks, nccl_type_name(one.dtype));
-}
-
 constexpr std::int64_t kGrain = 16384;  // minimum elements per thread
 
 /// Returns the largest n such that the type represents all integers from 0 to n.
@@ -187,7 +179,11 @@ std::vector<RowResult> CollectiveBench::run(const std::vector<Case>& cases,
                                             const std::function<void(const RowResult&)>& show) {
   std::int64_t max_bytes = 1;
   for (const Case& one : cases) {
-    if (plan_.checks > 0) check_exact(one);
+    check(
+        plan_.checks == 0 || largest_value(one) >= 1,
+        "--check: sums over {} ranks exceed the integers that {} represents exactly; use another --datatype or "
+        "--check 0",
+        one.ranks, nccl_type_name(one.dtype));
     max_bytes = std::max(max_bytes, one.bytes());
   }
   CollectiveData data(comm_.context(), threads_, max_bytes);

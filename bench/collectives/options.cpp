@@ -21,20 +21,14 @@ constexpr std::array kCollectives = {
     std::pair(Collective::all_reduce, "all_reduce"), std::pair(Collective::reduce_scatter, "reduce_scatter"),
     std::pair(Collective::all_gather, "all_gather"), std::pair(Collective::broadcast, "broadcast")};
 
-std::vector<std::string> collective_names() {
-  std::vector<std::string> names;
-  for (const auto& [collective, name] : kCollectives) names.emplace_back(name);
-  return names;
-}
+constexpr std::array kTypes = {std::pair(DType::f32, "float"), std::pair(DType::f16, "half"),
+                               std::pair(DType::bf16, "bfloat16"), std::pair(DType::f64, "double"),
+                               std::pair(DType::i32, "int32")};
 
-constexpr std::array kTypes = {std::pair("float", DType::f32), std::pair("half", DType::f16),
-                               std::pair("bfloat16", DType::bf16), std::pair("double", DType::f64),
-                               std::pair("int32", DType::i32)};
-
-std::vector<std::string> type_names() {
+/// Returns the names of a table.
+std::vector<std::string> names_of(const auto& table) {
   std::vector<std::string> names;
-  for (const auto& [name, dtype] : kTypes) names.emplace_back(name);
-  names.emplace_back("all");
+  for (const auto& [value, name] : table) names.emplace_back(name);
   return names;
 }
 
@@ -44,13 +38,13 @@ std::vector<Collective> parse_collectives(const std::string& text) {
     const auto* const known =
         std::ranges::find_if(kCollectives, [&](const auto& each) { return each.second == name; });
     if (known == kCollectives.end())
-      fail<UsageError>("--collective: {}", unknown_name("collective", name, collective_names()));
+      fail<UsageError>("--collective: {}", unknown_name("collective", name, names_of(kCollectives)));
     check(std::ranges::find(found, known->first) == found.end(), "--collective {}: found {} twice", text,
           name);
     found.push_back(known->first);
   }
   check(!found.empty(), "--collective: found no name, expected one or more of {}",
-        fmt::join(collective_names(), ", "));
+        fmt::join(names_of(kCollectives), ", "));
   return found;
 }
 
@@ -134,13 +128,14 @@ CommandLine collective_command_line(CollectiveOptions& o) {
   line.add("stepbytes", &o.stepbytes, "Increment between sizes", {.short_name = 'i', .value = "BYTES"});
   line.add("stepfactor", &o.stepfactor, "Factor between sizes, instead of --stepbytes",
            {.short_name = 'f', .value = "N", .minimum = 2, .maximum = 1 << 20});
+  std::vector<std::string> types = names_of(kTypes);
+  types.emplace_back("all");
   line.group("Collectives");
   line.add("collective", &o.collective,
-           fmt::format("Collectives, comma-separated: {}", fmt::join(collective_names(), ", ")),
+           fmt::format("Collectives, comma-separated: {}", fmt::join(names_of(kCollectives), ", ")),
            {.value = "NAMES"});
   line.add("op", &o.op, "Reduction operation: sum", {.short_name = 'o', .value = "NAME"});
-  line.add("datatype", &o.datatype, "Element type",
-           {.short_name = 'd', .value = "NAME", .choices = type_names()});
+  line.add("datatype", &o.datatype, "Element type", {.short_name = 'd', .value = "NAME", .choices = types});
   line.add("root", &o.root, "Root rank of a broadcast, or all: each rank in turn",
            {.short_name = 'r', .value = "RANK"});
   line.group("Measurement");
@@ -199,7 +194,7 @@ std::vector<std::int64_t> sizes_between(std::int64_t min_size, std::int64_t max_
 }
 
 std::string nccl_type_name(DType dtype) {
-  for (const auto& [name, known] : kTypes)
+  for (const auto& [known, name] : kTypes)
     if (known == dtype) return name;
   return std::string(to_string(dtype));
 }
@@ -234,7 +229,7 @@ CollectivePlan make_plan(CollectiveOptions& options, const CommandLine& line) {
   if (options.beside_mpi) plan.mpi_rounds = options.rounds;
   check(!line.given("root") || std::ranges::any_of(plan.collectives, has_root),
         "--root {}: only broadcast has a root, found --collective {}", options.root, options.collective);
-  for (const auto& [name, dtype] : kTypes)
+  for (const auto& [dtype, name] : kTypes)
     if (options.datatype == name || options.datatype == "all") plan.dtypes.push_back(dtype);
   if (options.beside_mpi) check_beside_mpi(plan, options);
   return plan;
