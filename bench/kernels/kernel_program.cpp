@@ -31,28 +31,20 @@ struct Flags {
   bool count = false;
 };
 
-/// Google Benchmark's filter, evaluated before anything is measured: an extended regular expression, "" for all rows, and a
-/// leading '-' to invert the match.
-class Filter {
- public:
-  explicit Filter(const std::string& text) {
-    std::string pattern = text.empty() || text == "all" ? "." : text;
-    negative_ = pattern.starts_with('-');
-    if (negative_) pattern.erase(0, 1);
-    try {
-      pattern_.assign(pattern, std::regex::extended);
-    } catch (const std::regex_error&) {
-      fail<UsageError>("--benchmark_filter: found '{}', expected a regular expression", text);
-    }
+/// Returns a function that says whether Google Benchmark's filter keeps a row, before anything is measured: an extended
+/// regular expression, "" for all rows, and a leading '-' to invert the match.
+std::function<bool(const std::string& row)> filter_of(const std::string& text) {
+  std::string pattern = text.empty() || text == "all" ? "." : text;
+  const bool is_negative = pattern.starts_with('-');
+  if (is_negative) pattern.erase(0, 1);
+  try {
+    return [is_negative, regex = std::regex(pattern, std::regex::extended)](const std::string& row) {
+      return std::regex_search(row + "/manual_time", regex) != is_negative;  // as Google Benchmark names it
+    };
+  } catch (const std::regex_error&) {
+    fail<UsageError>("--benchmark_filter: found '{}', expected a regular expression", text);
   }
-  bool keeps(const std::string& row) const {
-    return std::regex_search(row + "/manual_time", pattern_) != negative_;  // as Google Benchmark names it
-  }
-
- private:
-  std::regex pattern_;
-  bool negative_ = false;
-};
+}
 
 double bytes_of(const KernelRow& row) { return static_cast<double>(row.bytes_read + row.bytes_written); }
 
@@ -113,8 +105,9 @@ void measure_op(benchmark::State& state, const DeviceContext& device, const OpRu
 /// addition): each backward of microseconds would need an untimed forward of milliseconds.
 bool has_backward_row(const ModelCase& c) { return c.cost.backward.bytes > 0 || c.cost.forward.bytes == 0; }
 
-std::string forward_name(const ModelCase& c) { return c.name() + "/forward"; }
-std::string backward_name(const ModelCase& c) { return c.name() + "/backward"; }
+std::string row_name(const ModelCase& c, bool is_forward) {
+  return c.name() + (is_forward ? "/forward" : "/backward");
+}
 
 double mega(std::int64_t count) { return static_cast<double>(count) / 1e6; }
 
@@ -154,11 +147,11 @@ std::string count_line(const KernelRow& row, const DeviceContext& device) {
 std::string count_line(const testing::ModelCase& op, bool is_forward, const DeviceContext& device) {
   const OpRun run(op, device);
   const Launches forward = counted_launches([&] { run.forward_seconds(1); });
-  if (is_forward) return count_line(op.name() + "/forward", op.cost.forward.bytes, forward);
+  if (is_forward) return count_line(row_name(op, true), op.cost.forward.bytes, forward);
   Launches backward = counted_launches([&] { run.backward_seconds(1); });
   // A forward comes first.
   backward.erase(backward.begin(), backward.begin() + static_cast<std::ptrdiff_t>(forward.size()));
-  return count_line(op.name() + "/backward", op.cost.backward.bytes, backward);
+  return count_line(row_name(op, false), op.cost.backward.bytes, backward);
 }
 
 /// The selected kernels and ops.
@@ -173,13 +166,13 @@ struct Selection {
 
 /// Returns the rows whose names match the filter. Throws UsageError if there is none.
 Selection select(std::vector<KernelRow> kernels, std::vector<ModelCase> ops, const std::string& filter_text) {
-  const Filter filter(filter_text);
+  const auto keeps = filter_of(filter_text);
   Selection selection;
   for (KernelRow& row : kernels)
-    if (filter.keeps(row.name)) selection.kernels.push_back(std::move(row));
+    if (keeps(row.name)) selection.kernels.push_back(std::move(row));
   for (ModelCase& c : ops) {
-    const bool forward = filter.keeps(forward_name(c));
-    const bool backward = has_backward_row(c) && filter.keeps(backward_name(c));
+    const bool forward = keeps(row_name(c, true));
+    const bool backward = has_backward_row(c) && keeps(row_name(c, false));
     if (forward || backward)
       selection.ops.push_back({.model_case = std::move(c), .forward = forward, .backward = backward});
   }
@@ -274,14 +267,14 @@ void register_all(const Selection& selection, Measured& measured) {
     add(row.name, [&measured, &row, calls = 0](benchmark::State& state) mutable {
       measure_kernel(state, *measured.device, row, measured.ceilings, calls);
     });
-  const auto add_op = [&](const std::string& name, const ModelCase& c, bool is_forward) {
-    add(name, [&measured, &c, is_forward, calls = 0](benchmark::State& state) mutable {
+  const auto add_op = [&](const ModelCase& c, bool is_forward) {
+    add(row_name(c, is_forward), [&measured, &c, is_forward, calls = 0](benchmark::State& state) mutable {
       measure_op(state, *measured.device, measured.op(c), c, is_forward, measured.ceilings, calls);
     });
   };
   for (const Selection::Op& op : selection.ops) {
-    if (op.forward) add_op(forward_name(op.model_case), op.model_case, true);
-    if (op.backward) add_op(backward_name(op.model_case), op.model_case, false);
+    if (op.forward) add_op(op.model_case, true);
+    if (op.backward) add_op(op.model_case, false);
   }
 }
 

@@ -103,18 +103,14 @@ void add_elementwise(Rows& rows) {
   rows.add_map("mul_accumulated", 3, 3, 1, [](auto& s, auto& a) {
     kernels::binary(s, kernels::BinaryOp::mul, a[0].view(), a[1].view(), added(a[2]));
   });
-  rows.add_map("relu_forward", 2, 1, 1, [](auto& s, auto& a) {
-    kernels::unary_forward(s, kernels::UnaryOp::relu, a[0].view(), a[1].view());
-  });
-  rows.add_map("relu_backward", 3, 2, 1, [](auto& s, auto& a) {
-    kernels::unary_backward(s, kernels::UnaryOp::relu, a[0].view(), a[1].view(), written(a[2]));
-  });
-  rows.add_map("gelu_forward", 2, 1, 1, [](auto& s, auto& a) {
-    kernels::unary_forward(s, kernels::UnaryOp::gelu, a[0].view(), a[1].view());
-  });
-  rows.add_map("gelu_backward", 3, 2, 1, [](auto& s, auto& a) {
-    kernels::unary_backward(s, kernels::UnaryOp::gelu, a[0].view(), a[1].view(), written(a[2]));
-  });
+  for (const auto& [name, op] :
+       {std::pair("relu", kernels::UnaryOp::relu), std::pair("gelu", kernels::UnaryOp::gelu)}) {
+    rows.add_map(fmt::format("{}_forward", name), 2, 1, 1,
+                 [op = op](auto& s, auto& a) { kernels::unary_forward(s, op, a[0].view(), a[1].view()); });
+    rows.add_map(fmt::format("{}_backward", name), 3, 2, 1, [op = op](auto& s, auto& a) {
+      kernels::unary_backward(s, op, a[0].view(), a[1].view(), written(a[2]));
+    });
+  }
 
   const Shape shape = rows.image_shape();
   rows.add("cast_f32_to_bf16", rows.array_bytes(), rows.array_bytes() / 2, {{shape}, {shape, DType::bf16}},

@@ -62,27 +62,17 @@ class Measurement final : public training::Callback {
   std::optional<NamedRange> one_step_;  // for ncu --nvtx --nvtx-include "one measured step/"
 };
 
-/// A new directory that is removed with its contents by the destructor.
-class TempDirectory {
- public:
-  TempDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "convoy-bench-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr)
-      fail<OutputError>("{}: cannot create a temporary directory", pattern);
-    path_ = pattern;
-  }
-  ~TempDirectory() {
-    std::error_code ignored;  // a destructor must not throw; a remaining directory is harmless
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TempDirectory(const TempDirectory&) = delete;
-  TempDirectory& operator=(const TempDirectory&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+/// Returns a new directory, which is removed with its contents when the last copy of the pointer is destroyed.
+std::shared_ptr<const std::string> temporary_directory() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "convoy-bench-XXXXXX").string();
+  if (mkdtemp(pattern.data()) == nullptr)
+    fail<OutputError>("{}: cannot create a temporary directory", pattern);
+  return {new std::string(pattern), [](const std::string* path) {
+            std::error_code ignored;  // a remaining directory is harmless
+            std::filesystem::remove_all(*path, ignored);
+            delete path;
+          }};
+}
 
 }  // namespace
 
@@ -102,8 +92,8 @@ StepFigures measure_steps(const StepOptions& options, const DeviceContext& devic
                           Job& job) {
   const TrainOptions& training = options.training;
   const models::Model model = make_model(training, data, device);
-  const TempDirectory directory;  // for the checkpoint at the end of training
-  io::CheckpointDirectory checkpoints(directory.path());
+  const auto directory = temporary_directory();  // for the checkpoint at the end of training
+  io::CheckpointDirectory checkpoints(*directory);
   Trainer trainer({.options = training,
                    .model = model,
                    .device = device,
