@@ -87,4 +87,10 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
+std::vector<std::string> words_of(const std::string& text, char separator) {
+  std::vector<std::string> words = split(text, separator);
+  std::erase(words, "");
+  return words;
+}
+
 }  // namespace convoy

@@ -62,5 +62,7 @@ std::string value_at(const std::map<std::string, std::string>& values, const std
 
 /// Returns the parts of a text between separators; none of an empty text, and no empty part at its end.
 std::vector<std::string> split(const std::string& text, char separator = ',');
+/// Returns the parts that are not empty.
+std::vector<std::string> words_of(const std::string& text, char separator = ' ');
 
 }  // namespace convoy

@@ -1,6 +1,7 @@
 // The text of --help.
 #include <algorithm>
 
+#include "convoy/apps/common/text.h"
 #include "convoy/apps/flags/command_line.h"
 #include "convoy/kernels/base/check.h"
 
@@ -19,16 +20,6 @@ struct HelpEntry {
   std::string name;
   std::vector<std::string> description;
 };
-
-std::vector<std::string> split_words(std::string_view text) {
-  std::vector<std::string> words;
-  while (!text.empty()) {
-    const std::size_t space = std::min(text.find(' '), text.size());
-    if (space > 0) words.emplace_back(text.substr(0, space));
-    text.remove_prefix(std::min(space + 1, text.size()));
-  }
-  return words;
-}
 
 /// Joins words to lines of at most `columns` characters; a longer word gets a line of its own.
 std::vector<std::string> fill_lines(const std::vector<std::string>& words, std::size_t columns) {
@@ -94,11 +85,11 @@ std::string description_of(const CommandLine::Flag& flag) {
 }
 
 HelpEntry help_entry(const CommandLine::Flag& flag, const std::string& shown_default) {
-  HelpEntry entry{.name = format_name(flag), .description = split_words(description_of(flag))};
+  HelpEntry entry{.name = format_name(flag), .description = words_of(description_of(flag))};
   if (shown_default.size() <= kHelpColumns - kMaxDescriptionColumn) {
     if (!shown_default.empty()) entry.description.push_back(shown_default);  // on one line
   } else {
-    for (std::string& word : split_words(shown_default)) entry.description.push_back(std::move(word));
+    for (std::string& word : words_of(shown_default)) entry.description.push_back(std::move(word));
   }
   return entry;
 }
@@ -109,12 +100,12 @@ std::string CommandLine::help(bool all) const {
   std::string text = fmt::format("Usage: {} [FLAG]...", program_);
   if (positionals_ != nullptr) text += fmt::format(" {}...", positionals_name_);
   if (command_ != nullptr) text += fmt::format(" {} [FLAG]...", positionals_name_);
-  text += fmt::format("\n\n{}\n", fmt::join(fill_lines(split_words(description_), kHelpColumns), "\n"));
+  text += fmt::format("\n\n{}\n", fmt::join(fill_lines(words_of(description_), kHelpColumns), "\n"));
 
   const Texts values = this->values(), texts = default_texts_ ? default_texts_() : Texts();
   std::vector<std::pair<std::string, std::vector<HelpEntry>>> sections;
   if (positionals_ != nullptr || command_ != nullptr)
-    sections.push_back({"Arguments", {{positionals_name_, split_words(positionals_help_)}}});
+    sections.push_back({"Arguments", {{positionals_name_, words_of(positionals_help_)}}});
   for (const std::string& title : groups_) {
     std::vector<HelpEntry> entries;
     for (const Flag& flag : flags_)

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -17,23 +16,14 @@
 namespace convoy::launcher {
 namespace {
 
-/// Returns the parts of a text that are not empty.
-std::vector<std::string> parts_of(const std::string& text, char separator) {
-  std::vector<std::string> parts = split(text, separator);
-  std::erase(parts, "");
-  return parts;
-}
-
 /// Parses "node1:4" or "node1". An address of IP version 6 is in brackets: "[fe80::1]:4".
 HostPlace parse_host(const std::string& text, const char* flag) {
   const std::size_t colon = text.find(':', text.starts_with('[') ? text.find(']') : 0);
   HostPlace place{.name = text.substr(0, colon), .ranks = 0};
   if (place.name.starts_with('[')) place.name = place.name.substr(1, place.name.size() - 2);
   if (colon == std::string::npos) return place;
-  const std::string number = text.substr(colon + 1);
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), place.ranks);
-  check(error == std::errc() && end == number.data() + number.size() && place.ranks > 0,
-        "{}: found '{}', expected HOST or HOST:RANKS with at least one rank", flag, text);
+  place.ranks = number_in<int>(text.substr(colon + 1)).value_or(0);
+  check(place.ranks > 0, "{}: found '{}', expected HOST or HOST:RANKS with at least one rank", flag, text);
   return place;
 }
 
@@ -100,7 +90,7 @@ std::vector<HostPlace> parse_hosts(const std::string& hosts, std::optional<std::
                                    const char* flag, const std::vector<HostPlace>& others) {
   if (hosts.empty()) return {{.name = "localhost", .ranks = static_cast<int>(ranks.value_or(1))}};
   std::vector<HostPlace> places, all = others;
-  for (const std::string& text : parts_of(hosts, ',')) {
+  for (const std::string& text : words_of(hosts, ',')) {
     places.push_back(parse_host(text, flag));
     all.push_back(places.back());
     const auto same = [&](const HostPlace& other) { return other.name == places.back().name; };
@@ -138,7 +128,7 @@ std::string slurm_hosts() {
   std::array<char, 4096> block{};
   while (output && std::fgets(block.data(), block.size(), output.get()) != nullptr) text += block.data();
   std::ranges::replace(text, '\n', ',');
-  check(!parts_of(text, ',').empty(),
+  check(!words_of(text, ',').empty(),
         "SLURM_JOB_NODELIST={}: scontrol shows no hosts; give them with --hosts",
         std::getenv("SLURM_JOB_NODELIST"));
   return text;
@@ -152,7 +142,7 @@ std::optional<std::int64_t> slurm_tasks() {
 
 std::vector<std::string> agent_command(const std::string& remote_command, const std::string& host,
                                        const std::vector<std::string>& agent) {
-  std::vector<std::string> words = parts_of(remote_command, ' ');
+  std::vector<std::string> words = words_of(remote_command);
   constexpr std::string_view kPlaceholder = "{host}";
   for (std::string& word : words)
     if (const std::size_t at = word.find(kPlaceholder); at != std::string::npos)
@@ -171,7 +161,7 @@ bool is_this_host(const std::string& host) {
 std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) return std::filesystem::absolute(name);
   const char* const path = std::getenv("PATH");
-  for (const std::string& directory : parts_of(path == nullptr ? "" : path, ':'))
+  for (const std::string& directory : words_of(path == nullptr ? "" : path, ':'))
     if (const std::string file = directory + "/" + name;
         access(file.c_str(), X_OK) == 0 && !std::filesystem::is_directory(file))
       return file;
