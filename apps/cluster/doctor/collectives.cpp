@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "convoy/apps/cluster/doctor/doctor.h"
@@ -134,20 +135,19 @@ Findings check_collectives(const Examination& examination) {
       example = &facts;
       continue;
     }
-    if (facts.gathered != expected)
-      findings.push_back({.grade = Grade::error,
-                          .found = fmt::format("rank {} on {} gathered {} with {}", facts.rank, facts.host,
-                                               facts.gathered, facts.name),
-                          .expected = expected,
-                          .fix = fix_for_wrong_result(facts)});
+    const auto add = [&](const std::string& what, std::string expectation) {
+      findings.push_back(
+          {.grade = Grade::error,
+           .found = fmt::format("rank {} on {} {} with {}", facts.rank, facts.host, what, facts.name),
+           .expected = std::move(expectation),
+           .fix = fix_for_wrong_result(facts)});
+    };
+    if (facts.gathered != expected) add("gathered " + facts.gathered, expected);
     if (facts.rank == 0 && facts.name == "nccl" && facts.seconds > 0)
       check_bus_bandwidth(examination, facts, findings);
     if (facts.wrong > 0)
-      findings.push_back({.grade = Grade::error,
-                          .found = fmt::format("rank {} on {} received {} wrong sums with {}", facts.rank,
-                                               facts.host, facts.wrong, facts.name),
-                          .expected = fmt::format("{} correct sums", facts.bytes / 4),
-                          .fix = fix_for_wrong_result(facts)});
+      add(fmt::format("received {} wrong sums", facts.wrong),
+          fmt::format("{} correct sums", facts.bytes / 4));
   }
   for (const auto& [text, who] : errors)
     findings.push_back(

@@ -42,11 +42,10 @@ Finding device_error(std::string found, std::string expected, std::string fix) {
           .fix = std::move(fix)};
 }
 
-std::string driver_fix(const GpuRankFacts& gpu) {
-  if (gpu.supports.empty())
-    return "install the NVIDIA driver (apt-get install nvidia-driver; docker run --gpus all), and check "
-           "it with nvidia-smi";
-  return fmt::format("check nvidia-smi, and install a driver for CUDA {} or later", gpu.needs);
+/// Returns what is wrong with the CUDA_VISIBLE_DEVICES of a rank, or "".
+std::string visible_problem_of(const RankFacts& rank) {
+  const auto visible = rank.variables.find(kVisible);
+  return visible == rank.variables.end() ? "" : visible_devices_problem(visible->second, rank.gpu.installed);
 }
 
 /// Checks a rank without a GPU, which may be the result of a problem.
@@ -61,11 +60,14 @@ void check_rank_without_gpu(const RankFacts& rank, const std::string& device, Fi
     findings.push_back(std::move(finding));
     return;
   }
-  const auto visible = rank.variables.find(kVisible);
-  const std::string problem =
-      visible == rank.variables.end() ? "" : visible_devices_problem(visible->second, gpu.installed);
+  const std::string problem = visible_problem_of(rank);
   if (problem.empty()) {
-    findings.push_back(device_error(fmt::format("{}: {}", who, gpu.reason), "a usable GPU", driver_fix(gpu)));
+    findings.push_back(device_error(
+        fmt::format("{}: {}", who, gpu.reason), "a usable GPU",
+        gpu.supports.empty()
+            ? "install the NVIDIA driver (apt-get install nvidia-driver; docker run --gpus all), and check it with "
+              "nvidia-smi"
+            : fmt::format("check nvidia-smi, and install a driver for CUDA {} or later", gpu.needs)));
     return;
   }
   Finding finding =
@@ -73,7 +75,8 @@ void check_rank_without_gpu(const RankFacts& rank, const std::string& device, Fi
                    gpu.installed > 0 ? fmt::format("GPU indices from 0 to {}", gpu.installed - 1)
                                      : std::string("GPU indices"),
                    fmt::format("unset {}", kVisible));
-  if (visible->second.empty() && device != "cuda") finding.grade = Grade::warning;  // may be intended
+  if (rank.variables.at(kVisible).empty() && device != "cuda")
+    finding.grade = Grade::warning;  // may be intended
   findings.push_back(std::move(finding));
 }
 
@@ -81,15 +84,11 @@ void check_rank_without_gpu(const RankFacts& rank, const std::string& device, Fi
 void check_rank_with_gpu(const RankFacts& rank, Findings& findings) {
   const GpuRankFacts& gpu = rank.gpu;
   const std::string who = fmt::format("rank {} on {}", rank.rank, rank.host);
-  const auto visible = rank.variables.find(kVisible);
-  if (visible != rank.variables.end()) {
-    const std::string problem = visible_devices_problem(visible->second, gpu.installed);
-    if (!problem.empty())
-      findings.push_back(
-          {.found = fmt::format("{}: {} {}, and CUDA ignores the rest of the list", who, kVisible, problem),
-           .expected = "comma-separated GPU indices",
-           .fix = fmt::format("export {}=0,1 or unset it", kVisible)});
-  }
+  if (const std::string problem = visible_problem_of(rank); !problem.empty())
+    findings.push_back(
+        {.found = fmt::format("{}: {} {}, and CUDA ignores the rest of the list", who, kVisible, problem),
+         .expected = "comma-separated GPU indices",
+         .fix = fmt::format("export {}=0,1 or unset it", kVisible)});
   if (gpu.bytes > 0 && gpu.free_bytes < gpu.bytes / 2)
     findings.push_back(
         {.found = fmt::format("{}: GPU {} has {} of {} of its memory free", who, gpu.index,

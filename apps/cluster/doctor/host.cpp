@@ -44,15 +44,12 @@ std::uint64_t limit_of(__rlimit_resource resource) {
   return limit.rlim_cur == RLIM_INFINITY ? std::numeric_limits<std::uint64_t>::max() : limit.rlim_cur;
 }
 
-bool has_entries(const std::filesystem::path& directory) {
-  std::error_code ignored;
-  return std::filesystem::directory_iterator(directory, ignored) != std::filesystem::directory_iterator();
-}
-
 LimitFacts limits_of_this_process() {
+  std::error_code ignored;
+  const std::filesystem::directory_iterator adapters("/sys/class/infiniband", ignored), end;
   LimitFacts limits{.open_files = limit_of(RLIMIT_NOFILE),
                     .locked_bytes = limit_of(RLIMIT_MEMLOCK),
-                    .has_rdma = has_entries("/sys/class/infiniband")};
+                    .has_rdma = adapters != end};
   struct statvfs shm {};
   if (statvfs("/dev/shm", &shm) == 0) {
     limits.shm_bytes = shm.f_blocks * shm.f_frsize;

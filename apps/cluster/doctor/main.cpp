@@ -49,10 +49,6 @@ void print(const std::string& text) {
   std::fflush(stdout);
 }
 
-double clock_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 /// The examination on one rank, after the rendezvous.
 class Examiner {
  public:
@@ -113,7 +109,7 @@ class Examiner {
       gpu_ = open_gpu(options_.device, rendezvous_->info(), local_.gpu);
     if (local_.local_rank == 0 && rendezvous_->info().nodes > 1) port_probes_.emplace(local_.interfaces);
     rendezvous_->barrier();
-    local_.clock = clock_seconds();
+    local_.clock = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     for (const std::string& text : rendezvous_->all_gather(json_text(nlohmann::json(local_))))
       examination_.ranks.push_back(nlohmann::json::parse(text).get<RankFacts>());
   }
@@ -128,7 +124,9 @@ class Examiner {
     // The name that the communicator would have, for the report of a communicator that could not be created.
     const std::string between = rendezvous_->info().source == "mpi" ? "mpi" : "tcp";
     attempt(kind == "hierarchical" ? "shm+" + between : kind, [&] {
-      control = make_control(kind);
+      control = rendezvous_->info().world_size == 1
+                    ? dist::make_self_communicator()
+                    : make_cpu_communicator(kind, *rendezvous_, comm_options());
       return try_collectives(*control->split(0), DeviceContext::create_cpu({.threads = 1}));
     });
     if (!can_exchange_between_gpus()) {
@@ -146,11 +144,6 @@ class Examiner {
     return {.timeout_seconds = options_.job.comm_timeout,
             .check_always = options_.job.debug_comm,
             .nccl_ctas = static_cast<int>(options_.job.nccl_ctas)};
-  }
-
-  std::unique_ptr<dist::Communicator> make_control(const std::string& kind) {
-    if (rendezvous_->info().world_size == 1) return dist::make_self_communicator();
-    return make_cpu_communicator(kind, *rendezvous_, comm_options());
   }
 
   /// Returns whether all ranks have a GPU, the build has NCCL and no earlier collective failed.
