@@ -24,17 +24,12 @@ struct Pipe {
   Socket read, write;
 };
 
-Pipe make_pipe() {
+/// Returns a pipe, or two connected sockets: writing to one whose peer is closed must not raise SIGPIPE.
+Pipe make_pipe(bool is_socket_pair = false) {
   std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) fail<DeviceError>("a pipe: {}", std::strerror(errno));
-  return {Socket(ends[0]), Socket(ends[1])};
-}
-
-/// Returns two connected sockets. Writing to one whose peer is closed must not raise SIGPIPE.
-Pipe make_socket_pair() {
-  std::array<int, 2> ends{};
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    fail<DeviceError>("a socket pair: {}", std::strerror(errno));
+  if ((is_socket_pair ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data())
+                      : pipe2(ends.data(), O_CLOEXEC)) != 0)
+    fail<DeviceError>("{}: {}", is_socket_pair ? "a socket pair" : "a pipe", std::strerror(errno));
   return {Socket(ends[0]), Socket(ends[1])};
 }
 
@@ -83,9 +78,9 @@ void LineReader::read(const std::function<void(const std::string&)>& on_line) {
 }
 
 ChildProcess::ChildProcess(const ChildOptions& options) {
-  Pipe input = options.is_agent ? make_socket_pair() : Pipe{};
+  Pipe input = options.is_agent ? make_pipe(/*is_socket_pair=*/true) : Pipe{};
   Pipe output = make_pipe(), error = make_pipe();
-  Pipe link = options.link_variable.empty() ? Pipe{} : make_socket_pair();
+  Pipe link = options.link_variable.empty() ? Pipe{} : make_pipe(/*is_socket_pair=*/true);
   // Everything that allocates precedes fork().
   std::vector<std::string> command = options.command, environment;
   for (const auto& [name, value] : options.environment) environment.push_back(name + "=" + value);

@@ -49,7 +49,7 @@ class JobAttempt {
     for (const auto& host : hosts_) start_agent(*host);
     if (!await_agents()) return result_;
     start_ranks();
-    while (is_running()) {
+    while (std::ranges::any_of(ranks_, [](const auto& entry) { return !entry.second.has_ended; })) {
       poll_agents();
       forward_signal();
       regroup();
@@ -273,7 +273,11 @@ class JobAttempt {
 
   /// Numbers the remaining ranks, and tells them. `budget` includes the failure.
   void form_group(const RestartBudget& budget) {
-    Rank& first = rank_with_max_steps();  // it has the newest state, which it sends to the others
+    // The remaining rank that has completed the most steps has the newest state, which it sends to the others.
+    const auto progress = [](const auto& entry) {
+      return std::pair(!entry.second.has_ended, entry.second.step);
+    };
+    Rank& first = std::ranges::max_element(ranks_, {}, progress)->second;
     if (first.host->port == 0) {
       if (!std::exchange(first.host->seeks_port, true))
         first.host->agent->write_input(to_line(kind::kFindPort));
@@ -300,14 +304,6 @@ class JobAttempt {
         [](Host& host, const Group& group) { host.agent->write_input(to_line(kind::kGroup, group)); });
   }
 
-  /// Returns the remaining rank that has completed the most steps.
-  Rank& rank_with_max_steps() {
-    const auto has_fewer_steps = [](const auto& a, const auto& b) {
-      return std::pair(!a.second.has_ended, a.second.step) < std::pair(!b.second.has_ended, b.second.step);
-    };
-    return std::ranges::max_element(ranks_, has_fewer_steps)->second;
-  }
-
   /// Tells the agents the group of their ranks, by `send`.
   void send_groups(const std::function<void(Host&, const Group&)>& send) {
     const auto is_first = [](const auto& entry) { return entry.second.rank == 0; };
@@ -328,10 +324,6 @@ class JobAttempt {
       for (RankPlace& place : group.ranks) place.local_world_size = static_cast<int>(group.ranks.size());
       if (!group.ranks.empty()) send(*host, group);
     }
-  }
-
-  bool is_running() const {
-    return std::ranges::any_of(ranks_, [](const auto& entry) { return !entry.second.has_ended; });
   }
 
   void print(bool is_error, const std::string& source, const std::string& text) {

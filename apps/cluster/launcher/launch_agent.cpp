@@ -31,11 +31,6 @@ using Clock = std::chrono::steady_clock;
 /// Returns a TCP port that no process of this machine uses.
 int find_port() { return dist::local_port_of(dist::listen_at({.host = "0.0.0.0", .port = 0})); }
 
-/// Returns whether the variable describes the agent to MPI, and not the ranks.
-bool describes_agent(const std::string& name) {
-  return name.starts_with("OMPI_") || name.starts_with("PMI_") || name.starts_with("PMIX_");
-}
-
 std::int64_t load(std::int64_t& shared) { return std::atomic_ref(shared).load(std::memory_order_relaxed); }
 
 class HostAgent {
@@ -58,7 +53,10 @@ class HostAgent {
       }
       if (launcher_.is_open()) {
         launcher_.read([&](const std::string& line) { handle(parse_message(line)); });
-        if (!launcher_.is_open()) stop();
+        if (!launcher_.is_open()) {  // it has ended, or the connection to it is lost
+          send_to_ranks(SIGTERM);
+          deadline_.emplace(grace_);
+        }
       }
       read_ranks();
       if (ends_) kill_stopped_ranks();
@@ -93,7 +91,8 @@ class HostAgent {
     grace_ = start.grace_seconds;
     std::map<std::string, std::string> environment = start.environment;
     for (const auto& [name, value] : dist::environment_variables())
-      if (!describes_agent(name)) environment.emplace(name, value);
+      if (!name.starts_with("OMPI_") && !name.starts_with("PMI_") && !name.starts_with("PMIX_"))
+        environment.emplace(name, value);  // the others describe the agent to MPI, and not the ranks
     for (const RankPlace& place : start.group.ranks) {
       for (const auto& [name, value] : variables_of(start.group, place)) environment[name] = value;
       const dist::Socket memory(memfd_create("convoy-progress", MFD_CLOEXEC));
@@ -178,12 +177,6 @@ class HostAgent {
   void end_ranks(int signal) {
     ends_ = true;
     send_to_ranks(signal);
-  }
-
-  /// Ends the ranks, because the launcher has ended or the connection to it is lost.
-  void stop() {
-    send_to_ranks(SIGTERM);
-    deadline_.emplace(grace_);
   }
 
   void send_to_ranks(int signal) const {
