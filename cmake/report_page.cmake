@@ -2,7 +2,7 @@
 # D3, as strings.
 function(convoy_embed_report_page target directory)
   set(output ${CMAKE_CURRENT_BINARY_DIR}/report_page_files.cpp)
-  set(text "// Written by CMake from apps/report/page and D3.\n#include \"convoy/apps/report/page_files.h\"\n\nnamespace convoy::report::page_files {\n")
+  set(text "// Written by CMake from apps/report/page and D3.\n#include \"convoy/apps/report/page.h\"\n\nnamespace convoy::report::page_files {\n")
   set(d3)
   if(CONVOY_D3)
     set(d3 ${CONVOY_D3})

@@ -14,7 +14,6 @@
 #include "convoy/apps/common/text.h"
 #include "convoy/apps/flags/flag_names.h"
 #include "convoy/apps/report/page.h"
-#include "convoy/apps/report/page_files.h"
 #include "convoy/apps/train/report/reporter.h"
 #include "convoy/apps/train/report/run_directory.h"
 #include "convoy/engine/io/file.h"

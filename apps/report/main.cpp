@@ -10,7 +10,6 @@
 #include "convoy/apps/flags/command_line.h"
 #include "convoy/apps/flags/run_main.h"
 #include "convoy/apps/report/page.h"
-#include "convoy/apps/report/page_files.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 

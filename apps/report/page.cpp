@@ -7,7 +7,6 @@
 #include <numeric>
 #include <optional>
 
-#include "convoy/apps/report/page_files.h"
 #include "convoy/kernels/base/json_text.h"
 #include "convoy/version.h"
 
@@ -89,12 +88,7 @@ bool is_step_part(const std::string& name) {
 /// Returns JSON that a script element may contain: without '<', the data cannot end the element.
 std::string to_script_text(const Json& json) {
   std::string text;
-  for (const char c : json_text(json)) {
-    if (c == '<')
-      text += "\\u003c";
-    else
-      text += c;
-  }
+  for (const char c : json_text(json)) text += c == '<' ? std::string("\\u003c") : std::string(1, c);
   return text;
 }
 
