@@ -51,24 +51,10 @@ std::string checksum(const std::string& key, const std::string& value, const std
   return fmt::format("{:016x}", sum.value());
 }
 
-Json choices_of(const AlgorithmCache& cache) {
-  Json choices = Json::array();  // an array keeps the order of last use
-  for (const auto& [key, value] : cache.entries()) choices.push_back({key, value});
-  return choices;
-}
-
-Json compiled_of(const AlgorithmCache& cache) {
-  Json compiled = Json::array();
-  for (const auto& [key, value] : cache.entries())
-    if (const std::string code = cache.code(key); !code.empty())
-      compiled.push_back({key, checksum(key, value, code), code});
-  return compiled;
-}
-
 Json file_of(const DeviceContext& device) {
-  return {{"format", kFormat},
-          {"hardware", device.hardware()},
-          {"choices", choices_of(device.algorithm_cache())}};
+  Json choices = Json::array();  // an array keeps the order of last use
+  for (const auto& [key, value] : device.algorithm_cache().entries()) choices.push_back({key, value});
+  return {{"format", kFormat}, {"hardware", device.hardware()}, {"choices", std::move(choices)}};
 }
 
 struct Loaded {
@@ -140,7 +126,10 @@ std::optional<std::string> PlanCache::store() {
   try {
     if (file_.has_parent_path()) fs::create_directories(file_.parent_path());
     Json file = file_of(device_);
-    file["compiled"] = compiled_of(device_.algorithm_cache());
+    file["compiled"] = Json::array();
+    for (const auto& [key, value] : device_.algorithm_cache().entries())
+      if (const std::string code = device_.algorithm_cache().code(key); !code.empty())
+        file["compiled"].push_back({key, checksum(key, value, code), code});
     io::write_file_atomically(file_, json_text(file, 1));
     stored_revision_ = revision;
     return std::nullopt;

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <tuple>
 
+#include "convoy/apps/common/text.h"
 #include "convoy/datasets/download/download.h"
 #include "convoy/datasets/formats/registry.h"
 #include "convoy/datasets/loader/sampler.h"
@@ -74,12 +74,6 @@ fs::path download_dataset(const data::DatasetEntry& entry, bool quiet) {
 
 DataLocation located(const std::string& dataset, const fs::path& directory) {
   return {.dataset = dataset, .directory = fs::absolute(directory).lexically_normal(), .warning = ""};
-}
-
-DataLocation fall_back(const std::string& why) {
-  return {.dataset = kFallbackDataset,
-          .directory = {},
-          .warning = fmt::format("{}; training on the generated {} set instead", why, kFallbackDataset)};
 }
 
 }  // namespace
@@ -160,18 +154,20 @@ DataLocation locate_data(const DataOptions& options) {
       why += fmt::format(", and it could not be downloaded: {}", error.what());
     }
   }
-  if (options.fallback_shapes) return fall_back(why);
+  if (options.fallback_shapes)
+    return {.dataset = kFallbackDataset,
+            .directory = {},
+            .warning = fmt::format("{}; training on the generated {} set instead", why, kFallbackDataset)};
   fail<DataError>("{}; name its directory with --data, or train on --dataset {}", why, kFallbackDataset);
 }
 
 std::int64_t validation_count(const std::string& text, std::int64_t images) {
   if (text == "none") return 0;
   const bool is_percentage = text.ends_with('%');
-  const char* const end = text.data() + text.size() - (is_percentage ? 1 : 0);
-  double number = 0;
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  const bool is_valid = error == std::errc() && stop == end && number > 0 &&
-                        (is_percentage ? number < 100 : number == std::floor(number) && number < 1e9);
+  const double number =
+      number_in<double>(std::string_view(text).substr(0, text.size() - (is_percentage ? 1 : 0))).value_or(0);
+  const bool is_valid =
+      number > 0 && (is_percentage ? number < 100 : number == std::floor(number) && number < 1e9);
   check(is_valid,
         "--validation: found '{}', expected none, a percentage of the training images such as 10%, or a "
         "number of images",

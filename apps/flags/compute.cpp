@@ -11,6 +11,7 @@
 #include <iterator>
 #include <variant>
 
+#include "convoy/apps/common/text.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/library_versions.h"
 
@@ -46,28 +47,17 @@ std::string variable(const char* name) {
 std::string tunables_without(const char* features) {
   constexpr std::string_view kName = "glibc.cpu.hwcaps=";
   std::string result;
-  const std::string tunables = variable("GLIBC_TUNABLES");
-  for (std::size_t at = 0; at < tunables.size();) {
-    const std::size_t end = std::min(tunables.find(':', at), tunables.size());
-    const std::string_view entry = std::string_view(tunables).substr(at, end - at);
+  for (const std::string& entry : split(variable("GLIBC_TUNABLES"), ':'))
     if (!entry.starts_with(kName)) result.append(result.empty() ? "" : ":").append(entry);
-    at = end + 1;
-  }
   if (*features != '\0') result.append(result.empty() ? "" : ":").append(kName).append(features);
   return result;
 }
 
-/// Returns the arguments of this process.
-std::vector<std::string> own_arguments() {
+/// Replaces this process by the same program with the same arguments and the present environment.
+[[noreturn]] void start_again() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::vector<std::string> arguments;
   for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
-  return arguments;
-}
-
-/// Replaces this process by the same program with the same arguments and the present environment.
-[[noreturn]] void start_again() {
-  std::vector<std::string> arguments = own_arguments();
   std::vector<char*> pointers;
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);

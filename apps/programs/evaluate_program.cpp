@@ -166,10 +166,8 @@ int evaluate_on_rank(EvaluateOptions& options, const CommandLine& line, Job& job
   const bool first = job.is_first();
   const io::Checkpoint found = find_checkpoint(options.checkpoint);
   const std::filesystem::path& checkpoint = found.path;
-  const std::string trained_precision = stored_flags(found.manifest)["precision"];
-  Precision precision = parse_precision(options.precision           ? *options.precision
-                                        : trained_precision.empty() ? std::string("fp32")
-                                                                    : trained_precision);
+  Precision precision = parse_precision(
+      options.precision.value_or(value_at(stored_flags(found.manifest), "precision", "fp32")));
   const DeviceContext device = open_device(options.compute, precision, job.info(), job.ranks_on_my_cores());
   job.connect(device);
   if (options.precision) check_precision(precision, device);
