@@ -54,12 +54,6 @@ std::string read_line(int descriptor) {
   }
 }
 
-int restarts_of_job() { return number_in(launcher::kRestartsVariable, 0); }
-
-bool may_regroup() {
-  return number_in(launcher::kRegroupVariable, 0) != 0 && number_in(launcher::kLinkVariable, -1) >= 0;
-}
-
 std::optional<std::map<std::string, std::string>> request_group(std::int64_t step) {
   const int link = number_in(launcher::kLinkVariable, -1);
   const std::string request = launcher::to_line(launcher::kind::kRegroup, step) + "\n";
@@ -103,8 +97,12 @@ const Cluster& cluster() {
                            return dist::make_hierarchical_communicator(rendezvous, {.comm = options});
                          }}},
       .connect = connect,
-      .restarts_of_job = restarts_of_job,
-      .may_regroup = may_regroup,
+      .restarts_of_job = [] { return number_in(launcher::kRestartsVariable, 0); },
+      .may_regroup =
+          [] {
+            return number_in(launcher::kRegroupVariable, 0) != 0 &&
+                   number_in(launcher::kLinkVariable, -1) >= 0;
+          },
       .request_group = request_group,
       .report_progress = report_progress};
   return kCluster;

@@ -46,12 +46,6 @@ std::uint64_t memory_of(const std::string& key) {
   return kilobytes * 1024;
 }
 
-std::string system_text() {
-  utsname names{};
-  uname(&names);
-  return fmt::format("{} {}, {}", names.sysname, names.release, names.machine);
-}
-
 std::vector<std::string> library_texts() {
   std::vector<std::string> texts = {onednn_version_text(), openblas_version_text(),
                                     data::jpeg_decoder_text()};
@@ -63,8 +57,10 @@ std::vector<std::string> library_texts() {
 }  // namespace
 
 Machine this_machine() {
+  utsname names{};
+  uname(&names);
   return {.processor = value_in("/proc/cpuinfo", "model name"),
-          .system = system_text(),
+          .system = fmt::format("{} {}, {}", names.sysname, names.release, names.machine),
           .online_cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)),
           .cores = cores_of_this_process(),
           .memory_bytes = memory_of("MemTotal"),

@@ -63,31 +63,22 @@ CommandLine predict_command_line(PredictOptions& o, const std::string& name) {
   return line;
 }
 
-/// The images of the arguments.
-struct Inputs {
+/// Replaces each directory by the images below it, at any depth, sorted by path. Counts in `left_out` what else they hold.
+std::vector<std::string> expand(const std::vector<std::string>& arguments, data::LeftOut& left_out) {
   std::vector<std::string> files;
-  data::LeftOut left_out;  // of the directories
-};
-
-/// Replaces each directory by the images below it, at any depth, sorted by path.
-Inputs expand(const std::vector<std::string>& arguments) {
-  Inputs inputs;
-  std::vector<std::string>& files = inputs.files;
   for (const std::string& argument : arguments) {
     if (!data::is_existing_directory(argument)) {
       files.push_back(argument);  // read_input() reports what is wrong with it
       continue;
     }
     const std::size_t before = files.size();
-    for (const fs::path& image : data::find_images(argument, inputs.left_out))
-      files.push_back(image.string());
+    for (const fs::path& image : data::find_images(argument, left_out)) files.push_back(image.string());
     if (files.size() == before)
       fail<DataError>("{}: found no image in this directory, expected {} files{}{}", argument,
-                      data::image_formats_text(), inputs.left_out.empty() ? "" : "; ",
-                      inputs.left_out.text());
+                      data::image_formats_text(), left_out.empty() ? "" : "; ", left_out.text());
     std::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end());
   }
-  return inputs;
+  return files;
 }
 
 /// Reads an image as u8 [H, W, C], the input shape `expected` of the model. Resizes it if the model takes
@@ -219,13 +210,6 @@ void write_text(const std::string& file, const std::string& text) {
     fail<OutputError>("standard output: cannot be written: {}", std::strerror(errno));
 }
 
-/// Returns the softmax of logits [n, classes], in row-major order.
-std::vector<double> probabilities_of(const Tensor& logits) {
-  const Tensor probabilities = Tensor::empty_like(logits);
-  on(logits.stream(), [&](auto& s) { kernels::softmax(s, logits.view(), probabilities.view()); });
-  return probabilities.to(DType::f64).to_vector<double>();
-}
-
 int run_predict(const std::string& name, int argc, char** argv) {
   PredictOptions options;
   CommandLine line = predict_command_line(options, name);
@@ -244,7 +228,8 @@ int run_predict(const std::string& name, int argc, char** argv) {
   device.set_autotune(false);  // takes longer than computing a few images
   const io::Checkpoint checkpoint = find_checkpoint(options.checkpoint);
   const LoadedModel loaded = load_model(checkpoint, device);
-  const auto [files, left_out] = expand(options.files);
+  data::LeftOut left_out;
+  const std::vector<std::string> files = expand(options.files, left_out);
   if (!left_out.empty())
     fmt::print(stderr, "{}: warning: {}\n", name, without_control_characters(left_out.text()));
 
@@ -267,7 +252,9 @@ int run_predict(const std::string& name, int argc, char** argv) {
       return loaded.model(input).value();
     }();
     all.rows(begin, end).copy_from(logits);
-    const std::vector<double> probabilities = probabilities_of(logits);
+    const Tensor softmax = Tensor::empty_like(logits);
+    on(logits.stream(), [&](auto& s) { kernels::softmax(s, logits.view(), softmax.view()); });
+    const std::vector<double> probabilities = softmax.to(DType::f64).to_vector<double>();
     for (std::size_t i = 0; i < chunk.size(); ++i) {
       predictions.push_back(top_classes(chunk[i], std::span(probabilities).subspan(i * classes, classes),
                                         static_cast<std::size_t>(options.top)));

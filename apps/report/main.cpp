@@ -37,14 +37,6 @@ CommandLine command_line(Options& o) {
   return line;
 }
 
-/// Writes a file, in a directory that is created if necessary.
-void write(const fs::path& file, const std::string& bytes) {
-  std::error_code error;
-  if (file.has_parent_path()) fs::create_directories(file.parent_path(), error);
-  if (error) fail<OutputError>("{}: {}", file.parent_path().string(), error.message());
-  io::write_file_atomically(file, bytes);
-}
-
 /// Returns the times at which the files of the runs were written.
 std::vector<fs::file_time_type> times_of(const std::vector<RunDirectories>& directories) {
   std::vector<fs::file_time_type> times;
@@ -92,7 +84,11 @@ int run(int argc, char** argv) {
     const bool is_complete =
         std::ranges::all_of(runs, [](const RunRecord& run) { return run.last("result") != nullptr; });
     const bool goes_on = options.watch && !is_complete && StopSignals::received() == 0;
-    write(options.out, make_page(runs, goes_on ? kReloadSeconds : 0));
+    const fs::path place = fs::path(options.out).parent_path();
+    std::error_code error;
+    if (!place.empty()) fs::create_directories(place, error);
+    if (error) fail<OutputError>("{}: {}", place.string(), error.message());
+    io::write_file_atomically(options.out, make_page(runs, goes_on ? kReloadSeconds : 0));
     if (!std::exchange(printed, true)) print_summary(options, runs);
     if (!goes_on) break;
     wait_for_change(options.runs, times);

@@ -27,11 +27,6 @@ std::string read_bytes(const fs::path& path) {
   return bytes.str();
 }
 
-/// Returns whether a line of a log is an event that the report can use.
-bool is_event(const Json& line) {
-  return line.is_object() && line.contains("event") && line["event"].is_string();
-}
-
 /// Returns "; runs below it: A, B" for a directory that has some; else "".
 std::string runs_below(const fs::path& directory) {
   std::set<std::string> runs;
@@ -64,7 +59,7 @@ void read_log(RunRecord& run) {
   for (std::string line; std::getline(file, line);) {
     if (file.eof()) break;  // a line without its end, which is being written
     Json event = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (is_event(event))
+    if (event.is_object() && event.contains("event") && event["event"].is_string())
       run.events.push_back(std::move(event));
     else
       ++run.damaged_lines;

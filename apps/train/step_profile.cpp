@@ -315,15 +315,13 @@ std::string profile_trace(const StepProfile& profile) {
       arguments["flops"] = call.cost.flops;
       arguments["bytes"] = call.cost.bytes;
     }
+    constexpr const char* kCategories[] = {"forward", "backward", "stage"};
+    const int row = call.is_stage ? 2 : call.is_backward ? 1 : 0;
     events.push_back({{"ph", "X"},
                       {"pid", 0},
-                      {"tid", call.is_stage      ? 2
-                              : call.is_backward ? 1
-                                                 : 0},
+                      {"tid", row},
                       {"name", label_of({call.module, call.name})},
-                      {"cat", call.is_stage      ? "stage"
-                              : call.is_backward ? "backward"
-                                                 : "forward"},
+                      {"cat", kCategories[row]},
                       {"ts", begin * 1e3},
                       {"dur", call.ms * 1e3},
                       {"args", arguments}});

@@ -15,12 +15,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kMaxUnreadLosses = 4096;  // steps
 
-/// Returns how many losses a recorder keeps: those of a window of --log-every steps.
-std::int64_t unread_losses(const TrainContext& context) {
-  const std::int64_t interval = context.options.log_every;
-  return interval == 0 ? kMaxUnreadLosses : std::min(interval, kMaxUnreadLosses);
-}
-
 }  // namespace
 
 std::vector<training::StepResult> RecordedSteps::results() const {
@@ -103,7 +97,10 @@ StepReporter::StepReporter(const TrainContext& context, const TrainStep& step, d
       total_steps_(total_steps),
       on_completed_(std::move(on_completed)),
       recorder_(context.device, parse_precision(context.options.precision).parameters,
-                unread_losses(context) * loader.micro_batches_per_step(), context.gradients) {}
+                std::min(context.options.log_every == 0 ? kMaxUnreadLosses : context.options.log_every,
+                         kMaxUnreadLosses) *  // of a window of --log-every steps
+                    loader.micro_batches_per_step(),
+                context.gradients) {}
 
 void StepReporter::begin_step() {
   if (recorder_.full(static_cast<std::size_t>(loader_.micro_batches_per_step()))) synchronize();

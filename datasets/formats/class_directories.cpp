@@ -95,12 +95,8 @@ std::optional<fs::path> find_split_directory(const std::vector<fs::path>& direct
   return std::nullopt;
 }
 
-std::optional<fs::path> find_train_directory(const std::vector<fs::path>& directories) {
-  return find_split_directory(directories, {"train", "training"});
-}
-std::optional<fs::path> find_test_directory(const std::vector<fs::path>& directories) {
-  return find_split_directory(directories, {"test", "testing", "val", "valid", "validation"});
-}
+const std::vector<std::string> kTrainNames = {"train", "training"},
+                               kTestNames = {"test", "testing", "val", "valid", "validation"};
 
 void collect_images(const fs::path& directory, int depth, std::vector<fs::path>& files, LeftOut& left_out) {
   constexpr int kMaxDepth = 16;  // links may form a circle
@@ -285,7 +281,7 @@ bool ClassDirectories::all_jpeg() const { return std::ranges::all_of(files, is_j
 bool has_split_directories(const fs::path& directory) {
   if (!is_existing_directory(directory)) return false;
   const std::vector<fs::path> directories = directories_in(directory);
-  return find_train_directory(directories) && find_test_directory(directories);
+  return find_split_directory(directories, kTrainNames) && find_split_directory(directories, kTestNames);
 }
 
 ClassDirectories scan_class_directories(const fs::path& directory, const ReadOptions& options) {
@@ -293,7 +289,8 @@ ClassDirectories scan_class_directories(const fs::path& directory, const ReadOpt
   ClassDirectories result;
   const Entries entries = visit(directory, result.left_out);
   std::vector<fs::path> others = directories_of(entries);
-  const std::optional<fs::path> train = find_train_directory(others), test = find_test_directory(others);
+  const std::optional<fs::path> train = find_split_directory(others, kTrainNames),
+                                test = find_split_directory(others, kTestNames);
   if (!train && !test) return split_classes(directory, entries, options, std::move(result));
   if (!train || !test)
     fail<DataError>(
@@ -315,7 +312,6 @@ ClassDirectories scan_class_directories(const fs::path& directory, const ReadOpt
   return result;
 }
 
-namespace fs = std::filesystem;
 namespace {
 
 // Part of the cache's key. Higher since the orientation of PNG and WebP and CMYK without a marker are read.
@@ -402,13 +398,6 @@ DecodedImages decode_to_memory(const Files& files, const std::string& name, cons
   });
 }
 
-/// Returns the text that determines the decoded images: the decoders, the size, and the files in their order.
-std::string cache_key(const Files& files, const fs::path& directory, const ReadOptions& options) {
-  return fmt::format("decoding {}; {}; {}; {} pixels\n", kDecoding, jpeg_decoder_text(), image_formats_text(),
-                     options.image_size) +
-         list_files(files, directory);
-}
-
 /// Maps the images from the cache. If they are not there, decodes a share of the files and completes the cache with the
 /// other ranks of this host. Sets `note` to a description of the cache, and adds a warning if it was made again.
 DecodedImages decode_to_cache(const ClassDirectories& directories, const fs::path& directory,
@@ -424,7 +413,11 @@ DecodedImages decode_to_cache(const ClassDirectories& directories, const fs::pat
                         fmt::format("{}-{}-{:.8}.safetensors",
                                     (place.has_filename() ? place : place.parent_path()).filename().string(),
                                     options.image_size, io::hash_bytes(place.string() + '\n' + split));
-  ImageCache cache(path, io::hash_bytes(cache_key(files, directory, options)), options.host, options.waiting);
+  // What determines the decoded images: the decoders, the size, and the files in their order.
+  const std::string key = fmt::format("decoding {}; {}; {}; {} pixels\n", kDecoding, jpeg_decoder_text(),
+                                      image_formats_text(), options.image_size) +
+                          list_files(files, directory);
+  ImageCache cache(path, io::hash_bytes(key), options.host, options.waiting);
   note = fmt::format("image cache {}", path.string());
   if (std::optional<DecodedImages> found = cache.open()) return *std::move(found);
   if (!cache.problem().empty()) warnings.push_back(cache.problem() + "; the images were decoded again");

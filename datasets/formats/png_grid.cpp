@@ -21,10 +21,6 @@ namespace {
 constexpr std::int64_t kGap = 2;         // pixels behind each image
 constexpr std::int64_t kMinPixels = 64;  // smaller images are enlarged
 
-std::uint8_t pixel_value(float value) {
-  return static_cast<std::uint8_t>(std::clamp(std::lround(value * 255), 0L, 255L));
-}
-
 /// Calls set(y, x) for each pixel of a text of at most `width` pixels.
 template <class Set>
 void draw_text(const std::string& utf8, std::int64_t width, Set&& set) {
@@ -75,7 +71,8 @@ void write_png_grid(const std::filesystem::path& path, const Tensor& images, std
           const std::int64_t from = ((n * height + y / zoom) * width + x / zoom) * channels + c;
           const std::int64_t row = n / columns * cell_height + y, column = n % columns * cell_width + x;
           grid[static_cast<std::size_t>((row * total_width + column) * channels + c)] =
-              pixel_value(values[static_cast<std::size_t>(from)]);
+              static_cast<std::uint8_t>(
+                  std::clamp(std::lround(values[static_cast<std::size_t>(from)] * 255), 0L, 255L));
         }
   for (std::int64_t n = 0; n < std::ssize(captions); ++n)
     draw_text(captions[static_cast<std::size_t>(n)], width * zoom, [&](std::int64_t y, std::int64_t x) {

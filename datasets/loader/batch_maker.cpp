@@ -13,17 +13,6 @@
 #include "convoy/kernels/runtime/parallel.h"
 
 namespace convoy::data {
-namespace {
-
-/// Returns the CPU device that the batches are prepared on.
-DeviceContext making_device(const ImageSet& set, const LoaderOptions& options) {
-  return options.device ? options.device->host()
-         : set.source   ? DeviceContext(Device::cpu())
-                        : set.images.context();
-}
-
-}  // namespace
-
 EpochOrder::EpochOrder(const LoaderOptions& options, const BatchPlan& plan, std::int64_t epoch)
     : options_(options), samples_(plan.samples), epoch_(epoch) {
   if (plan.block > 0)
@@ -65,7 +54,12 @@ Mixing mixing_of(const LoaderOptions& options, const BatchTask& task, const Shap
 }
 
 BatchMaker::BatchMaker(const ImageSet& set, const LoaderOptions& options, const BatchPlan& plan)
-    : set_(set), options_(options), plan_(plan), device_(making_device(set, options)) {}
+    : set_(set),
+      options_(options),
+      plan_(plan),
+      device_(options.device ? options.device->host()
+              : set.source   ? DeviceContext(Device::cpu())
+                             : set.images.context()) {}
 
 Batch BatchMaker::make(CpuStream& stream, const BatchTask& task) const {
   if (set_.source) read_ahead(task);

@@ -23,12 +23,6 @@ std::string join_path(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "." + name;
 }
 
-/// Returns whether layers cast parameters of this kind to the type of their input. Those of batch norms keep
-/// their own type.
-bool is_cast(ParameterKind kind) {
-  return kind == ParameterKind::filter || kind == ParameterKind::weight || kind == ParameterKind::bias;
-}
-
 std::span<const Variable> as_span(const Variable& x) { return {&x, 1}; }
 std::span<const Variable> as_span(const Variables& list) { return list; }
 
@@ -255,7 +249,8 @@ void Module::keep_low_precision_copies(DType dtype) {
   check(is_half(dtype), "cannot keep low-precision copies in {}: expected f16 or bf16", to_string(dtype));
   for (const NamedParameter& parameter : parameters()) {
     parameter.variable.wait_ready();
-    if (is_cast(parameter.kind))
+    // Layers cast these to the type of their input. Norms compute in the type of their own parameters.
+    if (parameter.kind != ParameterKind::norm_scale && parameter.kind != ParameterKind::norm_shift)
       parameter.variable.set_low_precision_copy(parameter.variable.value().to(dtype));
   }
 }

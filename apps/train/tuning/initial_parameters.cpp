@@ -59,6 +59,8 @@ void verify(const fs::path& file, const Pretrained& weights) {
         file.string(), content, io::printable(expected));
 }
 
+/// Returns the row of the weights of this name; null if there are none, or if a file or a directory in the working
+/// directory has the name.
 const Pretrained* find_weights(const std::string& name) {
   const auto* const found = std::ranges::find(kPretrained, name, &Pretrained::name);
   std::error_code ignored;
@@ -66,10 +68,8 @@ const Pretrained* find_weights(const std::string& name) {
 }
 
 /// Returns the file with the weights `name`, models/NAME.safetensors in the cache of downloads
-/// (data::cache_directory()), whether it exists or not. nullopt if no weights have this name, or if a file or a directory
-/// in the working directory has it.
-std::optional<fs::path> pretrained_file(const std::string& name) {
-  if (find_weights(name) == nullptr) return std::nullopt;
+/// (data::cache_directory()), whether it exists or not.
+fs::path pretrained_file(const std::string& name) {
   return data::cache_directory() / "models" / (name + ".safetensors");
 }
 
@@ -81,7 +81,7 @@ std::optional<fs::path> pretrained_file(const std::string& name) {
 void check_pretrained(const std::string& name) {
   const Pretrained* const weights = find_weights(name);
   if (weights == nullptr) return;
-  const fs::path file = *pretrained_file(name);
+  const fs::path file = pretrained_file(name);
   std::error_code error;
   const bool exists = fs::exists(file, error);
   if (!exists) {
@@ -109,7 +109,7 @@ void check_pretrained(const std::string& name) {
 }
 
 fs::path file_of(const std::string& source) {
-  if (const auto file = pretrained_file(source)) return *file;
+  if (find_weights(source) != nullptr) return pretrained_file(source);
   std::error_code ignored;
   return fs::is_directory(source, ignored) ? find_checkpoint(source, "--init-from").path / io::kModelFile
                                            : fs::path(source);
