@@ -16,23 +16,23 @@ namespace convoy {
 /// The CUDA graph of a step and its input tensors. The results are stored in the graph's memory pool.
 struct TrainStep::CapturedStep {
   std::unique_ptr<CudaGraph> graph;  // null before the capture
-  std::vector<Input> inputs;
+  std::vector<data::Batch> inputs;
   std::vector<MicroBatchResult> results;
 
   /// Returns the copies of the batches to the inputs.
   std::vector<kernels::Assignment> copies(const std::vector<data::Batch>& batches) const {
     std::vector<kernels::Assignment> all;
     for (std::size_t k = 0; k < batches.size(); ++k) {
-      const Input from = input_of(batches[k]);
-      for (Tensor Input::*part : kParts)
+      const data::Batch& from = batches[k];
+      for (Tensor data::Batch::*part : kParts)
         if ((from.*part).defined())
           all.push_back({.to = (inputs[k].*part).view(), .from = (from.*part).view()});
     }
     return all;
   }
 
-  static constexpr std::array kParts{&Input::images, &Input::labels, &Input::ids, &Input::partner_labels,
-                                     &Input::partner_ids};
+  static constexpr std::array kParts{&data::Batch::images, &data::Batch::labels, &data::Batch::ids,
+                                     &data::Batch::partner_labels, &data::Batch::partner_ids};
 };
 
 TrainStep::TrainStep(const TrainContext& context, DataParallel& parallel, optim::LossScaler* scaler,
@@ -84,10 +84,8 @@ const std::vector<MicroBatchResult>& TrainStep::run(const std::vector<data::Batc
   CachingAllocator& memory = context_.device.memory();
   const std::size_t before = memory.stats().in_use;
   ++eager_steps_;
-  std::vector<Input> inputs;
-  for (const data::Batch& batch : batches) inputs.push_back(input_of(batch));
   results_.clear();
-  compute(inputs, batches.front().global_count, results_);
+  compute(batches, results_);
   parallel_.reducer().end_step();
   if (eager_steps_ == 1) step_bytes_ = memory.stats().peak_in_use - before;
   if (eager_steps_ == 2 && context_.is_gpu()) {  // gives back what only the autotuning has used
@@ -95,10 +93,6 @@ const std::vector<MicroBatchResult>& TrainStep::run(const std::vector<data::Batc
     memory.reset_peak();
   }
   return results_;
-}
-
-TrainStep::Input TrainStep::input_of(const data::Batch& batch) {
-  return {batch.images, batch.labels, batch.ids, batch.partner_labels, batch.partner_ids};
 }
 
 void TrainStep::set_inputs(const data::Batch& batch, const std::vector<double>& rates, std::int64_t step,
@@ -118,26 +112,25 @@ void TrainStep::set_inputs(const data::Batch& batch, const std::vector<double>& 
   on(rates_.stream(), [&](auto& s) { kernels::assign(s, copies); });
 }
 
-void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_count,
-                        std::vector<MicroBatchResult>& results) {
+void TrainStep::compute(const std::vector<data::Batch>& batches, std::vector<MicroBatchResult>& results) {
   // At the end of an epoch a rank may have no samples, or fewer samples than micro-batches.
   // Other ranks' synchronized batch norms wait for a rank without samples.
-  const auto runs = [&](const Input& input) {
-    return context_.statistics != nullptr || input.labels.size(0) > 0;
+  const auto runs = [&](const data::Batch& batch) {
+    return context_.statistics != nullptr || batch.labels.size(0) > 0;
   };
-  const auto count = static_cast<std::size_t>(std::ranges::count_if(inputs, runs));
+  const auto count = static_cast<std::size_t>(std::ranges::count_if(batches, runs));
   dist::GradientReducer& gradients = parallel_.reducer();
   const auto mark = [&](std::size_t k, Event Marks::*event) {
     if (times_phases_) ((*marks_[k]).*event).record();
   };
   gradients.begin_forward();
-  for (std::size_t k = 0, computed = 0; k < inputs.size(); ++k) {
+  for (std::size_t k = 0, computed = 0; k < batches.size(); ++k) {
     mark(k, &Marks::begin);
     Variable loss;
     Tensor correct_count;
-    if (runs(inputs[k]))
+    if (runs(batches[k]))
       std::tie(loss, correct_count) =
-          loss_of(inputs[k], global_count, norm_batches_.empty() ? Tensor() : norm_batches_[k]);
+          loss_of(batches[k], norm_batches_.empty() ? Tensor() : norm_batches_[k]);
     mark(k, &Marks::forward);
     if (loss.defined()) {
       dist::enter(context_.observer, dist::Phase::backward);
@@ -148,7 +141,7 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
     }
     gradients.end_micro_batch();
     mark(k, &Marks::backward);
-    results.push_back(result_of(loss, correct_count, global_count));
+    results.push_back(result_of(loss, correct_count, batches[k].global_count));
   }
   if (context_.is_distributed()) {
     dist::enter(context_.observer, dist::Phase::gradients);
@@ -168,29 +161,28 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
   if (times_phases_) end_.record();
 }
 
-std::pair<Variable, Tensor> TrainStep::loss_of(const Input& input, std::int64_t global_count,
-                                               const Tensor& norm_batch) {
+std::pair<Variable, Tensor> TrainStep::loss_of(const data::Batch& batch, const Tensor& norm_batch) {
   dist::enter(context_.observer, dist::Phase::forward);
   const Profiler::Range range(context_.profiler, "forward");
-  const Tensor images = images_of(input);
+  const Tensor images = images_of(batch);
   const nn::ForwardContext context{.training = true,
                                    .seed = static_cast<std::uint64_t>(context_.options.seed),
-                                   .sample_ids = input.ids,
+                                   .sample_ids = batch.ids,
                                    .device_epoch = epoch_,
                                    .norm_batch = norm_batch};
   CrossEntropyOptions options{.smoothing = *context_.options.label_smoothing,
                               .class_weights = class_weights_};
-  if (!sums_losses()) options.scale = 1 / static_cast<double>(global_count);
+  if (!sums_losses()) options.scale = 1 / static_cast<double>(batch.global_count);
   const Variable logits = context_.model(images, context);
-  const CrossEntropy own = cross_entropy(logits, input.labels, options);
-  return {mixed_loss(own.loss, logits, input, options), own.correct_count};
+  const CrossEntropy own = cross_entropy(logits, batch.labels, options);
+  return {mixed_loss(own.loss, logits, batch, options), own.correct_count};
 }
 
-Variable TrainStep::mixed_loss(const Variable& own, const Variable& logits, const Input& input,
+Variable TrainStep::mixed_loss(const Variable& own, const Variable& logits, const data::Batch& batch,
                                const CrossEntropyOptions& options) const {
-  if (!input.partner_labels.defined()) return own;
+  if (!batch.partner_labels.defined()) return own;
   const Variable weight(mixing_.rows(kernels::kMixingNumbers - 1, kernels::kMixingNumbers).to(own.dtype()));
-  return weight * own + (1 - weight) * cross_entropy(logits, input.partner_labels, options).loss;
+  return weight * own + (1 - weight) * cross_entropy(logits, batch.partner_labels, options).loss;
 }
 
 MicroBatchResult TrainStep::result_of(const Variable& loss, const Tensor& correct_count,
@@ -208,8 +200,8 @@ MicroBatchResult TrainStep::result_of(const Variable& loss, const Tensor& correc
   return result;
 }
 
-Tensor TrainStep::images_of(const Input& input) {
-  if (input.images.defined()) return input.images;
+Tensor TrainStep::images_of(const data::Batch& batch) {
+  if (batch.images.defined()) return batch.images;
   const auto made = [&](const Tensor& ids) {
     const Shape& image = context_.model.input();
     const Tensor images =
@@ -217,9 +209,9 @@ Tensor TrainStep::images_of(const Input& input) {
     loader_.make_images(ids, epoch_, images);
     return images;
   };
-  const Tensor images = made(input.ids);
-  if (input.partner_ids.defined()) {
-    const Tensor partners = made(input.partner_ids);
+  const Tensor images = made(batch.ids);
+  if (batch.partner_ids.defined()) {
+    const Tensor partners = made(batch.partner_ids);
     on(images.stream(),
        [&](auto& s) { kernels::mix_images(s, partners.view(), mixing_.view(), images.view()); });
   }
@@ -230,11 +222,10 @@ Tensor TrainStep::images_of(const Input& input) {
 double TrainStep::evaluate(const data::Batch& batch) {
   const NoGrad no_grad;
   set_inputs(batch, {}, /*step=*/0);
-  const Input input = input_of(batch);
-  const Tensor images = images_of(input);
+  const Tensor images = images_of(batch);
   const Variable logits = context_.model(images);
-  const Variable own = cross_entropy(logits, input.labels, {}).loss;
-  const double sum = mixed_loss(own, logits, input, {}).value().item();
+  const Variable own = cross_entropy(logits, batch.labels, {}).loss;
+  const double sum = mixed_loss(own, logits, batch, {}).value().item();
   return sum / static_cast<double>(images.size(0));
 }
 
@@ -252,8 +243,8 @@ const TrainStep::CapturedStep* TrainStep::captured_step(const std::vector<data::
 
 bool TrainStep::capture(CapturedStep& step, const std::vector<data::Batch>& batches) {
   for (const data::Batch& batch : batches) {
-    Input& input = step.inputs.emplace_back(input_of(batch));
-    for (Tensor Input::*part : CapturedStep::kParts)
+    data::Batch& input = step.inputs.emplace_back(batch);
+    for (Tensor data::Batch::*part : CapturedStep::kParts)
       if ((input.*part).defined()) input.*part = Tensor::empty_like(input.*part);
   }
   // Makes one free range for the first graph, so that its arrays share memory, of whatever size they are. Blocks of size
@@ -266,8 +257,7 @@ bool TrainStep::capture(CapturedStep& step, const std::vector<data::Batch>& batc
   }
   std::string failure;
   try {
-    step.graph = std::make_unique<CudaGraph>(
-        context_.device, [&] { compute(step.inputs, batches.front().global_count, step.results); });
+    step.graph = std::make_unique<CudaGraph>(context_.device, [&] { compute(step.inputs, step.results); });
   } catch (const DeviceError& error) {
     failure = error.what();
   }

@@ -77,11 +77,6 @@ class TrainStep {
 
  private:
   struct CapturedStep;
-  struct Input {
-    Tensor images;  // undefined if the GPU makes the images
-    Tensor labels, ids;
-    Tensor partner_labels, partner_ids;  // as in data::Batch
-  };
   /// Time marks at the beginning of a micro-batch and at the end of forward and backward.
   struct Marks {
     explicit Marks(const DeviceContext& device)
@@ -91,13 +86,11 @@ class TrainStep {
     Event begin, forward, backward;
   };
 
-  static Input input_of(const data::Batch& batch);
   /// Writes the epoch_ and mixing_ of the batch, the first rates of rates_ and the norm_batches_ of this step,
   /// and makes copies, in one launch on a GPU.
   void set_inputs(const data::Batch& batch, const std::vector<double>& rates, std::int64_t step,
                   std::vector<kernels::Assignment> copies = {});
-  void compute(const std::vector<Input>& inputs, std::int64_t global_count,
-               std::vector<MicroBatchResult>& results);
+  void compute(const std::vector<data::Batch>& batches, std::vector<MicroBatchResult>& results);
   /// Returns the captured step to replay, or null if the step must run eagerly. Either all ranks replay a
   /// step or none does, since a replay launches its collectives without comparing them.
   const CapturedStep* captured_step(const std::vector<data::Batch>& batches);
@@ -108,19 +101,18 @@ class TrainStep {
   std::string failure_of_any_rank(const std::string& failure) const;
   /// Returns the loss of a micro-batch, and the number of its samples that are correct: [1], of the type of
   /// the parameters.
-  std::pair<Variable, Tensor> loss_of(const Input& input, std::int64_t global_count,
-                                      const Tensor& norm_batch);
-  /// Returns `own`, the cross-entropy of the input's labels; with partners, its mean with that of their
+  std::pair<Variable, Tensor> loss_of(const data::Batch& batch, const Tensor& norm_batch);
+  /// Returns `own`, the cross-entropy of the batch's labels; with partners, its mean with that of their
   /// labels, by the weight in mixing_.
-  Variable mixed_loss(const Variable& own, const Variable& logits, const Input& input,
+  Variable mixed_loss(const Variable& own, const Variable& logits, const data::Batch& batch,
                       const CrossEntropyOptions& options) const;
   /// Returns this micro-batch's part of the mean loss and its count, from loss_of().
   MicroBatchResult result_of(const Variable& loss, const Tensor& correct_count,
                              std::int64_t global_count) const;
   /// Returns whether gradients are those of the sum of the samples' losses, instead of their mean.
   bool sums_losses() const { return context_.options.loss_reduction == "sum"; }
-  /// Returns the images of the input, which the device makes for the epoch in `epoch_` if there are none.
-  Tensor images_of(const Input& input);
+  /// Returns the images of the batch, which the device makes for the epoch in `epoch_` if there are none.
+  Tensor images_of(const data::Batch& batch);
 
   const TrainContext& context_;
   DataParallel& parallel_;
