@@ -51,27 +51,21 @@ Json time_of(std::int64_t images, double seconds, double core_seconds) {
           {"images_per_core_second", count / core_seconds}};
 }
 
-/// Measures wall time and CPU time since its construction.
-class Watch {
- public:
-  Json stop(std::int64_t images) const {
-    return time_of(images, std::chrono::duration<double>(Clock::now() - begin_).count(),
-                   core_seconds() - core_begin_);
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point begin_ = Clock::now();
-  double core_begin_ = core_seconds();
-};
+/// Returns a function that returns time_of() a number of images since this call.
+auto start_watch() {
+  return [begin = std::chrono::steady_clock::now(), core_begin = core_seconds()](std::int64_t images) {
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    return time_of(images, seconds.count(), core_seconds() - core_begin);
+  };
+}
 
 Json run_epoch(data::DataLoader& loader, std::int64_t images) {
-  const Watch watch;
+  const auto watch = start_watch();
   std::int64_t found = 0;
   for (std::vector<data::Batch> step = loader.next_step(); !step.empty(); step = loader.next_step())
     for (const data::Batch& batch : step) found += batch.images.size(0);
   check(found == images, "an epoch: found {} images, expected {}", found, images);
-  return watch.stop(images);
+  return watch(images);
 }
 
 /// Requests every batch of every epoch and discards it. Returns the time of opening, decoding and resizing all training and
@@ -81,12 +75,12 @@ Json run_epoch(data::DataLoader& loader, std::int64_t images) {
 Json measure_loader(const LoaderBenchOptions& options) {
   const DataLocation location = locate_data(options.data);
   const auto seed = static_cast<std::uint64_t>(options.seed);
-  const Watch watch;
+  const auto watch = start_watch();
   const data::DataSet data = read_data(location, options.data, seed);
   data::TransformSpec transform =
       data::make_transform(options.augment, data::channel_statistics(data.train), {.natural_images = true});
   apply_augmentation(options.augmentation, transform);
-  const Json reading = watch.stop(data.train.size() + data.test.size());
+  const Json reading = watch(data.train.size() + data.test.size());
   data::DataLoader loader(data.train, {.global_batch = options.batch_size,
                                        .seed = seed,
                                        .transform = transform,
