@@ -15,7 +15,15 @@ void check_channels(const Shape& input, std::int64_t expected) {
 /// Returns whether both numbers are at least `least`.
 bool are_from(int least, Size2d size) { return size.height >= least && size.width >= least; }
 
-void check_pool(std::string_view layer, const Pool2dOptions& options) {
+std::string window(Size2d kernel, Size2d stride, Size2d padding) {
+  std::string text = fmt::format("{}x{}", kernel.height, kernel.width);
+  if (stride != 1) text += " stride " + stride.text();
+  if (padding != 0) text += " padding " + (padding == kSamePadding ? "same" : padding.text());
+  return text;
+}
+
+/// Makes the description of a pooling layer, and checks its options.
+std::string pooling(const char* layer, const Pool2dOptions& options) {
   const Size2d kernel = options.kernel, half(kernel.height / 2, kernel.width / 2);
   check(are_from(1, kernel) && are_from(1, options.stride),
         "{} with kernel {} and stride {}: expected positive numbers", layer, kernel.text(),
@@ -24,6 +32,9 @@ void check_pool(std::string_view layer, const Pool2dOptions& options) {
             options.padding.width <= half.width,
         "{} with kernel {}: found padding {}, expected 0 to {}, which is half of the kernel", layer,
         kernel.text(), options.padding.text(), half.text());
+  return fmt::format("{} {}{}{}", layer, window(kernel, options.stride, options.padding),
+                     options.ceil_mode ? " ceil mode" : "",
+                     options.count_include_pad ? "" : " padding not counted");
 }
 
 /// The name, the op and the fusible activation of an activation.
@@ -43,18 +54,6 @@ ActivationRow activation_row(ActivationKind kind) {
     case ActivationKind::sigmoid: return {"Sigmoid", sigmoid};
   }
   fail<UsageError>("Activation: found the unknown kind {}", static_cast<int>(kind));
-}
-
-std::string window(Size2d kernel, Size2d stride, Size2d padding) {
-  std::string text = fmt::format("{}x{}", kernel.height, kernel.width);
-  if (stride != 1) text += " stride " + stride.text();
-  if (padding != 0) text += " padding " + (padding == kSamePadding ? "same" : padding.text());
-  return text;
-}
-
-std::string window(const Pool2dOptions& o) {
-  return window(o.kernel, o.stride, o.padding) + (o.ceil_mode ? " ceil mode" : "") +
-         (o.count_include_pad ? "" : " padding not counted");
 }
 
 /// Checks the options that both kinds of convolution have. `layer` is its name with the numbers of channels.
@@ -189,16 +188,12 @@ Variable Dropout::forward(const Variable& x, const ForwardContext& context) {
 std::string Dropout::describe() const { return fmt::format("Dropout {}", p_); }
 
 MaxPool2d::MaxPool2d(Pool2dOptions options)
-    : Function("MaxPool2d " + window(options),
-               [options](const Variable& x) { return max_pool2d(x, options); }) {
-  check_pool("MaxPool2d", options);
-}
+    : Function(pooling("MaxPool2d", options),
+               [options](const Variable& x) { return max_pool2d(x, options); }) {}
 
 AvgPool2d::AvgPool2d(Pool2dOptions options)
-    : Function("AvgPool2d " + window(options),
-               [options](const Variable& x) { return avg_pool2d(x, options); }) {
-  check_pool("AvgPool2d", options);
-}
+    : Function(pooling("AvgPool2d", options),
+               [options](const Variable& x) { return avg_pool2d(x, options); }) {}
 
 AdaptiveMaxPool2d::AdaptiveMaxPool2d(Size2d size)
     : Function(adaptive("AdaptiveMaxPool2d", size),
