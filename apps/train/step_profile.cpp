@@ -98,13 +98,10 @@ void StepProfile::add(ProfiledCall call) {
   marks_[mark].record();
   call.step = steps_done_;
   call.memory = device_.memory().stats().in_use;
-  {
-    const std::lock_guard lock(mutex_);
-    call.allocations = std::exchange(call_allocations_, 0);
-    call.allocated_bytes = std::exchange(call_bytes_, 0);
-  }
-  calls_.push_back(std::move(call));
   const std::lock_guard lock(mutex_);
+  call.allocations = std::exchange(call_allocations_, 0);
+  call.allocated_bytes = std::exchange(call_bytes_, 0);
+  calls_.push_back(std::move(call));
   current_call_ = calls_.size();
 }
 

@@ -80,13 +80,9 @@ void trace_step(const TrainContext& context, const TrainStep& step, const dist::
 void write_trace(const Profiler& profiler, dist::Communicator* comm, const std::filesystem::path& file) {
   if (file.empty()) return;
   const int rank = comm == nullptr ? 0 : comm->rank();
-  std::string local = profiler.trace_events(rank, fmt::format("rank {} on {}", rank, dist::this_host().name));
-  std::vector<std::string> all;
-  if (comm == nullptr) {
-    all.push_back(std::move(local));
-  } else {
-    all = gather_large(*comm, local);
-  }
+  const std::string local =
+      profiler.trace_events(rank, fmt::format("rank {} on {}", rank, dist::this_host().name));
+  std::vector<std::string> all = comm == nullptr ? std::vector{local} : gather_large(*comm, local);
   if (rank != 0) return;
   std::error_code error;
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), error);
