@@ -153,19 +153,8 @@ std::vector<NamedState> Muon::state() const {
 
 void Muon::step_groups(const Indices& indices, const kernels::StepScalars& scalars) {
   step_matrices(indices, scalars);
-  std::vector<kernels::SgdGroup> groups;
-  for (std::size_t g = matrix_groups_; g < groups_.size(); ++g) {
-    kernels::SgdGroup& group = groups.emplace_back();
-    group.options = {.rate = groups_[g].rate,
-                     .lr_scale = groups_[g].lr_scale,
-                     .momentum = settings_.sgd_momentum,
-                     .weight_decay = groups_[g].weight_decay,
-                     .nesterov = settings_.sgd_momentum > 0};
-    for (const std::size_t i : indices[g])
-      group.slots.push_back(
-          sgd_slot(groups_[g].parameters[i], settings_.sgd_momentum > 0 ? momentum_[g][i] : Tensor()));
-  }
-  on(context().stream(), [&](auto& s) { kernels::sgd_step(s, groups, scalars); });  // counts the step
+  step_by_sgd(matrix_groups_, indices, momentum_,
+              {.momentum = settings_.sgd_momentum, .nesterov = settings_.sgd_momentum > 0}, scalars);
 }
 
 void Muon::step_matrices(const Indices& indices, const kernels::StepScalars& scalars) const {

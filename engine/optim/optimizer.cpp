@@ -234,11 +234,27 @@ View Optimizer::low_precision_copy_of(const nn::NamedParameter& parameter) {
   return copy.defined() ? copy.view() : View{};
 }
 
-kernels::SgdSlot Optimizer::sgd_slot(const nn::NamedParameter& parameter, const Tensor& momentum) {
-  return {.parameter = parameter.variable.value().view(),
-          .gradient = parameter.variable.grad().view(),
-          .momentum = momentum.defined() ? state_view(parameter, momentum) : View{},
-          .low_precision_copy = low_precision_copy_of(parameter)};
+void Optimizer::step_by_sgd(std::size_t first, const Indices& indices,
+                            const std::vector<std::vector<Tensor>>& momentum, const SgdSettings& settings,
+                            const kernels::StepScalars& scalars) const {
+  std::vector<kernels::SgdGroup> groups;
+  for (std::size_t g = first; g < groups_.size(); ++g) {
+    kernels::SgdGroup& group = groups.emplace_back();
+    group.options = {.rate = groups_[g].rate,
+                     .lr_scale = groups_[g].lr_scale,
+                     .momentum = settings.momentum,
+                     .weight_decay = groups_[g].weight_decay,
+                     .nesterov = settings.nesterov};
+    for (const std::size_t i : indices[g]) {
+      const nn::NamedParameter& parameter = groups_[g].parameters[i];
+      group.slots.push_back(
+          {.parameter = parameter.variable.value().view(),
+           .gradient = parameter.variable.grad().view(),
+           .momentum = settings.momentum > 0 ? state_view(parameter, momentum[g][i]) : View{},
+           .low_precision_copy = low_precision_copy_of(parameter)});
+    }
+  }
+  on(context().stream(), [&](auto& s) { kernels::sgd_step(s, groups, scalars); });
 }
 
 void Optimizer::append_state(std::vector<NamedState>& all, std::string_view kind,
@@ -291,19 +307,7 @@ std::vector<NamedState> Sgd::state() const {
 }
 
 void Sgd::step_groups(const Indices& indices, const kernels::StepScalars& scalars) {
-  std::vector<kernels::SgdGroup> groups;
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    kernels::SgdGroup& group = groups.emplace_back();
-    group.options = {.rate = groups_[g].rate,
-                     .lr_scale = groups_[g].lr_scale,
-                     .momentum = settings_.momentum,
-                     .weight_decay = groups_[g].weight_decay,
-                     .nesterov = settings_.nesterov};
-    for (const std::size_t i : indices[g])
-      group.slots.push_back(
-          sgd_slot(groups_[g].parameters[i], momentum_.empty() ? Tensor() : momentum_[g][i]));
-  }
-  on(context().stream(), [&](auto& s) { kernels::sgd_step(s, groups, scalars); });
+  step_by_sgd(0, indices, momentum_, settings_, scalars);
 }
 
 Adam::Adam(const std::vector<nn::NamedParameter>& parameters, AdamSettings settings)

@@ -66,6 +66,13 @@ struct OptimizerStepOptions {
   ProcessGroup* process_group = nullptr;
 };
 
+/// Settings of Sgd.
+struct SgdSettings {
+  double momentum = 0;      // from 0 to less than 1
+  bool nesterov = false;    // Nesterov's momentum; needs a momentum above 0
+  double weight_decay = 0;  // must be 0 with explicit groups, which have their own
+};
+
 /// An optimizer over parameter groups. Its state is allocated with it, as zeros on the device and in the type
 /// of each parameter, so a checkpoint of any step is complete. Move a model to its device and precision
 /// before building its optimizer. All numbers that change from step to step are in device memory, so a step
@@ -137,9 +144,11 @@ class Optimizer {
   static View state_view(const nn::NamedParameter& parameter, const Tensor& state);
   /// Returns the view of a parameter's low-precision copy, which is empty if there is none.
   static View low_precision_copy_of(const nn::NamedParameter& parameter);
-  /// Returns the tensors of a parameter for sgd_step(). `momentum` may be undefined. Throws UsageError like
-  /// state_view().
-  static kernels::SgdSlot sgd_slot(const nn::NamedParameter& parameter, const Tensor& momentum);
+  /// Enqueues the step of SGD for the groups from `first` on, and counts it. Reads `momentum`, by group and
+  /// parameter, if that of the settings is above 0. Throws UsageError like state_view().
+  void step_by_sgd(std::size_t first, const Indices& indices,
+                   const std::vector<std::vector<Tensor>>& momentum, const SgdSettings& settings,
+                   const kernels::StepScalars& scalars) const;
   /// Appends the state of every parameter in the groups of `state` to `all`, named "<kind>/<parameter>".
   void append_state(std::vector<NamedState>& all, std::string_view kind,
                     const std::vector<std::vector<Tensor>>& state) const;
@@ -174,13 +183,6 @@ class Optimizer {
 /// Returns the optimizer's state. The tensors share the optimizer's storage. Blocks until the device has
 /// computed the number of steps.
 OptimizerState state_of(const Optimizer& optimizer);
-
-/// Settings of Sgd.
-struct SgdSettings {
-  double momentum = 0;      // from 0 to less than 1
-  bool nesterov = false;    // Nesterov's momentum; needs a momentum above 0
-  double weight_decay = 0;  // must be 0 with explicit groups, which have their own
-};
 
 /// Stochastic gradient descent with momentum, as torch.optim.SGD.
 class Sgd : public Optimizer {
