@@ -56,6 +56,13 @@ using Outcome = Transfer::Outcome;
 constexpr long kConnectSeconds = 10;
 constexpr auto kProgressInterval = std::chrono::milliseconds(100);
 
+/// Returns a new handle of libcurl, which the first call initializes; null without memory. Thread-safe.
+CURL* new_handle() {
+  static const CURLcode result = curl_global_init(CURL_GLOBAL_DEFAULT);
+  if (result != CURLE_OK) fail<DataError>("libcurl cannot be initialized: {}", curl_easy_strerror(result));
+  return curl_easy_init();
+}
+
 /// A request for the rest of the file that `part` contains so far (HTTP Range), which it appends, or for the whole file
 /// in place of `part` if the server sends that. Supports http and https. libcurl calls on_header(), on_body() and,
 /// periodically, on_time().
@@ -65,10 +72,7 @@ class Request {
       : part_(part),
         options_(options),
         file_(part, O_WRONLY | O_CREAT),
-        curl_(curl_easy_init(), &curl_easy_cleanup) {
-    static const CURLcode initialized = curl_global_init(CURL_GLOBAL_DEFAULT);  // once per process
-    if (initialized != CURLE_OK)
-      fail<DataError>("libcurl cannot be initialized: {}", curl_easy_strerror(initialized));
+        curl_(new_handle(), &curl_easy_cleanup) {
     if (!curl_) fail<DataError>("libcurl cannot be used: out of memory");
     struct stat status = {};
     if (::fstat(file_.get(), &status) != 0) fail_to_write();

@@ -247,11 +247,13 @@ std::optional<Checkpoint> CheckpointDirectory::latest(std::vector<std::string>* 
     fail_read<CheckpointError>(error.value(), "{}: cannot be read", root_.string());
   if (const auto problem = problem_of_latest(); problem && warnings != nullptr)
     warnings->push_back(fmt::format("checkpoint skipped: {}", *problem));
-  for (const std::string& name : names()) try {
+  for (const std::string& name : names()) {
+    try {
       return open_checkpoint(root_ / name);
     } catch (const CheckpointError& skipped) {
       if (warnings != nullptr) warnings->push_back(fmt::format("checkpoint skipped: {}", skipped.what()));
     }
+  }
   return std::nullopt;
 }
 
