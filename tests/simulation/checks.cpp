@@ -109,6 +109,14 @@ bool Checks::find_endless_waits() {
 }
 
 bool Checks::are_all_stopped() const {
+  if (world_.launcher &&
+      !world_.launcher->last_group().empty()) {  // of which convoy-launch kills those that end late
+    const auto& group = world_.launcher->last_group();
+    return std::all_of(group.begin(), group.end(), [](const auto& entry) {
+      const Process* const process = entry.second->process;
+      return process != nullptr && !process->has_ended && process->is_stopped;
+    });
+  }
   int running = 0, ended = 0;
   bool have_done_their_part = true;
   for (const RankRecord* const rank : world_.present()) {
@@ -122,7 +130,6 @@ bool Checks::are_all_stopped() const {
       if (!rank->process->is_stopped) return false;
     }
   }
-  if (world_.launcher) return running > 0 && ended == 0;  // else it kills them
   return running > 0 && (ended == 0 || have_done_their_part);
 }
 

@@ -36,8 +36,9 @@ class Checks {
 
   /// Returns by when a wait of a rank must have ended, without what is allowed for its end in order.
   Time limit_of(const RankRecord& rank, const Waiting& waiting) const;
-  /// Returns whether all ranks of the newest attempt that have not ended are stopped, and nothing waits for them: none has
-  /// ended, or, without convoy-launch, the others have finished and these have done their part.
+  /// Returns whether all ranks of the newest group of convoy-launch are stopped. Without it, or before it has one: whether all
+  /// ranks of the newest attempt that have not ended are stopped, and nothing waits for them: none has ended, or the others
+  /// have finished and these have done their part.
   bool are_all_stopped() const;
   void check_wait(const RankRecord& rank, const Waiting& waiting);
   bool must_succeed() const;
