@@ -76,7 +76,7 @@ TEST(TcpLinks, ReceiveFromThePeersThatHaveSent) {
     comm->barrier();
     if (comm->rank() == 1) {  // rank 0 also serves the rendezvous
       EXPECT_GE(g_receptions, kRanks - 1);
-      EXPECT_LE(g_receptions, kRanks + 4);
+      EXPECT_LE(g_receptions, 2 * kRanks);  // on a busy machine, a message may come in two parts
     }
     comm->finish();
   });
