@@ -1,6 +1,7 @@
 #include "convoy/comm/bootstrap/mpi_links.h"
 
 #include <algorithm>
+#include <cstring>
 #include <thread>
 
 #include "convoy/comm/core/collective.h"
@@ -99,7 +100,9 @@ MpiLinks::MpiLinks(std::shared_ptr<MpiSession> session, std::vector<int> world_r
     : session_(std::move(session)),
       world_ranks_(std::move(world_ranks)),
       tag_(tag),
-      reasons_(world_ranks_.size()) {
+      reasons_(world_ranks_.size()),
+      peers_(world_ranks_.size()),
+      watch_(static_cast<int>(world_ranks_.size())) {
   const auto me = std::find(world_ranks_.begin(), world_ranks_.end(), session_->rank());
   rank_ = static_cast<int>(me - world_ranks_.begin());
 }
@@ -119,6 +122,7 @@ void MpiLinks::send(int to, std::span<const std::byte> bytes) {
             "MPI_Isend");
   requests_.push_back(request);
   pending_.push_back({to, false});
+  peers_[static_cast<std::size_t>(to)] = true;
 }
 
 void MpiLinks::receive(int from, std::span<std::byte> bytes) {
@@ -130,6 +134,7 @@ void MpiLinks::receive(int from, std::span<std::byte> bytes) {
             "MPI_Irecv");
   requests_.push_back(request);
   pending_.push_back({from, true});
+  peers_[static_cast<std::size_t>(from)] = true;
 }
 
 void MpiLinks::wait(const Deadline& deadline) {
@@ -142,6 +147,7 @@ void MpiLinks::wait(const Deadline& deadline) {
 }
 
 void MpiLinks::wait_for_requests(const Deadline& deadline) {
+  watch_.is_due(deadline, true);
   Backoff backoff;
   std::vector<int> indices(requests_.size());
   while (true) {
@@ -162,17 +168,33 @@ void MpiLinks::wait_for_requests(const Deadline& deadline) {
         continue;
       }
       throw_if_aborted();
-      if (deadline.passed()) break;
+      if (deadline.passed()) watch_.check(deadline, rank_, pending_ranks());
+      if (watch_.is_due(deadline)) tell_wait();
     }
     poll();
     backoff.sleep();
   }
-  std::vector<int> missing;
+}
+
+std::vector<int> MpiLinks::pending_ranks() const {
+  std::vector<int> ranks;
   for (std::size_t i = 0; i < requests_.size(); ++i)
-    if (requests_[i] != MPI_REQUEST_NULL) missing.push_back(pending_[i].other);
-  std::sort(missing.begin(), missing.end());
-  missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-  fail<PeerError>("rank {} waited {} s for {}", rank_, deadline.seconds(), format_ranks(missing));
+    if (requests_[i] != MPI_REQUEST_NULL) ranks.push_back(pending_[i].other);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+void MpiLinks::tell_wait() {
+  if (told_.empty() || told_.back().round != round()) told_.push_back({.round = round()});
+  for (int other = 0; other < size(); ++other) {
+    if (!peers_[static_cast<std::size_t>(other)]) continue;
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Isend(&told_.back(), sizeof told_.back(), MPI_BYTE, world_rank(other), tag_ + 1,
+                        MPI_COMM_WORLD, &request),
+              "MPI_Isend");
+    check_mpi(MPI_Request_free(&request), "MPI_Request_free");
+  }
 }
 
 bool MpiLinks::poll_peers() {
@@ -183,7 +205,7 @@ bool MpiLinks::poll_peers() {
     if (!reason.empty()) throw PeerError(reason);
   int found = 0;
   check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, tag_, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
-  return found != 0;
+  return found != 0 || watch_.last_round() > round();
 }
 
 void MpiLinks::receive_reasons() {
@@ -199,8 +221,14 @@ void MpiLinks::receive_reasons() {
               "MPI_Recv");  // does not block: the message has been received
     check_mpi(MPI_Get_count(&status, MPI_BYTE, &length), "MPI_Get_count");
     const auto from = std::find(world_ranks_.begin(), world_ranks_.end(), status.MPI_SOURCE);
-    reasons_[static_cast<std::size_t>(from - world_ranks_.begin())].assign(text,
-                                                                           static_cast<std::size_t>(length));
+    const auto rank = from - world_ranks_.begin();
+    if (static_cast<std::size_t>(length) == sizeof(WaitMessage) && text[0] == '\0') {
+      WaitMessage told;
+      std::memcpy(&told, text, sizeof told);
+      watch_.set_told(static_cast<int>(rank), told.round);
+      continue;
+    }
+    reasons_[static_cast<std::size_t>(rank)].assign(text, static_cast<std::size_t>(length));
   }
 }
 
@@ -211,7 +239,7 @@ void MpiLinks::throw_if_aborted() {
     if (reason.empty()) continue;
     int done = 0;
     check_mpi(MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE), "MPI_Test");
-    if (done == 0) throw PeerError(reason);
+    if (done == 0) throw ForwardedError(reason);
   }
 }
 

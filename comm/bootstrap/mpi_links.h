@@ -5,12 +5,15 @@
 #include <mpi.h>
 
 #include <atomic>
+#include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "convoy/comm/core/message_links.h"
+#include "convoy/comm/core/wait_watch.h"
 
 namespace convoy::dist {
 
@@ -100,10 +103,20 @@ class MpiLinks final : public MessageLinks {
   void abort(const std::string& reason) noexcept override;
 
  private:
+  /// What a rank that waits tells its peers. No reason begins with the zero.
+  struct WaitMessage {
+    std::uint64_t zero = 0;
+    std::uint64_t round;
+  };
+
   int world_rank(int rank) const { return world_ranks_[static_cast<std::size_t>(rank)]; }
   void wait_for_requests(const Deadline& deadline);
-  /// Receives the reasons of ranks that have aborted. Throws PeerError if this rank has. The caller holds the
-  /// session's lock.
+  /// Returns the ranks of the messages that have not completed, in ascending order.
+  std::vector<int> pending_ranks() const;
+  /// Tells its peers that this rank waits, by a WaitMessage in place of a reason. The caller holds the session's lock.
+  void tell_wait();
+  /// Receives the reasons of ranks that have aborted, and the news that others wait. Throws PeerError if this rank has
+  /// aborted. The caller holds the session's lock.
   void receive_reasons();
   /// Throws PeerError if this rank has aborted, or a rank with a pending message to or from this one. Other
   /// aborted ranks are ignored: this rank has already received everything it needs from them. The caller
@@ -130,6 +143,10 @@ class MpiLinks final : public MessageLinks {
   bool is_abandoned_ = false;         // a message could not be cancelled
   std::string reason_;                // of abort(); never modified afterwards, because MPI may still read it
   std::vector<std::string> reasons_;  // of the other ranks' abort(), by rank
+  std::vector<bool> peers_;           // by rank, whether messages have been exchanged
+  std::deque<WaitMessage>
+      told_;  // of rounds in which this rank has told that it waits; MPI may still read them
+  WaitWatch watch_;
 };
 
 }  // namespace convoy::dist

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <vector>
 
+#include "convoy/comm/core/all_reduce.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
@@ -35,6 +36,9 @@ std::string to_string(const CollectiveSignature& collective) {
   text += fmt::format(" ({} {}", collective.count, to_string(collective.dtype));
   if (collective.op == CollectiveOp::broadcast) text += fmt::format(" from rank {}", collective.root);
   text += ")";
+  if (collective.op != CollectiveOp::broadcast && collective.root > 0 &&
+      collective.root < std::ssize(kAllReduceNames))
+    text += fmt::format(" by {}", to_string(static_cast<AllReduce>(collective.root)));
   if (collective.bucket >= 0) text += fmt::format(", bucket {}", collective.bucket);
   return text;
 }

@@ -30,7 +30,7 @@ struct CollectiveSignature {
   CollectiveOp op = CollectiveOp::barrier;  // the function
   DType dtype = DType::u8;                  // of the elements; u8 for functions without elements
   std::int16_t bucket = -1;                 // of gradients (Communicator::set_bucket()); -1: none
-  std::int32_t root = 0;                    // of a broadcast; 0 for other functions
+  std::int32_t root = 0;                    // of a broadcast; the AllReduce of other functions with elements
   /// Number of elements that each rank contributes; 0 for barrier, gather, split and finish.
   std::int64_t count = 0;
 
@@ -38,7 +38,7 @@ struct CollectiveSignature {
   friend bool operator==(const CollectiveSignature&, const CollectiveSignature&) = default;
 };
 
-/// Returns a description for messages: "all-reduce 417 (1024 f32)", "all-reduce 418 (1024 f32), bucket 3",
+/// Returns a description for messages: "all-reduce 417 (1024 f32)", "all-reduce 418 (1024 f32) by ring, bucket 3",
 /// "broadcast 3 (10 i32 from rank 1)", "barrier 5".
 std::string to_string(const CollectiveSignature& collective);
 
@@ -67,6 +67,11 @@ class CollectiveMonitor {
 
 /// Returns "rank 2" or "ranks 0, 2, 3".
 std::string format_ranks(std::span<const int> ranks);
+
+/// The failure of another rank, in the words of that rank.
+struct ForwardedError : PeerError {
+  using PeerError::PeerError;
+};
 
 /// Bytes that have changed on their way from one rank to another one, or sums that are not equal on all
 /// ranks. Unlike other peer errors it is a cause: it follows from no failure of another rank.

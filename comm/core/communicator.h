@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "convoy/comm/core/all_reduce.h"
 #include "convoy/comm/core/collective.h"
 #include "convoy/comm/core/deadline.h"
 #include "convoy/kernels/base/view.h"
@@ -24,6 +25,7 @@ struct CommOptions {
   /// always compare. On GPUs the host must wait for the comparison, so by default NCCL communicators compare
   /// only the first collectives of each kind.
   bool check_always = false;
+  AllReduceOptions all_reduce = {};  // of communicators by messages: "mpi", "tcp"
   int nccl_ctas = 0;  // maximum number of thread blocks of a collective of NCCL; 0: NCCL's choice
   /// A time before which no collective times out, for this communicator and those that it is split into. May
   /// be null.
@@ -47,8 +49,8 @@ struct CommOptions {
 /// reach them.
 ///
 /// Reductions are deterministic: every rank and every repetition gets the same bits. On the CPU the order is
-/// rank 0 + 1 + 2 …; hierarchical_communicator.h first reduces within each host. f16 and bf16 are accumulated
-/// in f32 and rounded once. On GPUs NCCL chooses the order and the rounding.
+/// rank 0 + 1 + 2 …, except with the other algorithms of AllReduceOptions; hierarchical_communicator.h first reduces
+/// within each host. f16 and bf16 are accumulated in f32 and rounded once. On GPUs NCCL chooses the order and the rounding.
 class Communicator {
  public:
   /// Does not communicate. Without finish(), the other ranks observe a failure.

@@ -1,66 +1,74 @@
 #include "convoy/comm/core/message_links.h"
 
 #include <cstdint>
+#include <cstring>
+
+#include "convoy/comm/core/sparse_graph.h"
 
 namespace convoy::dist {
 namespace {
 
-template <class T>
-std::span<const std::byte> bytes_of(const T& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
+constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
 
-void receive_text(MessageLinks& links, int from, std::string& text) {
-  if (!text.empty()) links.receive(from, std::as_writable_bytes(std::span(text)));
-}
-
-void send_text(MessageLinks& links, int to, const std::string& text) {
-  if (!text.empty()) links.send(to, std::as_bytes(std::span(text)));
-}
-
-/// Sends `local` to the ranks in `to` and receives the strings of the ranks in `from`; lengths go first.
-std::vector<std::string> move_texts(MessageLinks& links, const std::string& local, std::span<const int> from,
-                                    std::span<const int> to, const Deadline& deadline) {
-  const auto ranks = static_cast<std::size_t>(links.size());
-  const std::uint64_t length = local.size();
-  std::vector<std::uint64_t> lengths(ranks);
-  for (const int other : to) links.send(other, bytes_of(length));
-  for (const int other : from)
-    links.receive(other, std::as_writable_bytes(std::span(&lengths[static_cast<std::size_t>(other)], 1)));
-  links.wait(deadline);
-  std::vector<std::string> texts(ranks);
-  texts[static_cast<std::size_t>(links.rank())] = local;
-  for (const int other : to) send_text(links, other, local);
-  for (const int other : from) {
-    std::string& text = texts[static_cast<std::size_t>(other)];
-    text.resize(lengths[static_cast<std::size_t>(other)]);
-    receive_text(links, other, text);
+/// Sends a text after its length.
+void send_text(MessageLinks& links, std::span<const int> to, const std::string& text,
+               const Deadline& deadline) {
+  const std::uint64_t length = text.size();
+  for (const int other : to) {
+    links.send(other, std::as_bytes(std::span(&length, 1)));
+    if (length > 0) links.send(other, std::as_bytes(std::span(text)));
   }
   links.wait(deadline);
-  return texts;
 }
 
-std::vector<int> others_of(const MessageLinks& links) {
-  std::vector<int> others;
-  for (int rank = 0; rank < links.size(); ++rank)
-    if (rank != links.rank()) others.push_back(rank);
-  return others;
+std::string receive_text(MessageLinks& links, int from, const Deadline& deadline) {
+  std::uint64_t length = 0;
+  links.receive(from, std::as_writable_bytes(std::span(&length, 1)));
+  links.wait(deadline);
+  std::string text(length, '\0');
+  if (length > 0) links.receive(from, std::as_writable_bytes(std::span(text)));
+  links.wait(deadline);
+  return text;
+}
+
+/// Returns the texts of all ranks, in rank order and each after its length, on rank 0.
+std::string gather_packed(MessageLinks& links, const BinomialTree& tree, const std::string& local,
+                          const Deadline& deadline) {
+  const std::uint64_t length = local.size();
+  std::string packed(reinterpret_cast<const char*>(&length), kLengthBytes);
+  packed += local;
+  for (const int child : tree.children) packed += receive_text(links, child, deadline);
+  if (tree.parent >= 0) send_text(links, {&tree.parent, 1}, packed, deadline);
+  return packed;
+}
+
+std::vector<std::string> unpack(const std::string& packed) {
+  std::vector<std::string> texts;
+  for (std::size_t at = 0; at < packed.size();) {
+    std::uint64_t length = 0;
+    std::memcpy(&length, packed.data() + at, kLengthBytes);
+    texts.push_back(packed.substr(at + kLengthBytes, length));
+    at += kLengthBytes + length;
+  }
+  return texts;
 }
 
 }  // namespace
 
 std::vector<std::string> exchange_texts(MessageLinks& links, const std::string& local,
                                         const Deadline& deadline) {
-  const std::vector<int> others = others_of(links);
-  return move_texts(links, local, others, others, deadline);
+  const BinomialTree tree(links.rank(), links.size());
+  std::string packed = gather_packed(links, tree, local, deadline);
+  if (tree.parent >= 0) packed = receive_text(links, tree.parent, deadline);
+  send_text(links, tree.children, packed, deadline);
+  return unpack(packed);
 }
 
 std::vector<std::string> gather_texts(MessageLinks& links, const std::string& local,
                                       const Deadline& deadline) {
-  if (links.rank() == 0) return move_texts(links, local, others_of(links), {}, deadline);
-  const int first = 0;
-  move_texts(links, local, {}, {&first, 1}, deadline);
-  return {};
+  const BinomialTree tree(links.rank(), links.size());
+  const std::string packed = gather_packed(links, tree, local, deadline);
+  return tree.parent >= 0 ? std::vector<std::string>() : unpack(packed);
 }
 
 std::unique_ptr<MessageLinks> split_links(MessageLinks& links, int color, const Deadline& deadline,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -47,8 +48,11 @@ class MessageLinks {
   /// also uses another channel detects failures of that channel this way. Call before start().
   void set_poll_hook(std::function<void()> hook) { poll_hook_ = std::move(hook); }
 
+  /// Sets the number of the round, such as a collective, to which the next messages belong. It grows from 1 on.
+  void set_round(std::uint64_t round) { round_ = round; }
+
   /// Throws PeerError if another rank has disconnected or called abort(). Returns whether another rank has
-  /// sent a message that this rank has not begun to receive. Does not block, and sends nothing. The caller
+  /// sent a message that this rank has not begun to receive, or has told that it waits in a later round. Does not block, and sends nothing. The caller
   /// has no pending messages.
   virtual bool poll_peers() = 0;
 
@@ -71,10 +75,14 @@ class MessageLinks {
   void poll() const {
     if (poll_hook_) poll_hook_();
   }
+  std::uint64_t round() const { return round_; }
 
  private:
   std::function<void()> poll_hook_;
+  std::uint64_t round_ = 0;
 };
+
+// These functions send along a BinomialTree.
 
 /// Returns the strings of all ranks, in rank order. Collective call.
 std::vector<std::string> exchange_texts(MessageLinks& links, const std::string& local,

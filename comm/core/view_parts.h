@@ -23,11 +23,17 @@ AnyView piece_at(const AnyView& whole, std::int64_t begin, std::int64_t max_coun
   return subview(whole, begin, std::min(max_count, whole.numel() - begin));
 }
 
+/// Returns shards [first, last) of `count` shards of about equal size.
+template <class AnyView>
+AnyView shards_of(const AnyView& whole, int first, int last, int count) {
+  const std::int64_t begin = whole.numel() * first / count;
+  return subview(whole, begin, whole.numel() * last / count - begin);
+}
+
 /// Returns shard `index` of `count` shards of about equal size.
 template <class AnyView>
 AnyView shard_of(const AnyView& whole, int index, int count) {
-  const std::int64_t begin = whole.numel() * index / count;
-  return subview(whole, begin, whole.numel() * (index + 1) / count - begin);
+  return shards_of(whole, index, index + 1, count);
 }
 
 /// Returns how many elements of this type fit in `bytes`.

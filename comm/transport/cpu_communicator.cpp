@@ -97,9 +97,10 @@ void CpuCommunicator::submit(const CollectiveSignature& collective,
           const std::string whole = fmt::format("{} on rank {} of {} ({}): {}", to_string(collective), rank(),
                                                 size(), transport_->name(), error.what());
           const bool is_cause = dynamic_cast<const CorruptionError*>(&error) != nullptr;
+          const bool is_forwarded = dynamic_cast<const ForwardedError*>(&error) != nullptr;
           give_up(is_cause ? std::make_exception_ptr(CorruptionError(whole))
                            : std::make_exception_ptr(PeerError(whole)),
-                  whole.c_str());
+                  is_forwarded ? error.what() : whole.c_str());
         } catch (const std::exception& error) {
           const std::string reason =
               fmt::format("rank {} failed in {}: {}", rank(), to_string(collective), error.what());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "convoy/comm/core/view_parts.h"
+#include "convoy/comm/transport/sparse_collectives.h"
 #include "convoy/comm/transport/transfer.h"
 
 namespace convoy::dist {
@@ -10,6 +11,15 @@ namespace {
 
 // Message size in bytes: large compared with the cost of a message, and small enough for a cache.
 constexpr std::size_t kMessageBytes = std::size_t{1} << 20;
+// The data of all ranks of a step along a sparse graph. The order of additions of a ring depends on it.
+constexpr std::size_t kStepBytes = std::size_t{8} << 20;
+
+/// Copies `from` to `to`, which may have another one of the types of a sum and its parts.
+void convert(const ConstView& from, const View& to) {
+  if (from.dtype == to.dtype) return copy_view(from, to);
+  const SumPart part{from};
+  sum_in_order({&part, 1}, to);
+}
 
 }  // namespace
 
@@ -19,34 +29,111 @@ void MessageTransport::for_each_peer(F&& f) const {
     if (other != rank()) f(other);
 }
 
-void MessageTransport::enter(const Call& call) {
+void MessageTransport::enter(const CollectiveSignature& collective, const Deadline& deadline) {
+  links_->set_round(collective.number + 1);
+  if (options_.is_sparse(size())) return verify_along_tree(*links_, collective, deadline);
   std::vector<CollectiveSignature> by_rank(static_cast<std::size_t>(size()));
-  by_rank[static_cast<std::size_t>(rank())] = call.collective;
+  by_rank[static_cast<std::size_t>(rank())] = collective;
   for_each_peer([&](int other) {
-    links_->send(other, std::as_bytes(std::span(&call.collective, 1)));
+    links_->send(other, std::as_bytes(std::span(&collective, 1)));
     links_->receive(other, std::as_writable_bytes(std::span(&by_rank[static_cast<std::size_t>(other)], 1)));
   });
-  links_->wait(call.deadline);
+  links_->wait(deadline);
   verify_consistency(by_rank);
 }
 
+AllReduce MessageTransport::enter_sum(const Call& call, std::size_t bytes) {
+  const AllReduce algorithm = options_.algorithm_for(size(), bytes);
+  CollectiveSignature collective = call.collective;
+  collective.root = static_cast<std::int32_t>(algorithm);
+  enter(collective, call.deadline);
+  return algorithm;
+}
+
+View MessageTransport::work(std::int64_t count, DType dtype) {
+  const std::size_t bytes = static_cast<std::size_t>(count) * size_of(dtype);
+  if (work_.size() < bytes) work_.resize(bytes);
+  return {work_.data(), {count}, dtype};
+}
+
 std::vector<SumPart> MessageTransport::receive_parts(const ConstView& local) {
-  if (scratch_.size() < local.bytes() * static_cast<std::size_t>(size()))
-    scratch_.resize(local.bytes() * static_cast<std::size_t>(size()));
+  const View places = work(local.numel() * size(), local.dtype);
   std::vector<SumPart> parts;
   for (int other = 0; other < size(); ++other) {
-    const View place{scratch_.data() + static_cast<std::size_t>(other) * local.bytes(), local.shape,
-                     local.dtype};
+    const View place = shard_of(places, other, size());
     if (other != rank()) links_.receive(other, place, kContribution);
     parts.push_back({other == rank() ? local : ConstView(place)});
   }
   return parts;
 }
 
+void MessageTransport::all_reduce(const Call& call, View data) {
+  const AllReduce algorithm = enter_sum(call, data.bytes());
+  if (algorithm == AllReduce::direct) return all_reduce_directly(call, data);
+  const DType wide = sum_type(data.dtype);
+  const std::int64_t step = elements_in(kStepBytes, wide);
+  for (std::int64_t begin = 0; begin < data.numel(); begin += step) {
+    const View piece = piece_at(data, begin, step);
+    const View sum = wide == data.dtype ? piece : work(piece.numel(), wide);
+    convert(piece, sum);
+    if (algorithm == AllReduce::tree) {
+      tree_reduce(links_, sum, call.deadline);
+      if (rank() == 0) convert(sum, piece);
+      tree_broadcast(links_, piece, 0, kSum, call.deadline);
+    } else {
+      reduce_scatter_by(algorithm, sum, call.deadline);
+      convert(shard_of(sum, rank(), size()), shard_of(piece, rank(), size()));
+      all_gather_by(algorithm, piece, call.deadline);
+    }
+  }
+}
+
+void MessageTransport::reduce_scatter(const Call& call, ConstView in, View out) {
+  const AllReduce algorithm = enter_sum(call, in.bytes());
+  if (algorithm == AllReduce::direct) return reduce_scatter_directly(call, in, out);
+  const DType wide = sum_type(in.dtype);
+  const std::int64_t step = elements_in(kStepBytes, wide) / size() + 1;
+  for (std::int64_t begin = 0; begin < out.numel(); begin += step) {
+    const View piece = piece_at(out, begin, step);
+    const View sum = work(piece.numel() * size(), wide);
+    for (int other = 0; other < size(); ++other)
+      convert(subview(in, out.numel() * other + begin, piece.numel()), shard_of(sum, other, size()));
+    reduce_scatter_by(algorithm, sum, call.deadline);
+    convert(shard_of(sum, rank(), size()), piece);
+  }
+}
+
+void MessageTransport::broadcast(const Call& call, View data) {
+  enter(call.collective, call.deadline);
+  const std::int64_t step = elements_in(kMessageBytes, data.dtype);
+  for (std::int64_t begin = 0; begin < data.numel(); begin += step)
+    tree_broadcast(links_, piece_at(data, begin, step), call.collective.root, kData, call.deadline);
+}
+
+void MessageTransport::all_gather(const Call& call, ConstView in, View out) {
+  const AllReduce algorithm = enter_sum(call, out.bytes());
+  const std::int64_t step = elements_in(kStepBytes, in.dtype) / size() + 1;
+  for (std::int64_t begin = 0; begin < in.numel(); begin += step) {
+    const ConstView piece = piece_at(in, begin, step);
+    const View all = work(piece.numel() * size(), in.dtype);
+    copy_view(piece, shard_of(all, rank(), size()));
+    all_gather_by(algorithm, all, call.deadline);
+    for (int other = 0; other < size(); ++other)
+      copy_view(shard_of(all, other, size()), subview(out, in.numel() * other + begin, piece.numel()));
+  }
+}
+
+void MessageTransport::reduce_scatter_by(AllReduce algorithm, const View& data, const Deadline& deadline) {
+  (algorithm == AllReduce::ring ? ring_reduce_scatter : halving_reduce_scatter)(links_, data, deadline);
+}
+
+void MessageTransport::all_gather_by(AllReduce algorithm, const View& data, const Deadline& deadline) {
+  (algorithm == AllReduce::ring ? ring_all_gather : doubling_all_gather)(links_, data, deadline);
+}
+
 /// Pipelined: the reduce-scatter of one piece overlaps the all-gather of the previous piece. No rank sends
 /// the sum of a piece before it has verified all contributions to it, so no rank completes a wrong sum.
-void MessageTransport::all_reduce(const Call& call, View data) {
-  enter(call);
+void MessageTransport::all_reduce_directly(const Call& call, View data) {
   const std::int64_t piece_size = elements_in(kMessageBytes, data.dtype) * size();
   const std::int64_t pieces = (data.numel() + piece_size - 1) / piece_size;
   const auto shard = [&](std::int64_t number, int of) {
@@ -73,8 +160,7 @@ void MessageTransport::all_reduce(const Call& call, View data) {
   }
 }
 
-void MessageTransport::reduce_scatter(const Call& call, ConstView in, View out) {
-  enter(call);
+void MessageTransport::reduce_scatter_directly(const Call& call, ConstView in, View out) {
   const std::int64_t piece_size = elements_in(kMessageBytes, in.dtype);
   for (std::int64_t begin = 0; begin < out.numel(); begin += piece_size) {
     const View sum = piece_at(out, begin, piece_size);
@@ -86,50 +172,19 @@ void MessageTransport::reduce_scatter(const Call& call, ConstView in, View out) 
   }
 }
 
-void MessageTransport::broadcast(const Call& call, View data) {
-  enter(call);
-  const int root = call.collective.root;
-  const std::int64_t piece_size = elements_in(kMessageBytes, data.dtype);
-  for (std::int64_t begin = 0; begin < data.numel(); begin += piece_size) {
-    const View piece = piece_at(data, begin, piece_size);
-    if (rank() == root) {
-      const std::uint64_t checksum = checksum_of(piece);
-      for_each_peer([&](int other) { links_.send(other, piece, checksum); });
-    } else {
-      links_.receive(root, piece, kData);
-    }
-    links_.wait(call.deadline);
-  }
-}
-
-void MessageTransport::all_gather(const Call& call, ConstView in, View out) {
-  enter(call);
-  copy_view(in, subview(out, in.numel() * rank(), in.numel()));
-  const std::int64_t piece_size = elements_in(kMessageBytes, in.dtype);
-  for (std::int64_t begin = 0; begin < in.numel(); begin += piece_size) {
-    const ConstView piece = piece_at(in, begin, piece_size);
-    const std::uint64_t checksum = checksum_of(piece);
-    for_each_peer([&](int other) {
-      links_.send(other, piece, checksum);
-      links_.receive(other, subview(out, in.numel() * other + begin, piece.numel()), kData);
-    });
-    links_.wait(call.deadline);
-  }
-}
-
 std::vector<std::string> MessageTransport::gather_object(const Call& call, const std::string& local) {
-  enter(call);
+  enter(call.collective, call.deadline);
   return gather_texts(*links_, local, call.deadline);
 }
 
 std::unique_ptr<Transport> MessageTransport::split(const Call& call, int color) {
-  enter(call);
+  enter(call.collective, call.deadline);
   std::vector<int> members;
-  return std::make_unique<MessageTransport>(split_links(*links_, color, call.deadline, members));
+  return std::make_unique<MessageTransport>(split_links(*links_, color, call.deadline, members), options_);
 }
 
 void MessageTransport::finish(const Call& call) {
-  enter(call);
+  enter(call.collective, call.deadline);
   links_->leave(call.deadline);
 }
 

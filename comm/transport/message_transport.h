@@ -5,25 +5,24 @@
 #include <memory>
 #include <vector>
 
+#include "convoy/comm/core/all_reduce.h"
 #include "convoy/comm/transport/cpu_sum.h"
 #include "convoy/comm/transport/transfer.h"
 #include "convoy/comm/transport/transport.h"
 
 namespace convoy::dist {
 
-/// A Transport that implements collectives with MessageLinks. Every collective starts with an all-to-all
-/// exchange of signatures, which also detects missing ranks.
-///
-/// The all-reduce is a direct (all-to-all) reduce-scatter followed by a direct all-gather. Each rank receives
-/// its shard from all ranks, sums it in rank order, and sends the sum to all ranks. With n ranks and S bytes,
-/// each rank sends 2 (n - 1) / n * S bytes in 2 rounds. Data larger than 1 MiB per message is pipelined in
-/// pieces.
+/// A Transport that implements collectives with MessageLinks, by one of the algorithms of AllReduce (README.md). Every
+/// collective starts with a comparison of signatures, which also detects missing ranks: all-to-all if the links are,
+/// otherwise along a tree.
 ///
 /// The all-reduce of MPI is not used: its summation order depends on the library version, the size
 /// and the number of ranks, it does not support bf16, and it cannot name a missing rank.
 class MessageTransport final : public Transport {
  public:
-  explicit MessageTransport(std::unique_ptr<MessageLinks> links) : links_(std::move(links)) {}
+  /// `links` connects each rank with options.peers() at least.
+  explicit MessageTransport(std::unique_ptr<MessageLinks> links, const AllReduceOptions& options = {})
+      : links_(std::move(links)), options_(options) {}
 
   std::string name() const override { return links_->name(); }
   int rank() const override { return links_->rank(); }
@@ -34,7 +33,7 @@ class MessageTransport final : public Transport {
   void reduce_scatter(const Call& call, ConstView in, View out) override;
   void broadcast(const Call& call, View data) override;
   void all_gather(const Call& call, ConstView in, View out) override;
-  void barrier(const Call& call) override { enter(call); }
+  void barrier(const Call& call) override { enter(call.collective, call.deadline); }
   std::vector<std::string> gather_object(const Call& call, const std::string& local) override;
   std::unique_ptr<Transport> split(const Call& call, int color) override;
   bool poll_peers() override { return links_->poll_peers(); }
@@ -42,15 +41,25 @@ class MessageTransport final : public Transport {
   void abort(const std::string& reason) noexcept override { links_->abort(reason); }
 
  private:
-  void enter(const Call& call);
-  /// Starts to receive the shards of all other ranks into scratch memory, each of the size of `local`.
+  /// Compares the signature with those of the other ranks.
+  void enter(const CollectiveSignature& collective, const Deadline& deadline);
+  /// Does the same with the algorithm for `bytes` in the signature. Returns the algorithm.
+  AllReduce enter_sum(const Call& call, std::size_t bytes);
+  void all_reduce_directly(const Call& call, View data);
+  void reduce_scatter_directly(const Call& call, ConstView in, View out);
+  void reduce_scatter_by(AllReduce algorithm, const View& data, const Deadline& deadline);
+  void all_gather_by(AllReduce algorithm, const View& data, const Deadline& deadline);
+  /// Returns memory for `count` elements.
+  View work(std::int64_t count, DType dtype);
+  /// Starts to receive the shards of all other ranks into work(), each of the size of `local`.
   /// Returns the shards in rank order; the one of this rank is `local` itself.
   std::vector<SumPart> receive_parts(const ConstView& local);
   template <class F>
   void for_each_peer(F&& f) const;
 
   CheckedLinks links_;
-  std::vector<char> scratch_;
+  const AllReduceOptions options_;
+  std::vector<char> work_;
 };
 
 }  // namespace convoy::dist

@@ -43,13 +43,25 @@ void CheckedLinks::receive(int from, const View& view, const char* what) {
   links_->receive(from, std::as_writable_bytes(std::span(&incoming.checksum, 1)));
 }
 
+void CheckedLinks::receive_addend(int from, const View& sum) {
+  if (used_ == addends_.size()) addends_.emplace_back();
+  std::vector<char>& memory = addends_[used_++];
+  if (memory.size() < sum.bytes()) memory.resize(sum.bytes());
+  receive(from, View{memory.data(), sum.shape, sum.dtype}, kPartialSum);
+  if (sum.bytes() > 0) incoming_.back().sum = sum;
+}
+
 void CheckedLinks::wait(const Deadline& deadline) {
   links_->wait(deadline);
   outgoing_.clear();
-  for (const Incoming& incoming : incoming_)
+  for (const Incoming& incoming : incoming_) {
     verify_transfer(incoming.what, incoming.from, links_->rank(), incoming.checksum,
                     checksum_of(incoming.view));
+    const SumPart parts[] = {{incoming.sum}, {incoming.view}};
+    if (incoming.sum.data != nullptr) sum_in_order(parts, incoming.sum);
+  }
   incoming_.clear();
+  used_ = 0;
 }
 
 }  // namespace convoy::dist

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "convoy/comm/core/message_links.h"
 #include "convoy/comm/core/view_parts.h"
@@ -46,7 +47,7 @@ void sum_verified(std::span<const SentPart> parts, int to, const View& sum, Chec
 
 // What ranks send to each other, for verify_transfer().
 inline constexpr const char* kContribution = "a contribution";  // to a sum
-inline constexpr const char* kPartialSum = "a partial sum";     // over the ranks of a host
+inline constexpr const char* kPartialSum = "a partial sum";     // over some ranks
 inline constexpr const char* kSum = "a sum";                    // over all ranks
 inline constexpr const char* kData = "data";                    // of a broadcast or an all-gather
 
@@ -66,6 +67,8 @@ class CheckedLinks {
   void send(int to, const ConstView& view, std::uint64_t checksum);
   /// Starts to receive a view. `what` is sent, for verify_transfer(). Does nothing for an empty view.
   void receive(int from, const View& view, const char* what);
+  /// Starts to receive a partial sum, which wait() adds to `sum`.
+  void receive_addend(int from, const View& sum);
   /// Blocks until all started messages have completed. Throws PeerError as MessageLinks::wait() does, and if
   /// a received view has another checksum than the sent one.
   void wait(const Deadline& deadline);
@@ -76,12 +79,15 @@ class CheckedLinks {
     View view;
     const char* what;
     std::uint64_t checksum = 0;  // of the sender
+    View sum = {};               // to which the view is added, if it has memory
   };
 
   std::unique_ptr<MessageLinks> links_;
   // Since the last wait(). Links keep pointers to the checksums, so these must not move.
   std::deque<std::uint64_t> outgoing_;
   std::deque<Incoming> incoming_;
+  std::deque<std::vector<char>> addends_;  // memory for addends, the first `used_` of them in use
+  std::size_t used_ = 0;
 };
 
 }  // namespace convoy::dist

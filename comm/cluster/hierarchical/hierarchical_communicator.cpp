@@ -483,8 +483,10 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(Rendezvous& rendezv
   std::vector<int> host_of_rank;
   for (const RankInfo& info : rendezvous.all()) host_of_rank.push_back(info.node);
   const bool through_mpi = rendezvous.info().source == "mpi";
+  CommOptions all_pairs = options.comm;
+  all_pairs.all_reduce.algorithm = AllReduce::direct;
   return make_hierarchical_communicator(
-      through_mpi ? make_mpi_links(rendezvous) : make_tcp_links(rendezvous, options.comm), host_of_rank,
+      through_mpi ? make_mpi_links(rendezvous) : make_tcp_links(rendezvous, all_pairs), host_of_rank,
       [&](const std::string& text) { return rendezvous.all_gather(text); }, options);
 }
 

@@ -28,6 +28,7 @@
 #include "convoy/comm/cluster/net/socket.h"
 #include "convoy/comm/core/collective.h"
 #include "convoy/comm/core/message_links.h"
+#include "convoy/comm/core/wait_watch.h"
 #include "convoy/comm/transport/cpu_communicator.h"
 #include "convoy/comm/transport/message_transport.h"
 #include "convoy/kernels/base/check.h"
@@ -48,25 +49,29 @@ bool would_block() { return errno == EAGAIN || errno == EINTR; }
 std::string format_error(int error) { return error == 0 ? "" : fmt::format(" ({})", std::strerror(error)); }
 
 /// MessageLinks through TCP. A message is its length in 8 bytes, little endian, and that many bytes. A length
-/// of 0 announces that the rank has called abort(): the length of the reason and its text follow.
+/// of 0 announces that the rank has called abort(): the length of the reason and its text follow. A
+/// length from kWaits on has no bytes: the rank waits (WaitWatch) in the round that the other bits number.
 ///
 /// The links have no thread. The thread of the caller moves the data while it is in wait(), and sleeps until
 /// a socket is ready. abort() sends its reason from the thread that calls it.
 class TcpLinks final : public MessageLinks {
  public:
-  /// Connects `members`, which are ranks of the job in ascending order. Collective call. `rank` is the
-  /// position of this process among them, `group` the unique name of the group. PeerConnector::connect()
-  /// calls `poll`. Throws PeerError that names missing ranks of the job.
+  /// Connects `members`, which are ranks of the job in ascending order, each with those that `options` names. Collective
+  /// call. `rank` is the position of this process among them, `group` the unique name of the group.
+  /// PeerConnector::connect() calls `poll`. Throws PeerError that names missing ranks of the job.
   TcpLinks(std::shared_ptr<PeerConnector> connector, std::vector<int> members, int rank, std::string group,
-           const Deadline& deadline, const std::function<void()>& poll = {})
+           const AllReduceOptions& options, const Deadline& deadline, const std::function<void()>& poll = {})
       : connector_(std::move(connector)),
         members_(std::move(members)),
         rank_(rank),
         group_(std::move(group)),
-        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    const auto me = members_.begin() + rank;
-    auto connections =
-        connector_->connect(group_, {members_.begin(), me}, {me + 1, members_.end()}, deadline, poll);
+        options_(options),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        watch_(static_cast<int>(members_.size())) {
+    std::vector<int> lower, higher;
+    for (const int other : options_.peers(rank, size()))
+      (other < rank ? lower : higher).push_back(members_[static_cast<std::size_t>(other)]);
+    auto connections = connector_->connect(group_, lower, higher, deadline, poll);
     for (int other = 0; other < size(); ++other) {
       Peer& peer = peers_.emplace_back();
       peer.rank = other;
@@ -83,10 +88,7 @@ class TcpLinks final : public MessageLinks {
 
   void send(int to, std::span<const std::byte> bytes) override {
     const std::lock_guard lock(mutex_);
-    Peer& peer = peers_[static_cast<std::size_t>(to)];
-    peer.may_send = true;
-    Outgoing& message = peer.out.emplace_back();
-    append_number(message.length, bytes.size(), kLengthBytes);
+    Outgoing& message = start_message(peers_[static_cast<std::size_t>(to)], bytes.size());
     message.bytes = bytes;
   }
 
@@ -104,7 +106,8 @@ class TcpLinks final : public MessageLinks {
     if (!reason_.empty()) throw PeerError(reason_);
     for (const Peer& peer : peers_)
       if (!peer.error.empty()) throw PeerError(peer.error);
-    return std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return !peer.read.empty(); });
+    return watch_.last_round() > round() ||
+           std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return !peer.read.empty(); });
   }
 
   std::string new_group_name() override { return fmt::format("{}.{}r{}", group_, groups_++, rank_); }
@@ -119,16 +122,16 @@ class TcpLinks final : public MessageLinks {
       if (!reason_.empty()) throw PeerError(reason_);
     };
     return std::make_unique<TcpLinks>(connector_, ranks, static_cast<int>(me - members.begin()), name,
-                                      deadline, check_abort);
+                                      options_, deadline, check_abort);
   }
 
   /// A rank may disconnect only after the others have received its messages. So each rank sends a byte to all
-  /// others and waits for theirs.
+  /// its peers and waits for theirs.
   void leave(const Deadline& deadline) override {
     const std::byte local{};
     std::vector<std::byte> theirs(peers_.size());
     for (int other = 0; other < size(); ++other) {
-      if (other == rank_) continue;
+      if (!peers_[static_cast<std::size_t>(other)].socket) continue;
       send(other, {&local, 1});
       receive(other, {&theirs[static_cast<std::size_t>(other)], 1});
     }
@@ -153,6 +156,7 @@ class TcpLinks final : public MessageLinks {
 
  private:
   static constexpr std::size_t kLengthBytes = 8;
+  static constexpr std::uint64_t kWaits = std::uint64_t{1} << 63;
 
   struct Outgoing {
     std::string length;
@@ -182,10 +186,18 @@ class TcpLinks final : public MessageLinks {
     bool owes_messages() const { return is_pending() || has_lost_messages; }
   };
 
+  static Outgoing& start_message(Peer& peer, std::uint64_t length) {
+    peer.may_send = true;
+    Outgoing& message = peer.out.emplace_back();
+    append_number(message.length, length, kLengthBytes);
+    return message;
+  }
+
   /// Moves data until all messages have completed. With `accepts_losses`, a lost connection completes its
   /// messages.
   void run(const Deadline& deadline, bool accepts_losses) {
     std::unique_lock lock(mutex_);
+    watch_.is_due(deadline, true);
     try {
       while (true) {
         if (!reason_.empty()) throw PeerError(reason_);
@@ -200,9 +212,10 @@ class TcpLinks final : public MessageLinks {
         if (!accepts_losses) check_failures();
         if (has_moved) deadline.progressed();
         if (!is_pending) return drop_messages();
-        if (deadline.passed())
-          fail<PeerError>("rank {} waited {} s for {}", rank_, deadline.seconds(),
-                          format_ranks(pending_ranks()));
+        if (deadline.passed()) watch_.check(deadline, rank_, pending_ranks());
+        if (watch_.is_due(deadline))
+          for (Peer& peer : peers_)
+            if (peer.socket && peer.out.empty()) start_message(peer, kWaits | round());
         sleep(lock, kSleep);
       }
     } catch (...) {
@@ -229,12 +242,22 @@ class TcpLinks final : public MessageLinks {
         return;
       }
       message.sent += static_cast<std::size_t>(now);
-      peer.has_moved = true;
+      peer.has_moved = peer.has_moved || !message.bytes.empty();
       if (message.sent == kLengthBytes + message.bytes.size()) peer.out.pop_front();
     }
   }
 
-  static void receive_some(Peer& peer) {
+  /// Takes the announcement that the peer waits, if it is next.
+  bool take_wait(Peer& peer) {
+    if (peer.read.size() < kLengthBytes) return false;
+    const std::uint64_t length = number_at(peer.read, 0, kLengthBytes);
+    if (length < kWaits) return false;
+    peer.read.erase(0, kLengthBytes);
+    watch_.set_told(peer.rank, length - kWaits);
+    return true;
+  }
+
+  void receive_some(Peer& peer) {
     while (!peer.in.empty()) {
       Incoming& message = peer.in.front();
       if (!message.has_length) {
@@ -242,6 +265,7 @@ class TcpLinks final : public MessageLinks {
           if (!read_some(peer)) return;
           continue;
         }
+        if (take_wait(peer)) continue;
         const std::uint64_t length = number_at(peer.read, 0, kLengthBytes);
         if (length != message.bytes.size())
           return lose(peer, fmt::format(": it has sent {} bytes, expected {}", length, message.bytes.size()));
@@ -277,8 +301,10 @@ class TcpLinks final : public MessageLinks {
   }
 
   /// Looks at the next bytes of a peer that owes no message: it may have failed.
-  static void watch(Peer& peer) {
-    if (peer.read.size() < kLengthBytes && !read_some(peer)) return;
+  void watch(Peer& peer) {
+    do {
+      if (peer.read.size() < kLengthBytes && !read_some(peer)) return;
+    } while (take_wait(peer));
     if (peer.read.size() >= kLengthBytes && number_at(peer.read, 0, kLengthBytes) == 0) lose(peer, "");
   }
 
@@ -343,7 +369,8 @@ class TcpLinks final : public MessageLinks {
     if (lost == peers_.end()) return;
     const auto informed =
         std::find_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.has_reason; });
-    throw PeerError(informed == peers_.end() ? lost->error : informed->error);
+    if (informed == peers_.end()) throw PeerError(lost->error);
+    throw ForwardedError(informed->error);
   }
 
   /// Blocks until a connection is ready or abort() is called, for `limit` at most. Releases the lock
@@ -426,11 +453,13 @@ class TcpLinks final : public MessageLinks {
   const std::vector<int> members_;
   const int rank_;
   const std::string group_;
+  const AllReduceOptions options_;
   int groups_ = 0;           // number of groups made from this one
   Socket wake_;              // an eventfd that abort() signals
   std::mutex mutex_;         // guards what follows; released while wait() sleeps
   std::vector<Peer> peers_;  // by rank; the one of this rank has no socket
-  std::string reason_;       // of abort()
+  WaitWatch watch_;
+  std::string reason_;  // of abort()
 };
 
 }  // namespace
@@ -440,12 +469,12 @@ std::unique_ptr<MessageLinks> make_tcp_links(Rendezvous& rendezvous, const CommO
   std::vector<int> ranks(static_cast<std::size_t>(info.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
   return std::make_unique<TcpLinks>(std::make_shared<PeerConnector>(rendezvous), ranks, info.rank, "all",
-                                    Deadline(options.timeout_seconds));
+                                    options.all_reduce, Deadline(options.timeout_seconds));
 }
 
 std::unique_ptr<Communicator> make_tcp_communicator(Rendezvous& rendezvous, const CommOptions& options) {
   return std::make_unique<CpuCommunicator>(
-      std::make_unique<MessageTransport>(make_tcp_links(rendezvous, options)), options);
+      std::make_unique<MessageTransport>(make_tcp_links(rendezvous, options), options.all_reduce), options);
 }
 
 }  // namespace convoy::dist

@@ -15,7 +15,8 @@ namespace convoy::dist {
 /// names missing ranks.
 std::unique_ptr<Communicator> make_tcp_communicator(Rendezvous& rendezvous, const CommOptions& options = {});
 
-/// Returns only the message links between all ranks. Collective call. Throws the same errors.
+/// Returns only the message links, from each rank to options.all_reduce.peers(). Collective call. Throws the same
+/// errors.
 std::unique_ptr<MessageLinks> make_tcp_links(Rendezvous& rendezvous, const CommOptions& options);
 
 }  // namespace convoy::dist

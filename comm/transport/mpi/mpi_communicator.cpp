@@ -80,8 +80,8 @@ std::unique_ptr<MessageLinks> make_mpi_links(Rendezvous& rendezvous) {
 }
 
 std::unique_ptr<Communicator> make_mpi_communicator(Rendezvous& rendezvous, const CommOptions& options) {
-  return std::make_unique<CpuCommunicator>(std::make_unique<MessageTransport>(make_mpi_links(rendezvous)),
-                                           options);
+  return std::make_unique<CpuCommunicator>(
+      std::make_unique<MessageTransport>(make_mpi_links(rendezvous), options.all_reduce), options);
 }
 
 bool mpi_can_sum(DType dtype) { return mpi_type(dtype) != MPI_DATATYPE_NULL; }

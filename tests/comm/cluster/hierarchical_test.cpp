@@ -33,8 +33,10 @@ const Hosts kPairs = {0, 0, 1, 1};
 
 std::unique_ptr<dist::Communicator> make(dist::Rendezvous& rendezvous, const Hosts& hosts,
                                          const dist::HierarchicalOptions& options = {}) {
+  dist::CommOptions all_pairs = options.comm;
+  all_pairs.all_reduce.algorithm = dist::AllReduce::direct;
   return dist::make_hierarchical_communicator(
-      dist::make_tcp_links(rendezvous, options.comm), hosts,
+      dist::make_tcp_links(rendezvous, all_pairs), hosts,
       [&](const std::string& text) { return rendezvous.all_gather(text); }, options);
 }
 

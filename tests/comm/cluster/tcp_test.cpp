@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
                           false},
         MessageCorruption{{"Broadcast", broadcasted, value_of_rank(0), "rank 0 sent data"}, {0, 2, 1}, false},
         MessageCorruption{
-            {"AllGather", all_gathered, value_of_rank(0), "rank 0 sent data"}, {0, 1, 1}, false}),
+            {"AllGather", all_gathered, value_of_rank(0), "rank 0 sent data"}, {0, 1, 0}, false}),
     [](const auto& test) { return test.param.corruption.name; });
 
 /// Returns the ports of 127.0.0.1 on which this process listens.

@@ -16,6 +16,7 @@
 #include "tests/comm/device_values.h"
 #include "tests/comm/process_size.h"
 #include "tests/comm/transport/conformance.h"
+#include "tests/comm/transport/sparse_order.h"
 #include "tests/testing/support/errors.h"
 
 namespace convoy::testing {
@@ -34,6 +35,22 @@ TEST(MpiCommunicator, Conforms) {
   run_on_mpi_ranks(
       {result_cases(), disagreement_cases(), departure_cases()},
       [](const dist::CommOptions& options) { return dist::make_mpi_communicator(*mpi_rendezvous, options); });
+}
+
+TEST(MpiCommunicator, ConformsAlongSparseGraphs) {
+  for (const auto algorithm :
+       {dist::AllReduce::ring, dist::AllReduce::halving_doubling, dist::AllReduce::tree}) {
+    const MakeCommunicator make = [&](const dist::CommOptions& options) {
+      dist::CommOptions sparse = options;
+      sparse.all_reduce.algorithm = algorithm;
+      return dist::make_mpi_communicator(*mpi_rendezvous, sparse);
+    };
+    run_on_mpi_ranks({result_cases_of_any_order()}, make);
+    const auto comm = make({});
+    expect_summed_in_order(*comm, algorithm, 531);  // the bits of TCP
+    comm->finish();
+    if (algorithm == dist::AllReduce::tree) run_on_mpi_ranks({disagreement_cases(), departure_cases()}, make);
+  }
 }
 
 /// Returns the hosts of the ranks; if there is only one, two simulated hosts with alternating ranks.
