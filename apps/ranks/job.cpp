@@ -59,6 +59,15 @@ std::string cpu_communicator_kind(const std::string& comm, const dist::RankInfo&
   return info.source == "mpi" ? "mpi" : "tcp";
 }
 
+dist::AllReduceOptions all_reduce_of(const JobOptions& options, int hosts) {
+  dist::AllReduceOptions all_reduce = options.link;
+  const auto& names = dist::kAllReduceNames;
+  const auto at = std::find(names.begin(), names.end(), options.all_reduce) - names.begin();
+  all_reduce.algorithm = static_cast<dist::AllReduce>(at);
+  all_reduce.hosts = hosts;
+  return all_reduce;
+}
+
 std::unique_ptr<dist::Communicator> make_cpu_communicator(const std::string& kind,
                                                           dist::Rendezvous& rendezvous,
                                                           const dist::CommOptions& options) {
@@ -98,6 +107,16 @@ void add_job_flags(CommandLine& line, JobOptions& options) {
   line.add("nccl-ctas", &options.nccl_ctas,
            "Maximum number of thread blocks of a collective of NCCL; 0: NCCL's choice",
            {.value = "N", .minimum = 0, .maximum = 64, .advanced = true});
+  line.add("allreduce", &options.all_reduce, "Algorithm of collectives by messages (--comm mpi, tcp)",
+           {.value = "NAME",
+            .choices = {dist::kAllReduceNames.begin(), dist::kAllReduceNames.end()},
+            .advanced = true});
+  line.add("link-latency", &options.link.latency_us,
+           "Time of a small message, for --allreduce auto (microseconds)",
+           {.value = "US", .minimum = 0, .maximum = 1e6, .advanced = true});
+  line.add("link-bandwidth", &options.link.gb_per_s,
+           "Rate of large messages between two ranks, for --allreduce auto (GB/s)",
+           {.value = "RATE", .minimum = 1e-3, .maximum = 1e4, .advanced = true});
   line.group("Debugging");
   line.add("debug-comm", &options.debug_comm,
            "Collective consistency check and comparison of sums at every step on GPUs; always on for CPUs",
@@ -145,8 +164,14 @@ void Job::join(std::unique_ptr<dist::Rendezvous> rendezvous) {
   rendezvous_ = std::move(rendezvous);  // after plane_, which referred to the one before
   if (is_alone()) return;
   const std::string local = fmt::format("{} {}", info().node, affinity_hash());
+  const std::string sums = fmt::format(" --allreduce {} --link-latency {} --link-bandwidth {}",
+                                       options_.all_reduce, options_.link.latency_us, options_.link.gb_per_s);
   ranks_on_my_cores_ = 0;
-  for (const std::string& text : rendezvous_->all_gather(local)) ranks_on_my_cores_ += text == local ? 1 : 0;
+  for (const std::string& text : rendezvous_->all_gather(local + sums)) {
+    ranks_on_my_cores_ += text == local + sums ? 1 : 0;
+    check(text.ends_with(sums), "the ranks have different flags: found{}, and on another rank{}", sums,
+          text.substr(text.find(" --")));
+  }
   try {
     adopt(control_, make_cpu_communicator(cpu_communicator_kind(options_.comm, info()), *rendezvous_,
                                           comm_options("control")));
@@ -163,6 +188,7 @@ Job::~Job() {
 
 dist::CommOptions Job::comm_options(const char* name) const {
   return {.timeout_seconds = options_.comm_timeout,
+          .all_reduce = all_reduce_of(options_, info().nodes),
           .deadline_floor = plane_->deadline_floor(),
           .monitor = plane_->monitor(name)};
 }
@@ -179,6 +205,10 @@ void Job::abort_communicators(const std::string& reason) {
   if (abort_reason_.empty()) abort_reason_ = reason;
   for (const auto* communicator : {&host_, &gradients_, &statistics_, &control_})
     if (*communicator) (*communicator)->abort(reason);
+}
+
+bool Job::by_messages() const {
+  return !is_alone() && (gradients()->name() == "mpi" || gradients()->name() == "tcp");
 }
 
 dist::Communicator* Job::gradients() const { return gradients_ ? gradients_.get() : control_.get(); }
@@ -294,6 +324,11 @@ void Job::connect(const DeviceContext& device) {
     check(is_gpu || options_.comm != "nccl", "--comm nccl: found --device {}, expected a GPU", device.name());
     check(is_alone() || !is_gpu || options_.comm == "auto" || options_.comm == "nccl",
           "--comm {}: supports only the CPU, found --device {}; expected nccl", options_.comm, device.name());
+    check(options_.all_reduce == "auto" || (!is_gpu && by_messages()),
+          "--allreduce {}: found {}, expected --comm mpi or tcp", options_.all_reduce,
+          is_alone() ? "one rank"
+          : is_gpu   ? "nccl"
+                     : gradients()->name());
   });
   devices_ = {device.name()};
   device.memory().set_observer(dist::JobControl::kRecordedBytes, plane_->allocation_recorder());
@@ -317,8 +352,10 @@ void Job::verify_consistency(const std::vector<dist::ConsistencyEntry>& local) {
 
 std::string Job::describe() const {
   if (is_alone()) return "one process";
-  return fmt::format("{} on {} {}, {}; rendezvous: {}", info().world_size, info().nodes,
-                     info().nodes == 1 ? "host" : "hosts", gradients()->name(), rendezvous_->note());
+  return fmt::format("{} on {} {}, {}; {}rendezvous: {}", info().world_size, info().nodes,
+                     info().nodes == 1 ? "host" : "hosts", gradients()->name(),
+                     by_messages() ? fmt::format("all-reduce: {}; ", options_.all_reduce) : "",
+                     rendezvous_->note());
 }
 
 void Job::finish() {

@@ -30,16 +30,20 @@ struct JobOptions {
   bool debug_comm = false;
   bool allow_shared_gpu = false;
   std::int64_t nccl_ctas = 0;  // 0: NCCL's choice
+  std::string all_reduce = "auto";
+  dist::AllReduceOptions link = {};  // its speed, for "auto"
 };
 
-/// Adds --rendezvous, --comm, --comm-timeout, --comm-warning, --io-timeout, --nccl-ctas, --debug-comm and
-/// --allow-shared-gpu.
+/// Adds --rendezvous, --comm, --comm-timeout, --comm-warning, --io-timeout, --nccl-ctas, --allreduce,
+/// --link-latency, --link-bandwidth, --debug-comm and --allow-shared-gpu.
 void add_job_flags(CommandLine& line, JobOptions& options);
 
 /// Returns the kind of CPU communicator for the value `comm` of --comm: "thread", "shm", "mpi", "tcp" or
 /// "hierarchical". For "auto" and "nccl": shared memory on one host, hierarchical if some hosts have several
 /// ranks, else the backend of the rendezvous.
 std::string cpu_communicator_kind(const std::string& comm, const dist::RankInfo& info);
+/// Returns the options of collectives by messages of a job on `hosts` hosts.
+dist::AllReduceOptions all_reduce_of(const JobOptions& options, int hosts);
 /// Creates a CPU communicator of this kind. Collective call. Throws UsageError for "shm" if the ranks are on
 /// several hosts.
 std::unique_ptr<dist::Communicator> make_cpu_communicator(const std::string& kind,
@@ -149,6 +153,8 @@ class Job {
   void adopt(std::unique_ptr<dist::Communicator>& place, std::unique_ptr<dist::Communicator> communicator);
   /// Aborts all communicators with `reason`, and those that are adopted later. Thread-safe.
   void abort_communicators(const std::string& reason);
+  /// Returns whether the gradients are summed by messages, so that --allreduce applies.
+  bool by_messages() const;
   dist::CommOptions comm_options(const char* name) const;
   /// Returns the pointer of the first rank of this process on all of its ranks.
   std::shared_ptr<void> share(std::shared_ptr<void> local);

@@ -116,12 +116,21 @@ TEST_F(Allreduce, RunsThroughMpiAndTcp) {
   };
   const ProcessResult by_mpi = run_by_mpi(3, with("mpi"));
   expect_sound(by_mpi, 4 * 3);
-  EXPECT_THAT(by_mpi.out, HasSubstr("3 on 1 host, mpi;"));
+  EXPECT_THAT(by_mpi.out, HasSubstr("3 on 1 host, mpi; all-reduce: auto;"));
   const std::vector<ProcessResult> by_hand = run_by_hand(2, with("tcp"));
   expect_sound(by_hand[0], 4 * 3);
-  EXPECT_THAT(by_hand[0].out, HasSubstr("2 on 1 host, tcp;"));
+  EXPECT_THAT(by_hand[0].out, HasSubstr("2 on 1 host, tcp; all-reduce: auto;"));
   EXPECT_EQ(by_hand[1].exit_code, 0) << by_hand[1].err;
   EXPECT_EQ(by_hand[1].out, "") << "only rank 0 prints";
+  Arguments by_ring = with("tcp"), on_shm = with("shm");
+  by_ring.insert(by_ring.end(), {"--allreduce", "ring"});
+  on_shm.insert(on_shm.end(), {"--allreduce", "ring"});
+  const ProcessResult ring = run_by_hand(3, by_ring)[0];
+  expect_sound(ring, 4 * 3);
+  EXPECT_THAT(ring.out, HasSubstr("3 on 1 host, tcp; all-reduce: ring;"));
+  const ProcessResult refused = run_by_hand(2, on_shm)[0];
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--allreduce ring: found shm, expected --comm mpi or tcp"));
 }
 
 TEST_F(Allreduce, RunsOnThreads) {

@@ -143,6 +143,7 @@ class Examiner {
   dist::CommOptions comm_options() const {
     return {.timeout_seconds = options_.job.comm_timeout,
             .check_always = options_.job.debug_comm,
+            .all_reduce = all_reduce_of(options_.job, rendezvous_->info().nodes),
             .nccl_ctas = static_cast<int>(options_.job.nccl_ctas)};
   }
 
