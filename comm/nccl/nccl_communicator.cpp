@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "convoy/comm/core/library_versions.h"
 #include "convoy/comm/nccl/nccl_handle.h"
@@ -83,15 +84,18 @@ class NcclCommunicator final : public Communicator {
 
  private:
   void open() {
-    ncclUniqueId id{};
-    if (rank() == 0) NCCL_CHECK(ncclGetUniqueId(&id));
-    control_->broadcast(bytes_of(&id, 1), 0);
+    std::vector<ncclUniqueId> ids(NcclHandle::ids_for(size()));
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const int maker = size() * static_cast<int>(i) / static_cast<int>(ids.size());
+      if (rank() == maker) NCCL_CHECK(ncclGetUniqueId(&ids[i]));
+      control_->broadcast(bytes_of(&ids[i], 1), maker);
+    }
     control_->synchronize();
     watchdog_ = std::make_unique<NcclWatchdog>(
         control_->split(0),
         NcclWatchdog::Watched{.handle = handle_, .progress = progress_, .options = options_},
         [this](std::exception_ptr found) { give_up(std::move(found), Finder::watchdog); });
-    handle_.init(id, rank(), size(), deadline(), options_.nccl_ctas);
+    handle_.init(ids, rank(), size(), deadline(), options_.nccl_ctas);
   }
 
   bool is_capturing() const override { return stream_.is_capturing(); }

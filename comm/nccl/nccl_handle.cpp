@@ -14,6 +14,15 @@ namespace {
 // About the time that a launch takes if it needs no new connection.
 constexpr std::chrono::microseconds kPollPeriod{20};
 
+/// Creates a communicator, by the function for several ids if there are several and NCCL has it.
+template <class Comm>
+ncclResult_t create(Comm* comm, int size, int rank, std::vector<ncclUniqueId>& ids, ncclConfig_t* config) {
+  const auto count = static_cast<int>(ids.size());
+  if constexpr (requires { ncclCommInitRankScalable(comm, size, rank, count, ids.data(), config); })
+    if (count > 1) return ncclCommInitRankScalable(comm, size, rank, count, ids.data(), config);
+  return ncclCommInitRankConfig(comm, size, ids.front(), rank, config);
+}
+
 }  // namespace
 
 NcclHandle::~NcclHandle() {
@@ -33,12 +42,13 @@ void NcclHandle::locked(const std::function<void()>& f) {
   f();
 }
 
-void NcclHandle::init(const ncclUniqueId& id, int rank, int size, const Deadline& deadline, int max_ctas) {
+void NcclHandle::init(std::vector<ncclUniqueId> ids, int rank, int size, const Deadline& deadline,
+                      int max_ctas) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   if (max_ctas > 0) config.maxCTAs = max_ctas;
   CUDA_CHECK(cudaSetDevice(gpu_));
-  locked([&] { NCCL_CHECK(ncclCommInitRankConfig(&comm_, size, id, rank, &config)); });
+  locked([&] { NCCL_CHECK(create(&comm_, size, rank, ids, &config)); });
   poll(deadline);
 }
 

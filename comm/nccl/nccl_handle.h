@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "convoy/comm/core/deadline.h"
 #include "convoy/kernels/base/check.h"
@@ -55,9 +56,13 @@ class NcclHandle {
   NcclHandle(const NcclHandle&) = delete;
   NcclHandle& operator=(const NcclHandle&) = delete;
 
+  /// Returns how many ids init() should get: one for each 128 ranks, or part of them. The ranks meet at the process that has
+  /// made an id.
+  static std::size_t ids_for(int size) { return (static_cast<std::size_t>(size) + 127) / 128; }
   /// Makes the GPU current and creates the communicator on it. Collective: every rank of `size` calls it with
-  /// the same `id`. `max_ctas` is CommOptions::nccl_ctas.
-  void init(const ncclUniqueId& id, int rank, int size, const Deadline& deadline, int max_ctas = 0);
+  /// the same ids. If NCCL has no function for several ids (before 2.23), only the first one is used. `max_ctas` is
+  /// CommOptions::nccl_ctas.
+  void init(std::vector<ncclUniqueId> ids, int rank, int size, const Deadline& deadline, int max_ctas = 0);
   /// Calls `f` with the communicator and polls until the call is complete.
   void call(const std::function<ncclResult_t(ncclComm_t)>& f, const Deadline& deadline);
   /// Finalizes and frees the communicator. Collective: every rank calls it after its last launch.

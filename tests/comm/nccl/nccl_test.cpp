@@ -230,10 +230,22 @@ struct LocalHandle {
   explicit LocalHandle(double abort_seconds = kLongWait) : handle(1, abort_seconds) {
     ncclUniqueId id{};
     EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-    handle.init(id, 0, 1, dist::Deadline(kLongWait));
+    handle.init({id}, 0, 1, dist::Deadline(kLongWait));
   }
   dist::NcclHandle handle;
 };
+
+TEST_F(NcclCommunicator, BeginsWithSeveralIdsInALargeJob) {
+  EXPECT_EQ(dist::NcclHandle::ids_for(128), 1U);
+  EXPECT_EQ(dist::NcclHandle::ids_for(129), 2U);
+  std::vector<ncclUniqueId> ids(2);
+  for (ncclUniqueId& id : ids) EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  const int before = emulator::nccl_scalable_inits();
+  dist::NcclHandle handle(1);
+  handle.init(ids, 0, 1, dist::Deadline(kLongWait));
+  EXPECT_EQ(emulator::nccl_scalable_inits(), before + 1);
+  handle.destroy(dist::Deadline(kLongWait));
+}
 
 /// ncclCommAbort may hang. The calls of all threads return nevertheless.
 TEST_F(NcclCommunicator, HangingAbortBlocksNoCall) {

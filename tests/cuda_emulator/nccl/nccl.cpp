@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -55,6 +56,7 @@ struct NcclLibrary {
   std::vector<ncclComm*> alive;
   int polls = 3;
   std::uint64_t collectives = 0;
+  int scalable_inits = 0;
   int max_ctas = NCCL_CONFIG_UNDEF_INT;
   std::string last_error;
   std::function<void()> abort_hook;
@@ -199,6 +201,10 @@ int nccl_communicators() {
 }
 
 void count_nccl_collective() { ++library().collectives; }
+int nccl_scalable_inits() {
+  const std::lock_guard lock(Driver::get().lock());
+  return library().scalable_inits;
+}
 void set_nccl_error(const std::string& why) { library().last_error = why; }
 
 }  // namespace convoy::emulator
@@ -262,6 +268,20 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   });
   if (*comm == nullptr) library().progress_thread.leave();
   return status;
+}
+
+// The ranks meet at the first id. The others must be valid, too.
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int count, ncclUniqueId* ids,
+                                      ncclConfig_t* config) {
+  const ncclResult_t valid = call_library([&](Driver&) {
+    require(count >= 1 && ids != nullptr, "there are no ids");
+    for (int i = 0; i < count; ++i)
+      require(std::strncmp(ids[i].internal, "convoy ", 7) == 0,
+              "a unique id was not created by ncclGetUniqueId");
+    ++library().scalable_inits;
+    return ncclSuccess;
+  });
+  return valid == ncclSuccess ? ncclCommInitRankConfig(comm, ranks, ids[0], rank, config) : valid;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {

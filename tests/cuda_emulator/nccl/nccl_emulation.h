@@ -20,6 +20,8 @@ void break_nccl(int rank, ncclResult_t error);
 /// Returns the number of collectives that have ended in this process, including aborted ones. Each replay
 /// counts.
 std::uint64_t nccl_collectives();
+/// Returns how many communicators of this process were begun with several ids.
+int nccl_scalable_inits();
 /// Returns the number of communicators of this process that were neither destroyed nor aborted.
 int nccl_communicators();
 

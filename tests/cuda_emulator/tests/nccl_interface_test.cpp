@@ -26,6 +26,8 @@ static_assert(kIs<decltype(ncclGetErrorString), const char*(ncclResult_t)>);
 static_assert(kIs<decltype(ncclGetLastError), const char*(Comm)>);
 static_assert(
     kIs<decltype(ncclCommInitRankConfig), ncclResult_t(Comm*, int, ncclUniqueId, int, ncclConfig_t*)>);
+static_assert(kIs<decltype(ncclCommInitRankScalable),
+                  ncclResult_t(Comm*, int, int, int, ncclUniqueId*, ncclConfig_t*)>);
 static_assert(kIs<decltype(ncclCommGetAsyncError), ncclResult_t(Comm, ncclResult_t*)>);
 static_assert(kIs<decltype(ncclCommFinalize), ncclResult_t(Comm)>);
 static_assert(kIs<decltype(ncclCommDestroy), ncclResult_t(Comm)>);
