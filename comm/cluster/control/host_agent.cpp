@@ -282,6 +282,11 @@ void HostAgent::decide_verdict(const std::vector<RankStatus>& ranks) {
   if (cause->is_consequence) {
     if (consequence_seen_at_ == Clock::time_point{}) consequence_seen_at_ = Clock::now();
     if (Clock::now() - consequence_seen_at_ < kWaitForCause) return;
+    // What a host has told before the failure does not show which of its ranks the others wait for. It may be silent.
+    for (const auto& [node, child] : children_)
+      if (!child.has_left && child.received < consequence_seen_at_ &&
+          seconds_of(now_ - child.received) < RankStatus::kResponsiveSeconds)
+        return;
   }
   orders_.verdict = cause->text;
 }

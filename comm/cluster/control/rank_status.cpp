@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -21,7 +22,7 @@ using Life = RankStatus::Life;
 
 constexpr std::size_t kMaxDescribed = 4;  // ranks with what they do, in one message
 constexpr std::size_t kMaxListed = 16;    // ranks by number, in one message
-constexpr double kSilentSeconds = 5;      // without a sign of life, after which it is the news
+constexpr double kIdleSeconds = 5;        // without bytes of files, after which it is the news
 constexpr const char* kLives[] = {"running", "stopped", "traced", "dead", "lost", "left"};
 
 struct PhaseRow {
@@ -78,7 +79,7 @@ std::string activity_of(const RankStatus& rank) {
         return fmt::format("was killed by signal {} ({}); {}", rank.signal, strsignal(rank.signal), last);
       return fmt::format("(process {}) has died; {}", rank.process, last);
     case Life::lost:
-      return rank.beat_seconds >= kSilentSeconds
+      return rank.beat_seconds >= RankStatus::kResponsiveSeconds
                  ? fmt::format("is lost, since its host has not answered for {}; {}",
                                format_seconds(rank.beat_seconds), last)
                  : fmt::format("is lost, since the connection to its host has closed; {}", last);
@@ -86,12 +87,12 @@ std::string activity_of(const RankStatus& rank) {
     case Life::traced: return fmt::format("is stopped by a debugger (process {}); {}", rank.process, last);
     case Life::running: break;
   }
-  if (rank.beat_seconds >= kSilentSeconds)
+  if (rank.beat_seconds >= RankStatus::kResponsiveSeconds)
     return fmt::format("has not answered for {}; {}", format_seconds(rank.beat_seconds), last);
   if (!rank.collectives.empty())
     return fmt::format("has been in {} for {}{}", rank.collectives.front().text,
                        format_seconds(rank.collectives.front().seconds), step_of(rank));
-  const bool is_idle = rank.limit() == Wait::storage && rank.io_seconds >= kSilentSeconds;
+  const bool is_idle = rank.limit() == Wait::storage && rank.io_seconds >= kIdleSeconds;
   return fmt::format(
       "has been {} for {}{}{}", to_string(rank.phase), format_seconds(rank.phase_seconds),
       is_idle ? fmt::format(", and has read or written nothing for {}", format_seconds(rank.io_seconds)) : "",
@@ -182,6 +183,14 @@ std::string describe_stall(std::span<const RankStatus> ranks) {
   if (late.empty())
     for (const RankStatus& rank : ranks)
       if (rank.life != Life::left && !waits(&rank)) late.push_back(&rank);
+  // If a host does not answer, only its first rank, which is its agent, is known to be silent.
+  std::set<std::string> silent_hosts;
+  std::erase_if(late, [&](auto* rank) {
+    return rank->life == Life::running && !rank->is_responsive() && !silent_hosts.insert(rank->host).second;
+  });
+  // The others may be late because of one that is stopped or gone.
+  const auto is_running = [](auto* rank) { return rank->life == Life::running; };
+  if (!std::ranges::all_of(late, is_running)) std::erase_if(late, is_running);
   return fmt::format("{} {} in {}: {}",
                      waiting->ranks.size() > kMaxListed ? fmt::format("{} ranks", waiting->ranks.size())
                                                         : format_ranks(waiting->ranks),

@@ -137,6 +137,26 @@ TEST(DescribeStall, LeavesOutRanksThatHavePassedTheCollective) {
   EXPECT_THAT(describe_stall(ranks), ::testing::Not(HasSubstr("rank 1")));
 }
 
+TEST(DescribeStall, NamesOnlyTheRankThatIsStoppedAmongThoseThatAreLate) {
+  std::vector<RankStatus> ranks = three_ranks();
+  ranks[1].collectives.clear();
+  EXPECT_THAT(describe_stall(ranks), AllOf(HasSubstr("; rank 2 on b"), HasSubstr(": rank 1 on")));
+  ranks[2].life = RankStatus::Life::stopped;
+  EXPECT_THAT(describe_stall(ranks), HasSubstr("(gradients): rank 2 on b is stopped by a signal"));
+}
+
+TEST(DescribeStall, NamesOneRankOfAHostThatDoesNotAnswer) {
+  std::vector<RankStatus> ranks = three_ranks();
+  ranks.push_back(ranks[2]);
+  ranks[3].rank = 3;
+  EXPECT_THAT(describe_stall(ranks), HasSubstr("; rank 3 on b"));
+  for (std::size_t late : {2, 3}) ranks[late].beat_seconds = 4;
+  EXPECT_THAT(
+      describe_stall(ranks),
+      ::testing::EndsWith(
+          "(gradients): rank 2 on b has not answered for 4.0 s; it was in the data loader (step 17)"));
+}
+
 TEST(DescribeStall, NamesNoRankThatWaitsInAnotherCollective) {
   std::vector<RankStatus> ranks = three_ranks();
   ranks.insert(ranks.begin() + 2, ranks[1]);
