@@ -15,6 +15,7 @@
 #include "convoy/apps/common/machine.h"
 #include "convoy/comm/bootstrap/host.h"
 #include "convoy/comm/cluster/net/secret.h"
+#include "convoy/comm/core/all_reduce.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/memory/memory.h"
@@ -128,7 +129,9 @@ void check_cores(const Ranks& host, Findings& findings) {
 void check_limits(const Ranks& host, Findings& findings) {
   const RankFacts& first = *host.front();
   const LimitFacts& limits = first.limits;
-  const std::uint64_t files = 64 + 8 * static_cast<std::uint64_t>(first.world_size);
+  // Rank 0 has a connection to each rank, and each communicator those of its graph.
+  const std::uint64_t files = 64 + static_cast<std::uint64_t>(first.world_size) +
+                              8 * dist::AllReduceOptions().peers(0, first.world_size).size();
   if (limits.open_files < files)
     findings.push_back(
         {.found = fmt::format("ranks on {} may open {} files (ulimit -n)", first.host, limits.open_files),

@@ -232,8 +232,8 @@ TEST(DoctorChecks, FindTooFewCores) {
 
 TEST(DoctorChecks, FindLowLimits) {
   Examination all = healthy_job();
-  all.ranks[2].limits.open_files = 95;
-  expect_one(all, Grade::warning, "ranks on beta may open 95 files", "ulimit -n 4096");
+  all.ranks[2].limits.open_files = 91;
+  expect_one(all, Grade::warning, "ranks on beta may open 91 files", "ulimit -n 4096");
   all = healthy_job();
   all.ranks[0].limits.has_rdma = true;
   expect_one(all, Grade::warning, "may lock 1.00 MiB", "ulimit -l unlimited");

@@ -256,7 +256,9 @@ class ConvoyPackage(unittest.TestCase):
         out = self.work / "interrupted"
         script = "import sys, convoy\nconvoy.train(sys.argv[1], **eval(sys.argv[2]))"
         python = subprocess.Popen([sys.executable, "-B", "-c", script, str(out), repr({**FLAGS, "max_steps": 10**6, "log_every": 1})],
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  # A shell that runs the tests in the background ignores the signal.
+                                  preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         for line in python.stdout:
             if line.startswith("step 3/"):
                 break
