@@ -107,7 +107,8 @@ void add_job_flags(CommandLine& line, JobOptions& options) {
   line.add("nccl-ctas", &options.nccl_ctas,
            "Maximum number of thread blocks of a collective of NCCL; 0: NCCL's choice",
            {.value = "N", .minimum = 0, .maximum = 64, .advanced = true});
-  line.add("allreduce", &options.all_reduce, "Algorithm of collectives by messages (--comm mpi, tcp)",
+  line.add("allreduce", &options.all_reduce,
+           "Algorithm of collectives by messages: --comm mpi or tcp, or between hosts",
            {.value = "NAME",
             .choices = {dist::kAllReduceNames.begin(), dist::kAllReduceNames.end()},
             .advanced = true});
@@ -208,7 +209,8 @@ void Job::abort_communicators(const std::string& reason) {
 }
 
 bool Job::by_messages() const {
-  return !is_alone() && (gradients()->name() == "mpi" || gradients()->name() == "tcp");
+  const std::string name = is_alone() ? "" : gradients()->name();  // "shm+tcp": across hosts
+  return name.ends_with("mpi") || name.ends_with("tcp");
 }
 
 dist::Communicator* Job::gradients() const { return gradients_ ? gradients_.get() : control_.get(); }
@@ -324,12 +326,14 @@ void Job::connect(const DeviceContext& device) {
     check(is_gpu || options_.comm != "nccl", "--comm nccl: found --device {}, expected a GPU", device.name());
     check(is_alone() || !is_gpu || options_.comm == "auto" || options_.comm == "nccl",
           "--comm {}: supports only the CPU, found --device {}; expected nccl", options_.comm, device.name());
-    check(options_.all_reduce == "auto" || (!is_gpu && by_messages()),
-          "--allreduce {}: found {}, expected --comm mpi or tcp", options_.all_reduce,
-          is_alone() ? "one rank"
-          : is_gpu   ? "nccl"
-                     : gradients()->name());
+    const bool may_send = options_.comm == "auto" || options_.comm == "mpi" || options_.comm == "tcp";
+    check(options_.all_reduce == "auto" || (!is_gpu && may_send),
+          "--allreduce {}: found --comm {} and --device {}, expected mpi, tcp or auto, and the CPU",
+          options_.all_reduce, options_.comm, device.name());
   });
+  if (options_.all_reduce != "auto" && !by_messages() && is_first())  // the job may have had several hosts
+    fmt::print(stderr, "warning: --allreduce {} has no effect: the ranks send no messages ({})\n",
+               options_.all_reduce, is_alone() ? "one rank" : gradients()->name());
   devices_ = {device.name()};
   device.memory().set_observer(dist::JobControl::kRecordedBytes, plane_->allocation_recorder());
   if (is_alone()) return;

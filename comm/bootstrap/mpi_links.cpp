@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <thread>
 
 #include "convoy/comm/core/collective.h"
@@ -177,12 +178,10 @@ void MpiLinks::wait_for_requests(const Deadline& deadline) {
 }
 
 std::vector<int> MpiLinks::pending_ranks() const {
-  std::vector<int> ranks;
+  std::set<int> ranks;
   for (std::size_t i = 0; i < requests_.size(); ++i)
-    if (requests_[i] != MPI_REQUEST_NULL) ranks.push_back(pending_[i].other);
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  return ranks;
+    if (requests_[i] != MPI_REQUEST_NULL) ranks.insert(pending_[i].other);
+  return {ranks.begin(), ranks.end()};
 }
 
 void MpiLinks::tell_wait() {

@@ -1,9 +1,8 @@
 #include "convoy/comm/transport/message_transport.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "convoy/comm/core/view_parts.h"
-#include "convoy/comm/transport/sparse_collectives.h"
 #include "convoy/comm/transport/transfer.h"
 
 namespace convoy::dist {
@@ -14,14 +13,12 @@ constexpr std::size_t kMessageBytes = std::size_t{1} << 20;
 // The data of all ranks of a step along a sparse graph. The order of additions of a ring depends on it.
 constexpr std::size_t kStepBytes = std::size_t{8} << 20;
 
-/// Copies `from` to `to`, which may have another one of the types of a sum and its parts.
-void convert(const ConstView& from, const View& to) {
-  if (from.dtype == to.dtype) return copy_view(from, to);
-  const SumPart part{from};
-  sum_in_order({&part, 1}, to);
-}
-
 }  // namespace
+
+MessageTransport::MessageTransport(std::unique_ptr<MessageLinks> links, const AllReduceOptions& options)
+    : links_(std::move(links)), options_(options), group_{links_, {}, links_->rank()} {
+  for (int other = 0; other < size(); ++other) group_.ranks.push_back(other);
+}
 
 template <class F>
 void MessageTransport::for_each_peer(F&& f) const {
@@ -31,7 +28,10 @@ void MessageTransport::for_each_peer(F&& f) const {
 
 void MessageTransport::enter(const CollectiveSignature& collective, const Deadline& deadline) {
   links_->set_round(collective.number + 1);
-  if (options_.is_sparse(size())) return verify_along_tree(*links_, collective, deadline);
+  if (options_.is_sparse(size())) {
+    if (!agree_along_tree(group_, collective, deadline)) fail_as_inconsistent(*links_, collective, deadline);
+    return;
+  }
   std::vector<CollectiveSignature> by_rank(static_cast<std::size_t>(size()));
   by_rank[static_cast<std::size_t>(rank())] = collective;
   for_each_peer([&](int other) {
@@ -75,16 +75,8 @@ void MessageTransport::all_reduce(const Call& call, View data) {
   for (std::int64_t begin = 0; begin < data.numel(); begin += step) {
     const View piece = piece_at(data, begin, step);
     const View sum = wide == data.dtype ? piece : work(piece.numel(), wide);
-    convert(piece, sum);
-    if (algorithm == AllReduce::tree) {
-      tree_reduce(links_, sum, call.deadline);
-      if (rank() == 0) convert(sum, piece);
-      tree_broadcast(links_, piece, 0, kSum, call.deadline);
-    } else {
-      reduce_scatter_by(algorithm, sum, call.deadline);
-      convert(shard_of(sum, rank(), size()), shard_of(piece, rank(), size()));
-      all_gather_by(algorithm, piece, call.deadline);
-    }
+    if (wide != data.dtype) convert(piece, sum);
+    all_reduce_by(algorithm, group_, sum, piece, call.deadline);
   }
 }
 
@@ -98,7 +90,7 @@ void MessageTransport::reduce_scatter(const Call& call, ConstView in, View out) 
     const View sum = work(piece.numel() * size(), wide);
     for (int other = 0; other < size(); ++other)
       convert(subview(in, out.numel() * other + begin, piece.numel()), shard_of(sum, other, size()));
-    reduce_scatter_by(algorithm, sum, call.deadline);
+    reduce_scatter_by(algorithm, group_, sum, call.deadline);
     convert(shard_of(sum, rank(), size()), piece);
   }
 }
@@ -107,7 +99,7 @@ void MessageTransport::broadcast(const Call& call, View data) {
   enter(call.collective, call.deadline);
   const std::int64_t step = elements_in(kMessageBytes, data.dtype);
   for (std::int64_t begin = 0; begin < data.numel(); begin += step)
-    tree_broadcast(links_, piece_at(data, begin, step), call.collective.root, kData, call.deadline);
+    tree_broadcast(group_, piece_at(data, begin, step), call.collective.root, kData, call.deadline);
 }
 
 void MessageTransport::all_gather(const Call& call, ConstView in, View out) {
@@ -117,18 +109,10 @@ void MessageTransport::all_gather(const Call& call, ConstView in, View out) {
     const ConstView piece = piece_at(in, begin, step);
     const View all = work(piece.numel() * size(), in.dtype);
     copy_view(piece, shard_of(all, rank(), size()));
-    all_gather_by(algorithm, all, call.deadline);
+    all_gather_by(algorithm, group_, all, call.deadline);
     for (int other = 0; other < size(); ++other)
       copy_view(shard_of(all, other, size()), subview(out, in.numel() * other + begin, piece.numel()));
   }
-}
-
-void MessageTransport::reduce_scatter_by(AllReduce algorithm, const View& data, const Deadline& deadline) {
-  (algorithm == AllReduce::ring ? ring_reduce_scatter : halving_reduce_scatter)(links_, data, deadline);
-}
-
-void MessageTransport::all_gather_by(AllReduce algorithm, const View& data, const Deadline& deadline) {
-  (algorithm == AllReduce::ring ? ring_all_gather : doubling_all_gather)(links_, data, deadline);
 }
 
 /// Pipelined: the reduce-scatter of one piece overlaps the all-gather of the previous piece. No rank sends

@@ -7,6 +7,7 @@
 
 #include "convoy/comm/core/all_reduce.h"
 #include "convoy/comm/transport/cpu_sum.h"
+#include "convoy/comm/transport/sparse_collectives.h"
 #include "convoy/comm/transport/transfer.h"
 #include "convoy/comm/transport/transport.h"
 
@@ -21,8 +22,7 @@ namespace convoy::dist {
 class MessageTransport final : public Transport {
  public:
   /// `links` connects each rank with options.peers() at least.
-  explicit MessageTransport(std::unique_ptr<MessageLinks> links, const AllReduceOptions& options = {})
-      : links_(std::move(links)), options_(options) {}
+  explicit MessageTransport(std::unique_ptr<MessageLinks> links, const AllReduceOptions& options = {});
 
   std::string name() const override { return links_->name(); }
   int rank() const override { return links_->rank(); }
@@ -47,8 +47,6 @@ class MessageTransport final : public Transport {
   AllReduce enter_sum(const Call& call, std::size_t bytes);
   void all_reduce_directly(const Call& call, View data);
   void reduce_scatter_directly(const Call& call, ConstView in, View out);
-  void reduce_scatter_by(AllReduce algorithm, const View& data, const Deadline& deadline);
-  void all_gather_by(AllReduce algorithm, const View& data, const Deadline& deadline);
   /// Returns memory for `count` elements.
   View work(std::int64_t count, DType dtype);
   /// Starts to receive the shards of all other ranks into work(), each of the size of `local`.
@@ -59,6 +57,7 @@ class MessageTransport final : public Transport {
 
   CheckedLinks links_;
   const AllReduceOptions options_;
+  LinkGroup group_;  // of all ranks
   std::vector<char> work_;
 };
 

@@ -130,7 +130,8 @@ TEST_F(Allreduce, RunsThroughMpiAndTcp) {
   EXPECT_THAT(ring.out, HasSubstr("3 on 1 host, tcp; all-reduce: ring;"));
   const ProcessResult refused = run_by_hand(2, on_shm)[0];
   EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.err, HasSubstr("--allreduce ring: found shm, expected --comm mpi or tcp"));
+  EXPECT_THAT(refused.err,
+              HasSubstr("--allreduce ring: found --comm shm and --device cpu, expected mpi, tcp or auto"));
 }
 
 TEST_F(Allreduce, RunsOnThreads) {

@@ -12,11 +12,13 @@
 
 #include "convoy/comm/cluster/hierarchical/hierarchical_layout.h"
 #include "convoy/comm/cluster/tcp/tcp_communicator.h"
+#include "convoy/comm/core/sparse_graph.h"
 #include "convoy/comm/transport/cpu_communicator.h"
 #include "convoy/comm/transport/cpu_sum.h"
 #include "convoy/comm/transport/mpi/mpi_communicator.h"
 #include "convoy/comm/transport/shm/shared_segment.h"
 #include "convoy/comm/transport/shm/shm_communicator.h"
+#include "convoy/comm/transport/sparse_collectives.h"
 #include "convoy/comm/transport/transfer.h"
 #include "convoy/comm/transport/transport.h"
 #include "convoy/kernels/base/check.h"
@@ -42,7 +44,8 @@ View place_in(std::vector<char>& scratch, std::size_t index, std::size_t count, 
 /// PeerError on all ranks if one of them fails.
 std::unique_ptr<Transport> make_hierarchical_transport(std::unique_ptr<MessageLinks> links,
                                                        std::span<const int> host_of_rank,
-                                                       const TextExchange& exchange, std::size_t chunk_bytes);
+                                                       const TextExchange& exchange, std::size_t chunk_bytes,
+                                                       const AllReduceOptions& options);
 
 /// Creates the shared segment of this rank's host. Collective call of all ranks. Every rank calls `exchange`
 /// equally often, also on a host where the segment cannot be created. So all ranks receive the error and
@@ -87,21 +90,26 @@ std::unique_ptr<SharedSegment> make_segment(const HierarchicalLayout& layout, co
 /// With H hosts and S bytes of data, each host sends 2 (H - 1) / H * S bytes. All node leaders of a host send
 /// concurrently, over separate connections.
 ///
-/// Signatures are exchanged directly between all ranks of different hosts. So every rank detects missing
-/// ranks itself.
+/// With more than 8 hosts, or another algorithm than AllReduce::direct, the second step is a collective along a sparse
+/// graph, one chunk after the other. Signatures take the same way: between the peers of a column, one of each host, then
+/// within hosts. If the numbers of ranks of the hosts differ, all pairs of ranks exchange messages.
 class HierarchicalTransport final : public Transport {
  public:
   /// `links` connects all ranks; `segment` connects the ranks of this host. `chunk_bytes` must be the same on
   /// all ranks, at most the segment's chunk size, and a multiple of 64 times the number of ranks. The same holds
   /// for `large_chunk_bytes`, those after the first large collective; 0: the chunks stay as they are.
   HierarchicalTransport(std::unique_ptr<MessageLinks> links, HierarchicalLayout layout,
-                        std::unique_ptr<SharedSegment> segment, std::size_t chunk_bytes,
-                        std::size_t large_chunk_bytes)
+                        std::unique_ptr<SharedSegment> segment, const AllReduceOptions& options,
+                        std::size_t chunk_bytes, std::size_t large_chunk_bytes)
       : links_(std::move(links)),
         layout_(std::move(layout)),
+        options_(options),
+        is_sparse_(layout_.is_even() && layout_.hosts() > 1 && options.is_sparse(layout_.hosts())),
+        column_{links_, {}, layout_.host()},
         segment_(std::move(segment)),
         chunk_bytes_(chunk_bytes),
         large_chunk_bytes_(large_chunk_bytes) {
+    for (int host = 0; host < layout_.hosts(); ++host) column_.ranks.push_back(layout_.peer_of(rank(), host));
     // A rank that waits for another host also detects when a rank of its own host dies or fails.
     links_->set_poll_hook([this] { segment_->poll_while_waiting(); });
   }
@@ -124,6 +132,15 @@ class HierarchicalTransport final : public Transport {
     const auto chunk_of = [&](std::int64_t number) {
       return piece_at(data, number * chunk_size, chunk_size);
     };
+    if (is_sparse_) {
+      for (std::int64_t number = 0; number < chunks; ++number) {
+        const View chunk = chunk_of(number), slice = slice_of(chunk, layout_.local_rank());
+        reduce_within_host(chunk, number, local_deadline);
+        all_reduce_by(algorithm_for(chunk.bytes()), column_, partial_of(slice, number), slice, call.deadline);
+        broadcast_within_host(chunk, number, local_deadline);
+      }
+      return;
+    }
     if (chunks == 0) return;
     for (std::int64_t number = 0; number < chunks + 2; ++number) {
       if (number < chunks) reduce_within_host(chunk_of(number), number, local_deadline);
@@ -144,10 +161,10 @@ class HierarchicalTransport final : public Transport {
     const std::int64_t piece_size = elements_in(chunk_bytes_ / static_cast<std::size_t>(size()), in.dtype);
     // The ranks whose chunks this rank sums over its host: itself, and ranks of other hosts.
     std::vector<int> sums;
-    for (int of = 0; of < size(); ++of)
-      if (layout_.peer_of(of, layout_.host()) == rank() &&
-          (of == rank() || layout_.host_of(of) != layout_.host()))
-        sums.push_back(of);
+    for (int host = 0; host < layout_.hosts(); ++host)
+      for (const int of : layout_.ranks_of(host))
+        if (layout_.peer_of(of, layout_.host()) == rank() && (of == rank() || host != layout_.host()))
+          sums.push_back(of);
     std::vector<char>& scratch = partials_.front();
     for (std::int64_t number = 0; number * piece_size < out.numel(); ++number) {
       const std::int64_t begin = number * piece_size;
@@ -167,9 +184,15 @@ class HierarchicalTransport final : public Transport {
             [&](int local_rank) { return piece_in_segment(sum, local_rank, number, sums[i]); }, &of_sum);
         if (sums[i] == rank()) {
           sum_of_this_host = partial;
-        } else {
+        } else if (!is_sparse_) {
           links_.send(sums[i], partial, of_sum.value());
         }
+      }
+      if (is_sparse_) {
+        const View of_column{scratch.data(), {sum.numel() * layout_.hosts()}, sum_type(sum.dtype)};
+        reduce_scatter_by(algorithm_for(of_column.bytes()), column_, of_column, call.deadline);
+        convert(shard_of(of_column, layout_.host(), layout_.hosts()), sum);
+        continue;
       }
       std::vector<SumPart> host_sums;
       for (int host = 0; host < layout_.hosts(); ++host)
@@ -191,10 +214,12 @@ class HierarchicalTransport final : public Transport {
     const std::int64_t chunk_size = elements_in(chunk_bytes_, data.dtype);
     for (std::int64_t number = 0; number * chunk_size < data.numel(); ++number) {
       const View chunk = piece_at(data, number * chunk_size, chunk_size);
-      if (rank() == root)
+      if (rank() == root && !is_sparse_)
         for_each_other_host([&](int host) { links_.send(layout_.peer_of(root, host), chunk); });
       if (rank() == source) {
-        if (rank() != root) {
+        if (is_sparse_) {
+          tree_broadcast(column_, chunk, layout_.host_of(root), kData, call.deadline);
+        } else if (rank() != root) {
           links_.receive(root, chunk, kData);
           links_.wait(call.deadline);
         }
@@ -229,11 +254,15 @@ class HierarchicalTransport final : public Transport {
       const std::int64_t begin = number * piece_size;
       const ConstView piece = piece_at(in, begin, piece_size);
       const auto piece_of = [&](int of) { return subview(out, in.numel() * of + begin, piece.numel()); };
-      const std::uint64_t checksum = checksum_of(piece);
-      for_each_other_host([&](int host) { links_.send(layout_.peer_of(rank(), host), piece, checksum); });
-      for (int of = 0; of < size(); ++of)
-        if (of != rank() && provider(of) == rank()) links_.receive(of, piece_of(of), kData);
-      links_.wait(call.deadline);
+      if (is_sparse_) {
+        gather_along_column(piece, call.deadline, piece_of);
+      } else {
+        const std::uint64_t checksum = checksum_of(piece);
+        for_each_other_host([&](int host) { links_.send(layout_.peer_of(rank(), host), piece, checksum); });
+        for (int of = 0; of < size(); ++of)
+          if (of != rank() && provider(of) == rank()) links_.receive(of, piece_of(of), kData);
+        links_.wait(call.deadline);
+      }
       for (int of = 0; of < size(); ++of)
         if (provider(of) == rank())
           segment_->store(piece_of(of), piece_in_segment(piece, layout_.local_rank(), number, of), number,
@@ -261,7 +290,7 @@ class HierarchicalTransport final : public Transport {
     return make_hierarchical_transport(
         std::move(part), host_of_member,
         [&](const std::string& text) { return exchange_texts(links, text, call.deadline); },
-        large_chunk_bytes_ == 0 ? chunk_bytes_ : 0);
+        large_chunk_bytes_ == 0 ? chunk_bytes_ : 0, options_);
   }
 
   bool poll_peers() override {
@@ -297,27 +326,60 @@ class HierarchicalTransport final : public Transport {
     chunk_bytes_ = large_chunk_bytes_;
   }
 
-  /// Exchanges and compares signatures with all ranks. Returns the deadline for waits within this host. It is
+  /// Compares signatures with all ranks. Returns the deadline for waits within this host. It is
   /// later than the deadline for other hosts. So a rank that waits for another host times out first, and its
   /// error, which names the missing rank, reaches the ranks of its host.
   Deadline enter(const Call& call) {
-    segment_->post(call.collective);
-    std::vector<CollectiveSignature> by_rank(static_cast<std::size_t>(size()));
+    const Deadline local_deadline = call.deadline.plus(kExtraLocalSeconds);
+    links_->set_round(call.collective.number + 1);
+    CollectiveSignature posted = call.collective;
+    if (!agree_with_other_hosts(call)) posted.count = -1;
+    segment_->post(posted);
+    // At the limit, the column of a missing rank tells other hosts of it, also those that have nothing to receive.
+    segment_->wait(local_deadline, 0, [&] {
+      if (call.deadline.passed()) links_->poll_peers();
+    });
+    const std::vector<CollectiveSignature> of_host = segment_->posted();
+    if (std::ranges::count(of_host, call.collective) != std::ssize(of_host))
+      fail_as_inconsistent(*links_, call.collective, call.deadline);
+    return local_deadline;
+  }
+
+  /// Compares the signature with those of the ranks of its column. If all columns and all hosts agree, all ranks do.
+  bool agree_with_other_hosts(const Call& call) {
+    if (is_sparse_) return agree_along_tree(column_, call.collective, call.deadline);
+    std::vector<CollectiveSignature> theirs(static_cast<std::size_t>(size()), call.collective);
     for_each_other_host([&](int host) {
       for (const int other : layout_.ranks_of(host)) {
+        if (layout_.is_even() && other != layout_.peer_of(rank(), host)) continue;
         links_->send(other, std::as_bytes(std::span(&call.collective, 1)));
         links_->receive(other,
-                        std::as_writable_bytes(std::span(&by_rank[static_cast<std::size_t>(other)], 1)));
+                        std::as_writable_bytes(std::span(&theirs[static_cast<std::size_t>(other)], 1)));
       }
     });
     links_->wait(call.deadline);
-    segment_->wait(call.deadline);
-    const std::vector<CollectiveSignature> of_host = segment_->posted();
-    for (const int other : layout_.host_ranks())
-      by_rank[static_cast<std::size_t>(other)] =
-          of_host[static_cast<std::size_t>(layout_.local_rank_of(other))];
-    verify_consistency(by_rank);
-    return call.deadline.plus(kExtraLocalSeconds);
+    return std::ranges::count(theirs, call.collective) == std::ssize(theirs);
+  }
+
+  /// Returns the algorithm for a collective of `bytes` along the column.
+  AllReduce algorithm_for(std::size_t bytes) const {
+    AllReduceOptions options = options_;
+    options.gb_per_s /= layout_.leaders_per_host();  // all columns send at the same time
+    options.hosts = 1;
+    return options.algorithm_for(layout_.hosts(), bytes);
+  }
+
+  /// All-gathers `piece` along the column into `place_of(rank)` of each rank.
+  template <class PlaceOf>
+  void gather_along_column(const ConstView& piece, const Deadline& deadline, PlaceOf&& place_of) {
+    const int hosts = layout_.hosts();
+    std::vector<char>& scratch = partials_.front();
+    scratch.resize(std::max(scratch.size(), piece.bytes() * static_cast<std::size_t>(hosts)));
+    const View all{scratch.data(), {piece.numel() * hosts}, piece.dtype};
+    copy_view(piece, shard_of(all, layout_.host(), hosts));
+    all_gather_by(algorithm_for(all.bytes()), column_, all, deadline);
+    for (int host = 0; host < hosts; ++host)
+      copy_view(shard_of(all, host, hosts), place_of(layout_.peer_of(rank(), host)));
   }
 
   /// Blocks until all ranks of this host have called it.
@@ -440,6 +502,9 @@ class HierarchicalTransport final : public Transport {
 
   CheckedLinks links_;
   const HierarchicalLayout layout_;
+  const AllReduceOptions options_;
+  const bool is_sparse_;  // whether data travel along the column by a sparse graph
+  LinkGroup column_;      // the peers of this rank, by host
   std::unique_ptr<SharedSegment> segment_;
   std::size_t chunk_bytes_;
   const std::size_t large_chunk_bytes_;  // 0: chunk_bytes_ does not change
@@ -452,8 +517,8 @@ class HierarchicalTransport final : public Transport {
 
 std::unique_ptr<Transport> make_hierarchical_transport(std::unique_ptr<MessageLinks> links,
                                                        std::span<const int> host_of_rank,
-                                                       const TextExchange& exchange,
-                                                       std::size_t chunk_bytes) {
+                                                       const TextExchange& exchange, std::size_t chunk_bytes,
+                                                       const AllReduceOptions& options) {
   const HierarchicalLayout layout(host_of_rank, links->rank());
   const std::size_t of_first = std::stoull(exchange(std::to_string(chunk_bytes)).front());
   const auto whole = [&](std::size_t bytes) {
@@ -461,11 +526,26 @@ std::unique_ptr<Transport> make_hierarchical_transport(std::unique_ptr<MessageLi
   };
   const std::size_t first = whole(of_first == 0 ? layout.small_chunk_bytes() : of_first);
   std::unique_ptr<SharedSegment> segment = make_segment(layout, exchange, first);
-  return std::make_unique<HierarchicalTransport>(std::move(links), layout, std::move(segment), first,
+  return std::make_unique<HierarchicalTransport>(std::move(links), layout, std::move(segment), options, first,
                                                  of_first == 0 ? whole(layout.default_chunk_bytes()) : 0);
 }
 
 }  // namespace
+
+LinkGraph hierarchical_graph(std::vector<int> host_of_rank, const AllReduceOptions& options) {
+  return [hosts = std::move(host_of_rank), options](std::span<const int> members, int rank) {
+    std::vector<int> host_of_member;
+    for (const int member : members) host_of_member.push_back(hosts[static_cast<std::size_t>(member)]);
+    const HierarchicalLayout layout(host_of_member, rank);
+    if (!layout.is_even()) return AllReduceOptions{.algorithm = AllReduce::direct}.peers(rank, layout.size());
+    std::vector<int> peers = sparse_peers(rank, layout.size());  // for texts
+    for (const int host : options.peers(layout.host(), layout.hosts()))
+      peers.push_back(layout.peer_of(rank, host));
+    std::ranges::sort(peers);
+    peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+    return peers;
+  };
+}
 
 std::unique_ptr<Communicator> make_hierarchical_communicator(std::unique_ptr<MessageLinks> links,
                                                              std::span<const int> host_of_rank,
@@ -474,7 +554,8 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(std::unique_ptr<Mes
   check(static_cast<int>(host_of_rank.size()) == links->size(), "host_of_rank: found {} ranks, expected {}",
         host_of_rank.size(), links->size());
   return std::make_unique<CpuCommunicator>(
-      make_hierarchical_transport(std::move(links), host_of_rank, exchange, options.chunk_bytes),
+      make_hierarchical_transport(std::move(links), host_of_rank, exchange, options.chunk_bytes,
+                                  options.comm.all_reduce),
       options.comm);
 }
 
@@ -483,11 +564,11 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(Rendezvous& rendezv
   std::vector<int> host_of_rank;
   for (const RankInfo& info : rendezvous.all()) host_of_rank.push_back(info.node);
   const bool through_mpi = rendezvous.info().source == "mpi";
-  CommOptions all_pairs = options.comm;
-  all_pairs.all_reduce.algorithm = AllReduce::direct;
   return make_hierarchical_communicator(
-      through_mpi ? make_mpi_links(rendezvous) : make_tcp_links(rendezvous, all_pairs), host_of_rank,
-      [&](const std::string& text) { return rendezvous.all_gather(text); }, options);
+      through_mpi ? make_mpi_links(rendezvous)
+                  : make_tcp_links(rendezvous, options.comm,
+                                   hierarchical_graph(host_of_rank, options.comm.all_reduce)),
+      host_of_rank, [&](const std::string& text) { return rendezvous.all_gather(text); }, options);
 }
 
 }  // namespace convoy::dist

@@ -37,6 +37,8 @@ class HierarchicalLayout {
 
   /// Returns the number of node leaders of each host: the ranks with the lowest local ranks.
   int leaders_per_host() const { return leaders_per_host_; }
+  /// Returns whether all hosts have equally many ranks.
+  bool is_even() const { return static_cast<std::size_t>(leaders_per_host_ * hosts()) == locations_.size(); }
   /// Returns whether this rank is a node leader.
   bool is_leader() const { return local_rank() < leaders_per_host_; }
   /// Returns the rank of `host` that exchanges messages with `rank` of another host: the one with the same

@@ -56,20 +56,20 @@ std::string format_error(int error) { return error == 0 ? "" : fmt::format(" ({}
 /// a socket is ready. abort() sends its reason from the thread that calls it.
 class TcpLinks final : public MessageLinks {
  public:
-  /// Connects `members`, which are ranks of the job in ascending order, each with those that `options` names. Collective
-  /// call. `rank` is the position of this process among them, `group` the unique name of the group.
-  /// PeerConnector::connect() calls `poll`. Throws PeerError that names missing ranks of the job.
+  /// Connects `members`, which are ranks of the job in ascending order, each with those of `graph`. Collective call.
+  /// `rank` is the position of this process among them, `group` the unique name of the group. PeerConnector::connect()
+  /// calls `poll`. Throws PeerError that names missing ranks of the job.
   TcpLinks(std::shared_ptr<PeerConnector> connector, std::vector<int> members, int rank, std::string group,
-           const AllReduceOptions& options, const Deadline& deadline, const std::function<void()>& poll = {})
+           LinkGraph graph, const Deadline& deadline, const std::function<void()>& poll = {})
       : connector_(std::move(connector)),
         members_(std::move(members)),
         rank_(rank),
         group_(std::move(group)),
-        options_(options),
+        graph_(std::move(graph)),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         watch_(static_cast<int>(members_.size())) {
     std::vector<int> lower, higher;
-    for (const int other : options_.peers(rank, size()))
+    for (const int other : graph_(members_, rank))
       (other < rank ? lower : higher).push_back(members_[static_cast<std::size_t>(other)]);
     auto connections = connector_->connect(group_, lower, higher, deadline, poll);
     for (int other = 0; other < size(); ++other) {
@@ -88,13 +88,12 @@ class TcpLinks final : public MessageLinks {
 
   void send(int to, std::span<const std::byte> bytes) override {
     const std::lock_guard lock(mutex_);
-    Outgoing& message = start_message(peers_[static_cast<std::size_t>(to)], bytes.size());
-    message.bytes = bytes;
+    start_message(linked(to), bytes.size()).bytes = bytes;
   }
 
   void receive(int from, std::span<std::byte> bytes) override {
     const std::lock_guard lock(mutex_);
-    Peer& peer = peers_[static_cast<std::size_t>(from)];
+    Peer& peer = linked(from);
     peer.may_receive = !peer.read.empty();
     peer.in.push_back({.bytes = bytes});
   }
@@ -121,8 +120,8 @@ class TcpLinks final : public MessageLinks {
       const std::lock_guard lock(mutex_);
       if (!reason_.empty()) throw PeerError(reason_);
     };
-    return std::make_unique<TcpLinks>(connector_, ranks, static_cast<int>(me - members.begin()), name,
-                                      options_, deadline, check_abort);
+    return std::make_unique<TcpLinks>(connector_, ranks, static_cast<int>(me - members.begin()), name, graph_,
+                                      deadline, check_abort);
   }
 
   /// A rank may disconnect only after the others have received its messages. So each rank sends a byte to all
@@ -185,6 +184,13 @@ class TcpLinks final : public MessageLinks {
     bool is_pending() const { return !out.empty() || !in.empty(); }
     bool owes_messages() const { return is_pending() || has_lost_messages; }
   };
+
+  /// Returns a peer to which there is a link, or was.
+  Peer& linked(int rank) {
+    Peer& peer = peers_[static_cast<std::size_t>(rank)];
+    check(peer.socket || !peer.error.empty(), "rank {} has no link to rank {}", rank_, rank);
+    return peer;
+  }
 
   static Outgoing& start_message(Peer& peer, std::uint64_t length) {
     peer.may_send = true;
@@ -328,21 +334,15 @@ class TcpLinks final : public MessageLinks {
   }
 
   static std::optional<std::string> find_reason(Peer& peer) {
-    char block[kReadBytes];
-    const Deadline deadline(kReasonSeconds);
-    while (peer.read.size() < kSearchBytes) {
-      const ssize_t now = recv(peer.socket.descriptor(), block, sizeof block, 0);
-      if (now > 0) peer.read.append(block, static_cast<std::size_t>(now));
-      if (now == 0 || (now < 0 && errno != EAGAIN && errno != EINTR)) break;
-      // The rank may be sending it.
-      pollfd waiting{.fd = peer.socket.descriptor(), .events = POLLIN, .revents = 0};
-      if (now < 0 && (deadline.passed() || ::poll(&waiting, 1, static_cast<int>(kSleep.count())) < 0)) break;
+    const Deadline deadline(kReasonSeconds);  // the rank may be sending it
+    while (peer.read.size() < kSearchBytes && dist::receive_some(peer.socket, peer.read, deadline)) {
     }
     const bool is_amid = !peer.in.empty() && peer.in.front().has_length;
     std::size_t at = is_amid ? peer.in.front().bytes.size() - peer.in.front().received : 0;
     while (at + 2 * kLengthBytes <= peer.read.size()) {
       const std::uint64_t length = number_at(peer.read, at, kLengthBytes);
       at += kLengthBytes;
+      if (length >= kWaits) continue;
       if (length == 0) {
         const std::uint64_t reason = number_at(peer.read, at, kLengthBytes);
         at += kLengthBytes;
@@ -453,7 +453,7 @@ class TcpLinks final : public MessageLinks {
   const std::vector<int> members_;
   const int rank_;
   const std::string group_;
-  const AllReduceOptions options_;
+  const LinkGraph graph_;
   int groups_ = 0;           // number of groups made from this one
   Socket wake_;              // an eventfd that abort() signals
   std::mutex mutex_;         // guards what follows; released while wait() sleeps
@@ -464,12 +464,16 @@ class TcpLinks final : public MessageLinks {
 
 }  // namespace
 
-std::unique_ptr<MessageLinks> make_tcp_links(Rendezvous& rendezvous, const CommOptions& options) {
+std::unique_ptr<MessageLinks> make_tcp_links(Rendezvous& rendezvous, const CommOptions& options,
+                                             const LinkGraph& graph) {
   const RankInfo& info = rendezvous.info();
+  const LinkGraph of_options = [sums = options.all_reduce](std::span<const int> members, int rank) {
+    return sums.peers(rank, static_cast<int>(members.size()));
+  };
   std::vector<int> ranks(static_cast<std::size_t>(info.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
   return std::make_unique<TcpLinks>(std::make_shared<PeerConnector>(rendezvous), ranks, info.rank, "all",
-                                    options.all_reduce, Deadline(options.timeout_seconds));
+                                    graph ? graph : of_options, Deadline(options.timeout_seconds));
 }
 
 std::unique_ptr<Communicator> make_tcp_communicator(Rendezvous& rendezvous, const CommOptions& options) {

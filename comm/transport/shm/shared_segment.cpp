@@ -143,9 +143,9 @@ void SharedSegment::step() {
   if (local.sleepers.load() > 0) futex_wake_all(local.steps);
 }
 
-void SharedSegment::wait(const Deadline& deadline, std::uint32_t lag) {
+void SharedSegment::wait(const Deadline& deadline, std::uint32_t lag, const std::function<void()>& poll) {
   for (int other = 0; other < size_; ++other)
-    if (!has_reached(other, steps_ - lag)) sleep_until_reached(other, steps_ - lag, deadline);
+    if (!has_reached(other, steps_ - lag)) sleep_until_reached(other, steps_ - lag, deadline, poll);
   deadline.progressed();
 }
 
@@ -167,7 +167,8 @@ void SharedSegment::check_for_dead_peers(F&& matters) {
       fail(fmt::format("rank {} has died", global_rank(other)));
 }
 
-void SharedSegment::sleep_until_reached(int rank, std::uint32_t target, const Deadline& deadline) {
+void SharedSegment::sleep_until_reached(int rank, std::uint32_t target, const Deadline& deadline,
+                                        const std::function<void()>& poll) {
   for (int spin = 0; spin < kSpinIterations; ++spin) {
     if (has_reached(rank, target)) return;
     cpu_pause();
@@ -175,6 +176,7 @@ void SharedSegment::sleep_until_reached(int rank, std::uint32_t target, const De
   RankBlock& other = block(rank);
   while (!has_reached(rank, target)) {
     throw_failure();
+    if (poll) poll();
     other.sleepers.fetch_add(1);
     const std::uint32_t seen = other.steps.load();
     if (static_cast<std::int32_t>(seen - target) < 0)

@@ -76,8 +76,9 @@ class SharedSegment {
   /// step.
   void step();
   /// Blocks until the counters of all ranks are at most `lag` steps behind this rank's counter. Throws
-  /// PeerError that names the missing or dead ranks, or carries the reason of a call of fail().
-  void wait(const Deadline& deadline, std::uint32_t lag = 0);
+  /// PeerError that names the missing or dead ranks, or carries the reason of a call of fail(). Calls `poll`, unless it is
+  /// empty, about 20 times a second; an exception from it ends the wait.
+  void wait(const Deadline& deadline, std::uint32_t lag = 0, const std::function<void()>& poll = {});
   /// Does the same as wait(), for one rank and a lag of 0.
   void wait_for(int rank, const Deadline& deadline);
   /// Throws PeerError if a rank has failed, or has died with fewer steps than this rank. Does not block. Call
@@ -101,7 +102,8 @@ class SharedSegment {
   };
 
   bool has_reached(int rank, std::uint32_t target) const;
-  void sleep_until_reached(int rank, std::uint32_t target, const Deadline& deadline);
+  void sleep_until_reached(int rank, std::uint32_t target, const Deadline& deadline,
+                           const std::function<void()>& poll = {});
   void throw_failure() const;
   /// Calls check_for_dead_peers() if it is due, and throws the failure of a rank.
   template <class F>

@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <numeric>
 #include <optional>
 #include <thread>
 
@@ -33,11 +35,10 @@ const Hosts kPairs = {0, 0, 1, 1};
 
 std::unique_ptr<dist::Communicator> make(dist::Rendezvous& rendezvous, const Hosts& hosts,
                                          const dist::HierarchicalOptions& options = {}) {
-  dist::CommOptions all_pairs = options.comm;
-  all_pairs.all_reduce.algorithm = dist::AllReduce::direct;
   return dist::make_hierarchical_communicator(
-      dist::make_tcp_links(rendezvous, all_pairs), hosts,
-      [&](const std::string& text) { return rendezvous.all_gather(text); }, options);
+      dist::make_tcp_links(rendezvous, options.comm,
+                           dist::hierarchical_graph(hosts, options.comm.all_reduce)),
+      hosts, [&](const std::string& text) { return rendezvous.all_gather(text); }, options);
 }
 
 void run_on_hosts(const Hosts& hosts, const std::function<void(dist::Rendezvous&)>& body,
@@ -98,6 +99,7 @@ struct Placement {
   const char* name;
   Hosts hosts;
   std::size_t chunk_bytes = dist::HierarchicalOptions().chunk_bytes;
+  dist::AllReduce algorithm = dist::AllReduce::automatic;
   friend std::ostream& operator<<(std::ostream& out, const Placement& placement) {
     return out << placement.name;
   }
@@ -107,7 +109,8 @@ Backend backend_of(const Placement& placement) {
   return {placement.name, [placement](int, const auto& body) {
             run_on_hosts(placement.hosts, [&](dist::Rendezvous& rendezvous) {
               body(
-                  [&](const dist::CommOptions& options) {
+                  [&](dist::CommOptions options) {
+                    options.all_reduce.algorithm = placement.algorithm;
                     return make(rendezvous, placement.hosts,
                                 {.comm = options, .chunk_bytes = placement.chunk_bytes});
                   },
@@ -129,6 +132,10 @@ std::vector<ConformanceRun> runs(const std::vector<Placement>& placements,
 const std::vector<Placement> kPlacements = {
     {"pairs", kPairs},
     {"pairs_in_chunks", kPairs, 20000},
+    // Of two hosts, all algorithms add in the same order.
+    {"pairs_by_ring", kPairs, 20000, dist::AllReduce::ring},
+    {"pairs_by_halving", {0, 1, 1, 0}, 20000, dist::AllReduce::halving_doubling},
+    {"pairs_by_tree", kPairs, 20000, dist::AllReduce::tree},
     {"unequal", {0, 0, 0, 1}},
     // Also unequal, with chunks so small that most data needs several.
     {"interleaved", {0, 1, 0, 1, 0}, 20000},
@@ -143,16 +150,48 @@ const auto run_name = [](const auto& run) { return run.param.name(); };
 INSTANTIATE_TEST_SUITE_P(Results, HierarchicalCommunicator,
                          ::testing::ValuesIn(runs(kPlacements, {result_cases_of_any_order()})), run_name);
 INSTANTIATE_TEST_SUITE_P(Failures, HierarchicalCommunicator,
-                         ::testing::ValuesIn(runs({{"pairs", kPairs}, {"unequal", {0, 1, 0}}},
+                         ::testing::ValuesIn(runs({{"pairs", kPairs},
+                                                   {"unequal", {0, 1, 0}},
+                                                   {"by_tree", {0, 1, 2, 0, 1, 2}, 0, dist::AllReduce::tree}},
                                                   {disagreement_cases(), departure_cases()})),
                          run_name);
+
+/// More than 8 hosts: along a sparse graph, but for hosts with different numbers of ranks.
+const Hosts kNineHosts = {0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8};
+INSTANTIATE_TEST_SUITE_P(ManyHosts, HierarchicalCommunicator,
+                         ::testing::ValuesIn(runs({{"nine", kNineHosts},
+                                                   {"unequal", {0, 1, 2, 3, 4, 5, 6, 7, 8, 0}}},
+                                                  {result_cases_of_any_order()})),
+                         run_name);
+
+TEST(HierarchicalGraph, HasFewMutualPeers) {
+  for (const int hosts : {2, 8, 9, 16, 100}) {
+    Hosts host_of_rank;
+    for (int rank = 0; rank < 8 * hosts; ++rank) host_of_rank.push_back(rank / 8);
+    std::vector<int> members(host_of_rank.size());
+    std::iota(members.begin(), members.end(), 0);
+    const dist::LinkGraph graph = dist::hierarchical_graph(host_of_rank, {});
+    std::vector<std::vector<int>> peers;
+    for (const int rank : members) peers.push_back(graph(members, rank));
+    for (const int rank : members) {
+      EXPECT_LE(peers[static_cast<std::size_t>(rank)].size(), 60U) << hosts;
+      for (const int other : peers[static_cast<std::size_t>(rank)])
+        ASSERT_EQ(std::ranges::count(peers[static_cast<std::size_t>(other)], rank), 1) << hosts;
+    }
+    // A part of them, as a split makes it: the ranks of the first two hosts but one.
+    EXPECT_EQ(graph(std::span(members).first(15), 14).size(), 14U) << "unequal: all";
+    EXPECT_LT(graph(std::span(members).first(16), 14).size(), 14U);
+  }
+}
 
 class SumsOfHosts : public ::testing::TestWithParam<Placement> {};
 
 TEST_P(SumsOfHosts, AreSummedByRankThenByHostAndRoundedOnce) {
   const Hosts& hosts = GetParam().hosts;
   run_on_hosts(hosts, [&](dist::Rendezvous& rendezvous) {
-    const auto comm = make(rendezvous, hosts, {.chunk_bytes = GetParam().chunk_bytes});
+    const auto comm = make(
+        rendezvous, hosts,
+        {.comm = {.all_reduce = {.algorithm = GetParam().algorithm}}, .chunk_bytes = GetParam().chunk_bytes});
     EXPECT_EQ(comm->name(), "shm+tcp");
     expect_sums_by_host(*comm, hosts);
     comm->finish();

@@ -150,7 +150,7 @@ void expect_to_conform(dist::Communicator& comm, AllReduce algorithm) {
 }
 
 TEST(SparseCollectives, ConformWithAnyNumberOfRanks) {
-  for (const int ranks : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13})
+  for (const int ranks : {1, 2, 3, 5, 8, 9, 13})
     run_rank_threads(ranks, [&](dist::ThreadRendezvous& rendezvous) {
       for (const AllReduce algorithm : kAll) {
         if (algorithm == AllReduce::automatic && ranks <= dist::AllReduceOptions::kMaxDirectRanks) continue;

@@ -230,7 +230,9 @@ TEST(TcpFaults, NameTheFirstCauseBehindUnreadMessages) {
     std::string received(1, ' ');
     if (links->rank() == 1) {
       links->send(0, std::as_bytes(std::span(early)));
-      links->wait(dist::Deadline(40));
+      links->receive(2, std::as_writable_bytes(std::span(received)));
+      EXPECT_THROW(links->wait(dist::Deadline(0.4)),
+                   PeerError);  // meanwhile it tells its peers that it waits
       std::thread([&] { links->abort("the reason of rank 1"); }).join();
     }
     if (links->rank() == 0) {
