@@ -214,6 +214,7 @@ void Network::connect(Socket* socket, std::uint32_t address, int port, int attem
     if (found == to->listeners.end()) return answer(ECONNREFUSED);
     Socket* const listener = found->second;
     if (listener->pending.size() >= listener->backlog) return retry();
+    ++connections;
     auto* const accepted = new Socket;
     accepted->host = to;
     accepted->state = Socket::State::connected;
@@ -255,6 +256,7 @@ void Network::move(Socket* socket, Host* host) {
 void Network::send(const std::shared_ptr<Pipe>& pipe, std::string bytes, Pipe::Segment::Kind kind) {
   if (pipe->was_closed) return;
   pipe->was_closed = kind != Pipe::Segment::Kind::data;
+  messages += kind == Pipe::Segment::Kind::data ? 1 : 0;
   const Link& way = link(pipe->from, pipe->to);
   Time arrives = scheduler()->now() + way.latency +
                  static_cast<Time>(static_cast<double>(bytes.size()) / way.bytes_per_second * 1e9);

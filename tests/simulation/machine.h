@@ -215,6 +215,7 @@ class Network {
 
   std::set<Memory*> memories;
   int running = 0;  // processes
+  std::uint64_t messages = 0, connections = 0;
   static constexpr int kFirstDescriptor = 1 << 20;
   static constexpr std::size_t kBufferBytes = std::size_t{256} << 10;
 

@@ -15,6 +15,7 @@
 #include <regex>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/simulation/plant.h"
@@ -33,16 +34,19 @@ constexpr const char* kHelp =
     "  --ranks LIST  Numbers of ranks; a job has one of them, the more often the smaller it is (2,8,64)\n"
     "  --seed S      This seed alone, with a trace of its events; with the --ranks that the failure shows\n"
     "  --quiet       No trace\n"
-    "  --jobs N      Seeds at a time (1)\n"
+    "  --jobs N      Seeds at a time (number of cores)\n"
     "  --limit N     Stop after N failing seeds (20)\n"
     "  --plant NAME  Plant a fault: the seeds should find it (fault_schedules_planted). Each seed that fails is run\n"
     "                again without it\n"
     "  --find REGEX  With --plant: stop at the first seed that fails with a text that the expression matches, and\n"
-    "                passes without the fault. Fails if there is none\n";
+    "                passes without the fault. Fails if there is none\n"
+    "  --growth N    Counts the messages of jobs of N and 2 N ranks without faults: fails if 2 N ranks send more than\n"
+    "                2.2 times as many, as they do if each pair of ranks exchanges one\n";
 
 struct Options {
-  std::uint64_t seeds = 100, first = 1, jobs = 1, limit = 20;
+  std::uint64_t seeds = 100, first = 1, jobs = std::max(std::thread::hardware_concurrency(), 1U), limit = 20;
   bool is_replay = false, is_quiet = false;
+  int growth = 0;
   std::vector<int> ranks = {2, 8, 64};
   std::string plant, find;
 };
@@ -95,6 +99,8 @@ Options parse(int argc, char** argv) {
       options.is_replay = true;
     } else if (option == "--plant") {
       options.plant = value;
+    } else if (option == "--growth") {
+      options.growth = static_cast<int>(std::clamp<std::uint64_t>(number_of(option, value), 2, 512));
     } else if (option == "--find") {
       options.find = value;
     } else {
@@ -152,9 +158,10 @@ Child start(const Schedule& schedule, bool traces, const std::string& plant) {
   std::string text;
   for (const std::string& violation : result.violations) text += "  " + violation + "\n";
   if (text.empty())
-    text = fmt::format("passed {:.2f} {} {} {} {} {} {:.2f} {}", 1e-9 * static_cast<double>(result.end),
-                       result.events, result.successes, result.failures, result.has_regrouped ? 1 : 0,
-                       result.has_restarted ? 1 : 0, result.latest, result.latest_row);
+    text = fmt::format("passed {:.2f} {} {} {} {} {} {} {} {:.2f} {}", 1e-9 * static_cast<double>(result.end),
+                       result.messages, result.connections, result.events, result.successes, result.failures,
+                       result.has_regrouped ? 1 : 0, result.has_restarted ? 1 : 0, result.latest,
+                       result.latest_row);
   if (write(ends[1], text.data(), std::min<std::size_t>(text.size(), 60'000)) < 0) _exit(1);
   _exit(0);
 }
@@ -174,6 +181,31 @@ Answer wait_for(const Child& child) {
   return answer;
 }
 
+/// Returns whether the messages of a job grow about as the number of ranks, with each backend.
+bool grows_linearly(int ranks) {
+  bool is_linear = true;
+  for (const char* const comm : {"auto", "tcp"}) {
+    double before = 0;
+    for (const int n : {ranks, 2 * ranks}) {
+      const Schedule schedule{.ranks = n, .hosts = std::max(n / 4, 1), .comm_timeout = 60, .comm = comm};
+      const Answer answer = wait_for(start(schedule, false, ""));
+      double seconds = 0, messages = 0, connections = 0;
+      std::istringstream(answer.text.substr(std::min<std::size_t>(6, answer.text.size()))) >> seconds >>
+          messages >> connections;
+      const bool is_small = answer.has_passed && (before == 0 || messages < 2.2 * before);
+      is_linear = is_linear && is_small;
+      fmt::print(
+          "{} ranks, --comm {}: {:.0f} messages and {:.1f} connections a rank in {:.2f} s of virtual time{}\n",
+          n, comm, messages / n, connections / n, seconds,
+          !answer.has_passed ? "; it fails:\n" + answer.text
+          : is_small         ? ""
+                             : fmt::format("; {:.2f} times as many as half the ranks", messages / before));
+      before = messages;
+    }
+  }
+  return is_linear;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -186,6 +218,7 @@ int main(int argc, char** argv) {
     execv("/proc/self/exe", argv);
   }
   const Options options = parse(argc, argv);
+  if (options.growth > 0) return grows_linearly(options.growth) ? 0 : 1;
   const auto begin = std::chrono::steady_clock::now();
   std::vector<Child> children;
   std::uint64_t next = options.first, failed = 0, run = 0, events = 0;
@@ -211,8 +244,9 @@ int main(int argc, char** argv) {
       double seconds = 0, late = 0;
       std::string row;
       std::uint64_t of_events = 0, of_successes = 0, of_failures = 0, of_regrouped = 0, of_restarted = 0;
-      std::istringstream(answer.text.substr(6)) >> seconds >> of_events >> of_successes >> of_failures >>
-          of_regrouped >> of_restarted >> late >> row;
+      std::uint64_t messages = 0, connections = 0;
+      std::istringstream(answer.text.substr(6)) >> seconds >> messages >> connections >> of_events >>
+          of_successes >> of_failures >> of_regrouped >> of_restarted >> late >> row;
       if (late > latest) {
         latest = late;
         latest_row = row;

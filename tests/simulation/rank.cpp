@@ -304,6 +304,7 @@ void run_rank(const Schedule& schedule, RankRecord& record) {
   record.group_size = std::atoi(std::getenv("WORLD_SIZE"));
   convoy::JobOptions options;
   options.comm = schedule.comm;
+  options.all_reduce = schedule.all_reduce;
   options.comm_timeout = schedule.comm_timeout;
   options.io_timeout = schedule.io_timeout;
   options.comm_warning = 2;

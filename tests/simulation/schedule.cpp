@@ -75,6 +75,10 @@ Schedule make_schedule(std::uint64_t seed, int ranks) {
     if ((fault.kind == Fault::Kind::freeze || fault.kind == Fault::Kind::cut) && fault.duration == kNever &&
         chance(40))
       fault.duration = static_cast<Time>(3 + below(15)) * kSecond;
+  // Without a draw, so that a seed keeps its faults.
+  if (ranks >= 64 && seed % 4 == 1) schedule.hosts *= 4;
+  if (schedule.hosts > 1 || schedule.comm == "tcp")
+    schedule.all_reduce = std::array{"auto", "auto", "ring", "halving-doubling", "tree"}[seed / 7 % 5];
   return schedule;
 }
 
@@ -91,9 +95,9 @@ std::string describe(const Fault& fault) {
 
 std::string describe(const Schedule& schedule) {
   std::string text = fmt::format(
-      "{} ranks on {} hosts, --comm {}, --comm-timeout {}, host timeout {}, --io-timeout {}, {} steps{}{}",
-      schedule.ranks, schedule.hosts, schedule.comm, schedule.comm_timeout, schedule.host_timeout,
-      schedule.io_timeout, schedule.steps, schedule.has_secret ? "" : ", no secret",
+      "{} ranks on {} hosts, --comm {}, --allreduce {}, --comm-timeout {}, host timeout {}, --io-timeout {}, {} steps{}{}",
+      schedule.ranks, schedule.hosts, schedule.comm, schedule.all_reduce, schedule.comm_timeout,
+      schedule.host_timeout, schedule.io_timeout, schedule.steps, schedule.has_secret ? "" : ", no secret",
       schedule.is_launched ? fmt::format(", convoy-launch --max-restarts {}", schedule.max_restarts) : "");
   if (schedule.is_launched && schedule.may_regroup)
     text += fmt::format(" --min-ranks {} --host-cooldown {}{}", schedule.min_ranks, schedule.host_cooldown,

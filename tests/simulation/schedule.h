@@ -34,7 +34,7 @@ struct Schedule {
   std::uint64_t seed = 0;
   int ranks = 2, hosts = 1;
   double comm_timeout = 5, host_timeout = 3, io_timeout = 20;
-  std::string comm = "auto";
+  std::string comm = "auto", all_reduce = "auto";
   bool has_secret = true;
   bool is_launched = false;                         // by convoy-launch
   bool may_regroup = false;                         // --min-ranks; only if it is launched

@@ -94,6 +94,8 @@ Result simulate(const Schedule& schedule, bool traces) {
   checks.check_end();
   result.end = world.scheduler.now();
   result.events = world.scheduler.events();
+  result.messages = world.network.messages;
+  result.connections = world.network.connections;
   set_scheduler(nullptr);
   set_network(nullptr);
   return result;

@@ -12,7 +12,7 @@ namespace simulation {
 struct Result {
   std::vector<std::string> violations;  // of the invariants
   Time end = 0;                         // virtual
-  std::uint64_t events = 0;
+  std::uint64_t events = 0, messages = 0, connections = 0;
   int successes = 0, failures = 0;  // ranks that have ended by themselves
   bool has_regrouped = false, has_restarted = false;
   double latest = -1e9;    // seconds between the limit of a wait and its end, at most
