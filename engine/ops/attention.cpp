@@ -10,6 +10,8 @@
 namespace convoy {
 namespace {
 
+using detail::as_batch;
+
 constexpr const char* kName = "scaled_dot_product_attention";
 
 void check_arguments(const Variable& q, const Variable& k, const Variable& v) {
@@ -29,14 +31,6 @@ void check_arguments(const Variable& q, const Variable& k, const Variable& v) {
   check(q.shape()[-1] > 0 && v.shape()[-1] > 0 && v.shape()[-2] > 0,
         "{}: queries {} and values {}, expected at least one key and positive sizes of queries and values",
         kName, q.shape().text(), v.shape().text());
-}
-
-/// Returns a view of the array as [batch, rows, columns].
-template <class AnyView>
-AnyView as_batch(AnyView view, std::int64_t batch) {
-  if (view.shape.rank() < 2) return view;  // an unwanted gradient
-  view.shape = Shape{batch, view.shape[-2], view.shape[-1]};
-  return view;
 }
 
 /// Returns the cost: two GEMMs and five operations per score in the forward. Backward computes the scores
@@ -116,36 +110,34 @@ Variable scaled_dot_product_attention(const Variable& q, const Variable& k, cons
   const detail::OpScope scope(kName, q, k, v);
   std::vector<std::int64_t> sizes(q.shape().sizes().begin(), q.shape().sizes().end());
   sizes.back() = v.shape()[-1];
-  std::int64_t batch = 1;
-  for (int axis = 0; axis < q.shape().rank() - 2; ++axis) batch *= q.shape()[axis];
+  const std::int64_t batch = detail::product_of(q.shape(), 0, q.shape().rank() - 2);
   const kernels::AttentionRule rule{.scale = factor, .causal = options.causal};
   const Tensor y = Tensor::empty(Shape(sizes), q.dtype(), detail::result_context(q, k, v));
   const Tensor log_sum_exp =
       Tensor::empty({batch, q.shape()[-2], 2}, is_half(q.dtype()) ? DType::f32 : q.dtype(), y.context());
   on(y.stream(), [&](CpuStream& s) {
-    kernels::attention_forward(s, as_batch(q.value().view(), batch), as_batch(k.value().view(), batch),
-                               as_batch(v.value().view(), batch), rule, as_batch(y.view(), batch),
-                               log_sum_exp.view());
+    kernels::attention_forward(s, as_batch(q.value().view()), as_batch(k.value().view()),
+                               as_batch(v.value().view()), rule, as_batch(y.view()), log_sum_exp.view());
   });
-  return record(
-      kName, y, {q, k, v},
-      [q = q.value(), k = k.value(), v = v.value(), y, log_sum_exp, rule, batch](const Tensor& dy,
-                                                                                 std::span<GradSlot> slots) {
-        if (batch == 0) {  // views of empty arrays may be null
-          for (GradSlot& slot : slots) slot.claim();
-          return;
-        }
-        // In this order: an array may be given twice, and then the later gradient accumulates.
-        const GradView dq = as_batch(slots[0].claim(), batch);
-        const GradView dk = as_batch(slots[1].claim(), batch);
-        const GradView dv = as_batch(slots[2].claim(), batch);
-        on(dy.stream(), [&](CpuStream& s) {
-          kernels::attention_backward(s, as_batch(dy.view(), batch), as_batch(q.view(), batch),
-                                      as_batch(k.view(), batch), as_batch(v.view(), batch),
-                                      as_batch(y.view(), batch), log_sum_exp.view(), rule, dq, dk, dv);
-        });
-      },
-      cost_of_attention(q, k, v, batch, options.causal), {{"scale", rule.scale}, {"causal", rule.causal}});
+  return record(kName, y, {q, k, v},
+                [q = q.value(), k = k.value(), v = v.value(), y, log_sum_exp, rule, batch](
+                    const Tensor& dy, std::span<GradSlot> slots) {
+                  if (batch == 0) {  // views of empty arrays may be null
+                    for (GradSlot& slot : slots) slot.claim();
+                    return;
+                  }
+                  // In this order: an array may be given twice, and then the later gradient accumulates.
+                  const GradView dq = as_batch(slots[0].claim());
+                  const GradView dk = as_batch(slots[1].claim());
+                  const GradView dv = as_batch(slots[2].claim());
+                  on(dy.stream(), [&](CpuStream& s) {
+                    kernels::attention_backward(s, as_batch(dy.view()), as_batch(q.view()),
+                                                as_batch(k.view()), as_batch(v.view()), as_batch(y.view()),
+                                                log_sum_exp.view(), rule, dq, dk, dv);
+                  });
+                },
+                cost_of_attention(q, k, v, batch, options.causal),
+                {{"scale", rule.scale}, {"causal", rule.causal}});
 }
 
 }  // namespace convoy

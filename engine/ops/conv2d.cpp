@@ -22,11 +22,9 @@ namespace {
 /// Checks the input, the filter and the groups of a convolution, or of a transposed one.
 void check_arguments(std::string_view op, const Variable& x, const Variable& filter, int groups,
                      bool is_transposed) {
-  detail::check_floating(op, x);
+  detail::check_images(op, x);
   detail::check_alike(op, x, filter);
-  detail::check_rank(op, "input", x.shape(), 4);
   detail::check_rank(op, "filter", filter.shape(), 4);
-  detail::check_pixels(op, x.shape());
   check(groups >= 1 && filter.shape()[0] % groups == 0,
         "{}: found {} groups and filter {}, expected a divisor of its {} {} channels", op, groups,
         filter.shape().text(), filter.shape()[0], is_transposed ? "input" : "output");
@@ -70,15 +68,13 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
     kernels::conv2d_forward(s, x.value().view(), filter.value().view(),
                             bias.defined() ? bias.value().view() : View{}, y.view(), options);
   });
-  std::vector<Variable> inputs = {x, filter};
-  if (bias.defined()) inputs.push_back(bias);
   const std::int64_t flops = 2 * y.numel() * filter.shape()[1] * filter.shape()[2] * filter.shape()[3];
   const int passes = (options.relu ? 3 : 0) + (bias.requires_grad() ? 1 : 0);
   const auto* const creator =
       x.is_leaf() ? nullptr : x.creator()->backward.target<detail::RecomputableBackward>();
   const auto recompute = creator == nullptr ? nullptr : creator->recompute;
   return record(
-      "conv2d", y, std::move(inputs),
+      "conv2d", y, detail::defined_of({x, filter, bias}),
       [like = x.without_value(), recompute, kept = recompute ? Tensor() : x.value(), w = filter.value(),
        y = options.relu ? y : Tensor(), options](const Tensor& dy, std::span<GradSlot> slots) {
         const Tensor g = detail::before_bias(dy, y, slots.size() > 2 ? slots[2] : GradSlot());
@@ -144,14 +140,12 @@ Variable conv2d_transpose(const Variable& x, const Variable& filter, const Varia
                                   convolution);
     if (bias.defined()) kernels::add_bias(s, y.view(), bias.value().view(), y.view());
   });
-  std::vector<Variable> inputs = {x, filter};
-  if (bias.defined()) inputs.push_back(bias);
   const std::int64_t filter_area = filter.shape()[1] * filter.shape()[2];
   OpCost cost = detail::gemm_cost(2 * x.shape().numel() * filter_area * filter.shape()[3], x, filter, y,
                                   bias.requires_grad() ? 1 : 0);
   if (bias.defined()) cost.forward.bytes += 2 * detail::bytes_of(y);  // the bias is added in its own pass
   return record(
-      kOp.data(), y, std::move(inputs),
+      kOp.data(), y, detail::defined_of({x, filter, bias}),
       [x = x.value(), w = filter.value(), convolution](const Tensor& dy, std::span<GradSlot> slots) {
         // Parameters first, so that their all-reduce can start while dx is computed.
         slots[1].claim_on_side_stream([x, dy, convolution](const Stream& stream, const GradView& dw) {

@@ -39,10 +39,12 @@ inline void check_rank(std::string_view op, std::string_view what, const Shape& 
         shape.rank(), rank);
 }
 
-/// Checks that the images [N, H, W, C] have pixels. N may be 0.
-inline void check_pixels(std::string_view op, const Shape& images) {
-  check(images[1] > 0 && images[2] > 0, "{}: input {} has images without pixels, expected at least one", op,
-        images.text());
+/// Checks that the input is images [N, H, W, C] of floating point, with pixels. N may be 0.
+inline void check_images(std::string_view op, const Variable& x) {
+  check_floating(op, x);
+  check_rank(op, "input", x.shape(), 4);
+  check(x.shape()[1] > 0 && x.shape()[2] > 0, "{}: input {} has images without pixels, expected at least one",
+        op, x.shape().text());
 }
 
 /// Returns whether an op may combine tensors on these devices: equal ones, or any device with the meta
@@ -109,6 +111,13 @@ struct RecomputableBackward {
   void operator()(const Tensor& dy, std::span<GradSlot> slots) const { backward(dy, slots); }
 };
 
+/// Returns those of the inputs of an op that are defined.
+inline std::vector<Variable> defined_of(std::initializer_list<Variable> inputs) {
+  std::vector<Variable> all = inputs;
+  std::erase_if(all, [](const Variable& input) { return !input.defined(); });
+  return all;
+}
+
 // ---- Axes as arguments ----
 
 /// Returns `axis`, counted from the first one, of `rank` axes. Throws UsageError if there is no such axis.
@@ -145,6 +154,21 @@ class Sizes {
   std::array<std::int64_t, Shape::kMaxRank + 1> sizes_{};  // Shape refuses one more than its maximum
   int rank_;
 };
+
+/// Returns the product of the sizes of the axes [begin, end).
+inline std::int64_t product_of(const Shape& shape, int begin, int end) {
+  std::int64_t product = 1;
+  for (int axis = begin; axis < end; ++axis) product *= shape[axis];
+  return product;
+}
+
+/// Returns a view of all matrices as [batch, rows, columns]; of an array with at most two axes as it is.
+template <class AnyView>
+AnyView as_batch(AnyView view) {
+  const int rank = view.shape.rank();
+  if (rank > 2) view.shape = Shape{product_of(view.shape, 0, rank - 2), view.shape[-2], view.shape[-1]};
+  return view;
+}
 
 // ---- Broadcasting ----
 

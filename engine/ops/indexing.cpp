@@ -5,7 +5,7 @@
 namespace convoy {
 namespace {
 
-using detail::bytes_of;
+using detail::bytes_of, detail::product_of;
 
 /// Checks the type and the device of indices.
 void check_indices(std::string_view op, const Tensor& indices, const Variable& x) {
@@ -28,13 +28,6 @@ void check_range(std::string_view op, const Tensor& indices, std::int64_t size) 
 OpCost cost_of_choice(const Variable& x, const Tensor& indices, const Tensor& y) {
   return {.forward = {.bytes = bytes_of(indices) + 2 * bytes_of(y)},
           .backward = {.flops = y.numel(), .bytes = bytes_of(indices) + bytes_of(y) + bytes_of(x)}};
-}
-
-/// Returns the product of the sizes of the axes [begin, end).
-std::int64_t product_of(const Shape& shape, int begin, int end) {
-  std::int64_t product = 1;
-  for (int axis = begin; axis < end; ++axis) product *= shape[axis];
-  return product;
 }
 
 /// Records the choice of slices of x at the indices of an axis, as a result of the given shape.

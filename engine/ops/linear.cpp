@@ -6,22 +6,13 @@
 namespace convoy {
 namespace {
 
+using detail::as_batch, detail::product_of;
+
 /// Returns the leading sizes of `batch` followed by rows and columns.
 Shape with_matrix(const Shape& batch, std::int64_t rows, std::int64_t columns) {
   std::vector<std::int64_t> sizes(batch.sizes().begin(), batch.sizes().end() - 2);
   sizes.insert(sizes.end(), {rows, columns});
   return Shape(sizes);
-}
-
-/// Returns a view of all matrices as [batch, rows, columns]; of a single matrix as [rows, columns].
-template <class AnyView>
-AnyView as_batch(AnyView view) {
-  if (view.shape.rank() == 2) return view;
-  std::int64_t batch = 1;  // not numel / (rows columns), which may be 0
-  for (const std::int64_t size : view.shape.sizes().first(static_cast<std::size_t>(view.shape.rank() - 2)))
-    batch *= size;
-  view.shape = Shape{batch, view.shape[-2], view.shape[-1]};
-  return view;
 }
 
 // c_i = a_i b_i      da_i = dc_i b_i^T      db_i = a_i^T dc_i; da is the sum of the da_i if all a_i are the
@@ -30,9 +21,8 @@ Variable batched_matmul(const Variable& a, const Variable& b) {
   const Shape& left = a.shape();
   const Shape& right = b.shape();
   if (right.rank() == 2) {  // one GEMM: all rows of all matrices of a times b
-    std::int64_t rows = 1;
-    for (int axis = 0; axis < left.rank() - 1; ++axis) rows *= left[axis];
-    return reshape(matmul(reshape(a, {rows, left[-1]}), b), with_matrix(left, left[-2], right[-1]));
+    const Variable rows = reshape(a, {product_of(left, 0, left.rank() - 1), left[-1]});
+    return reshape(matmul(rows, b), with_matrix(left, left[-2], right[-1]));
   }
   const bool shares_a = left.rank() == 2;
   check(shares_a || with_matrix(left, 0, 0) == with_matrix(right, 0, 0),
@@ -108,8 +98,7 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
 
   if (x.shape().rank() > 2) {  // the same weight for all rows: one GEMM
     const Shape result = with_matrix(x.shape(), x.shape()[-2], weight.shape()[0]);
-    std::int64_t rows = 1;
-    for (int axis = 0; axis < x.shape().rank() - 1; ++axis) rows *= x.shape()[axis];
+    const std::int64_t rows = product_of(x.shape(), 0, x.shape().rank() - 1);
     return reshape(linear(reshape(x, {rows, x.shape()[-1]}), weight, bias, with_relu), result);
   }
   const detail::OpScope scope("linear", x, weight, bias);
@@ -119,10 +108,8 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
     kernels::linear_forward(s, x.value().view(), weight.value().view(),
                             bias.defined() ? bias.value().view() : View{}, y.view(), with_relu);
   });
-  std::vector<Variable> inputs = {x, weight};
-  if (bias.defined()) inputs.push_back(bias);
   const int passes = (with_relu ? 3 : 0) + (bias.requires_grad() ? 1 : 0);
-  return record("linear", y, std::move(inputs),
+  return record("linear", y, detail::defined_of({x, weight, bias}),
                 [x = x.value(), w = weight.value(), y = with_relu ? y : Tensor()](const Tensor& dy,
                                                                                   std::span<GradSlot> slots) {
                   const Tensor g = detail::before_bias(dy, y, slots.size() > 2 ? slots[2] : GradSlot());

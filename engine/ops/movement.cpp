@@ -316,9 +316,7 @@ Variable reshape(const Variable& x, const Shape& shape) {
 Variable flatten(const Variable& x) {
   const Shape& shape = x.shape();
   check(shape.rank() >= 2, "flatten: input {}, expected [N, …] with at least two dimensions", shape.text());
-  std::int64_t rest = 1;  // not numel / N: N may be 0
-  for (int axis = 1; axis < shape.rank(); ++axis) rest *= shape[axis];
-  const Shape flat{shape[0], rest};
+  const Shape flat{shape[0], detail::product_of(shape, 1, shape.rank())};  // not numel / N: N may be 0
   const bool is_image = shape.rank() == 4 && shape[1] * shape[2] > 1 && shape[3] > 1;
   if (!is_image) return reshape(x, flat);  // NHWC and NCHW order are the same bytes
 

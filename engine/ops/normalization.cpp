@@ -10,8 +10,8 @@
 namespace convoy {
 namespace {
 
-/// Checks a weight or bias, which may be undefined.
-void check_parameter(std::string_view op, std::string_view what, const Variable& values, const Variable& x,
+/// Checks a vector of parameters or statistics, which may be undefined.
+void check_parameter(std::string_view op, std::string_view what, const Tensor& values, const Variable& x,
                      const Shape& expected) {
   if (!values.defined()) return;
   const DType type = is_half(x.dtype()) ? DType::f32 : x.dtype();
@@ -40,9 +40,6 @@ Variable normalize(std::string_view name, const Variable& x, const Shape& sizes,
                                 inverse_std.view());
   });
 
-  std::vector<Variable> inputs = {x};
-  if (weight.defined()) inputs.push_back(weight);
-  if (bias.defined()) inputs.push_back(bias);
   // The mean, the distances from it and their squares, then subtract, scale, multiply, add. The caches serve the
   // later passes over a group. dx: two sums and five operations. The parameters' gradients: four operations.
   OpCost cost{.forward = detail::cost_of(x, {.flops = 8, .reads = 1, .writes = 1})};
@@ -50,7 +47,7 @@ Variable normalize(std::string_view name, const Variable& x, const Shape& sizes,
   const bool parameters =
       (weight.defined() && weight.requires_grad()) || (bias.defined() && bias.requires_grad());
   if (parameters) cost.backward += detail::cost_of(x, {.flops = 5, .reads = 2});
-  return record(name, y, std::move(inputs),
+  return record(name, y, detail::defined_of({x, weight, bias}),
                 [x = x.value(), weight = value_of(weight), has_bias = bias.defined(), means, inverse_std,
                  sizes](const Tensor& dy, std::span<GradSlot> slots) {
                   const bool has_weight = weight.defined();
@@ -81,8 +78,8 @@ Variable layer_norm(const Variable& x, const Shape& normalized, const Variable& 
     matches = x.shape()[leading + axis] == normalized[axis];
   check(matches, "layer_norm: input {}, expected a shape that ends with {}", x.shape().text(),
         normalized.text());
-  check_parameter("layer_norm", "weight", weight, x, normalized);
-  check_parameter("layer_norm", "bias", bias, x, normalized);
+  check_parameter("layer_norm", "weight", value_of(weight), x, normalized);
+  check_parameter("layer_norm", "bias", value_of(bias), x, normalized);
   const std::int64_t elements = normalized.numel();
   return normalize("layer_norm", x, {x.shape().numel() / elements, 1, elements}, 1, weight, bias, epsilon);
 }
@@ -95,10 +92,9 @@ Variable group_norm(const Variable& x, int groups, const Variable& weight, const
   check(groups > 0 && channels > 0 && channels % groups == 0,
         "group_norm: {} groups of the channels of {}, expected a divisor of {}", groups, x.shape().text(),
         channels);
-  check_parameter("group_norm", "weight", weight, x, {channels});
-  check_parameter("group_norm", "bias", bias, x, {channels});
-  std::int64_t pixels = 1;
-  for (int axis = 1; axis < x.shape().rank() - 1; ++axis) pixels *= x.shape()[axis];
+  check_parameter("group_norm", "weight", value_of(weight), x, {channels});
+  check_parameter("group_norm", "bias", value_of(bias), x, {channels});
+  const std::int64_t pixels = detail::product_of(x.shape(), 1, x.shape().rank() - 1);
   return normalize("group_norm", x, {x.shape()[0], pixels, channels}, groups, weight, bias, epsilon);
 }
 
@@ -197,8 +193,6 @@ Variable record_batch_norm(const Tensor& y, const NormInputs& in, bool training,
                            std::function<void(const Stream&, const Tensor&)> recompute,
                            std::vector<OpAttribute> attributes = {}) {
   const FusedActivation activation = in.options.activation;
-  std::vector<Variable> inputs = {in.x, in.gamma, in.beta};
-  if (in.residual.defined()) inputs.push_back(in.residual);
   Node::Backward backward = [x = in.x.value(),
                              saved_y = activation == FusedActivation::relu && !recompute ? y : Tensor(),
                              has_activation = activation != FusedActivation::none,
@@ -211,7 +205,8 @@ Variable record_batch_norm(const Tensor& y, const NormInputs& in, bool training,
     if (!has_activation && slots.size() > 3) slots[3].alias_or_accumulate(dy);
   };
   if (recompute) backward = detail::RecomputableBackward{std::move(backward), std::move(recompute)};
-  return record("batch_norm", y, std::move(inputs), std::move(backward),
+  return record("batch_norm", y, detail::defined_of({in.x, in.gamma, in.beta, in.residual}),
+                std::move(backward),
                 cost_of_batch_norm(in.x, in.gamma, in.beta, in.residual.defined(), activation, training),
                 std::move(attributes));
 }
@@ -286,15 +281,8 @@ void check_norm_inputs(const NormInputs& in) {
   detail::check_floating("batch_norm", in.x);
   wait_ready(in.x, in.gamma, in.beta, in.residual);
   check(in.x.shape().rank() >= 2, "batch_norm: input {}, expected [N, …, C]", in.x.shape().text());
-  const DType expected = is_half(in.x.dtype()) ? DType::f32 : in.x.dtype();
   const auto check_one = [&](std::string_view what, const Tensor& values) {
-    check(values.dtype() == expected, "batch_norm: {} is {}, expected {} for an input of {}", what,
-          to_string(values.dtype()), to_string(expected), to_string(in.x.dtype()));
-    check(detail::can_combine(values.device(), in.x.device()),
-          "batch_norm: {} is on {}, expected {} as the input", what, values.context().name(),
-          in.x.context().name());
-    check(values.shape() == Shape{in.x.shape()[-1]}, "batch_norm: {} {}, expected [{}]", what,
-          values.shape().text(), in.x.shape()[-1]);
+    check_parameter("batch_norm", what, values, in.x, {in.x.shape()[-1]});
   };
   check_one("scale", in.gamma.value());
   check_one("shift", in.beta.value());

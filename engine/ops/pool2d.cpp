@@ -6,12 +6,6 @@
 namespace convoy {
 namespace {
 
-void check_images(std::string_view op, const Variable& x) {
-  detail::check_floating(op, x);
-  detail::check_rank(op, "input", x.shape(), 4);
-  detail::check_pixels(op, x.shape());
-}
-
 /// Pools x to this shape, by the maximum or the average.
 Variable pooled(const char* op, const Variable& x, const Shape& shape, const Pool2dOptions& options,
                 bool is_max) {
@@ -48,7 +42,7 @@ Variable pooled(const char* op, const Variable& x, const Shape& shape, const Poo
 Variable pool2d(const Variable& x, const Pool2dOptions& options, bool is_max) {
   const char* const op = is_max ? "max_pool2d" : "avg_pool2d";
   const auto& [kernel, stride, padding, ceil_mode, count_include_pad] = options;
-  check_images(op, x);
+  detail::check_images(op, x);
   check(padding.height <= kernel.height / 2 && padding.width <= kernel.width / 2,
         "{}: padding {} is more than half of kernel {}", op, padding.text(), kernel.text());
   const Shape shape{
@@ -61,7 +55,7 @@ Variable pool2d(const Variable& x, const Pool2dOptions& options, bool is_max) {
 
 /// Uses ordinary windows if the size divides that of the images.
 Variable adaptive_pool2d(const char* op, const Variable& x, Size2d size, bool is_max) {
-  check_images(op, x);
+  detail::check_images(op, x);
   check(size.height >= 1 && size.width >= 1, "{}: found the size {}, expected at least 1", op, size.text());
   const Size2d image(static_cast<int>(x.shape()[1]), static_cast<int>(x.shape()[2]));
   if (image.height % size.height == 0 && image.width % size.width == 0) {
@@ -87,7 +81,7 @@ Variable adaptive_avg_pool2d(const Variable& x, Size2d size) {
 }
 
 Variable global_avg_pool2d(const Variable& x) {
-  check_images("global_avg_pool2d", x);
+  detail::check_images("global_avg_pool2d", x);
   const detail::OpScope scope("global_avg_pool2d", x);
   Tensor y = Tensor::empty({x.shape()[0], x.shape()[3]}, x.dtype(), x.context());
   on(y.stream(), [&](auto& s) { kernels::global_avg_pool2d_forward(s, x.value().view(), y.view()); });

@@ -37,12 +37,12 @@ Variable without_axes(const Variable& y, const std::vector<int>& axes) {
 
 /// A variable viewed as [outer, n, inner] around one axis.
 struct AxisView {
-  std::int64_t outer = 1, n = 1, inner = 1;
+  std::int64_t outer, n, inner;
 
-  AxisView(const Shape& shape, int axis) : n(shape[axis]) {
-    for (int i = 0; i < axis; ++i) outer *= shape[i];
-    for (int i = axis + 1; i < shape.rank(); ++i) inner *= shape[i];
-  }
+  AxisView(const Shape& shape, int axis)
+      : outer(detail::product_of(shape, 0, axis)),
+        n(shape[axis]),
+        inner(detail::product_of(shape, axis + 1, shape.rank())) {}
   Shape whole() const { return {outer, n, inner}; }
   Shape reduced() const { return {outer, inner}; }
 };
