@@ -181,8 +181,7 @@ void mix_images(CudaStream& stream, ConstView partners, ConstView mixing, View i
   const ImageSizes sizes(images.shape);
   dispatch(cuda::kGpuTypes, images.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const bool in_packs = cuda::comes_in_packs<T>(sizes.elements(), images.data) &&
-                          cuda::comes_in_packs<T>(sizes.elements(), partners.data);
+    const bool in_packs = cuda::comes_in_packs<T>(sizes.elements(), images.data, partners.data);
     cuda::dispatch_width<T>(in_packs, [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
       const std::int64_t packs = images.numel() / kWidth;

@@ -212,11 +212,8 @@ void dropout(CudaStream& stream, ConstView x, ConstView sample_ids, double p, Ra
                   static_cast<unsigned>(std::min(block_rows, kDropoutRows)));
   dispatch(cuda::kGpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    using Quad = cuda::Pack<T, kQuad>;
-    const auto begins_a_quad = [](const void* pointer) {
-      return reinterpret_cast<std::uintptr_t>(pointer) % sizeof(Quad) == 0;
-    };
-    const bool in_packs = sample_size % kQuad == 0 && begins_a_quad(x.data) && begins_a_quad(y.data);
+    const bool in_packs = sample_size % kQuad == 0 && cuda::is_aligned_for<kQuad>(x.as<T>()) &&
+                          cuda::is_aligned_for<kQuad>(y.as<T>());
     const auto kernel = y.mode == GradMode::accumulate ? dropout_kernel<GradMode::accumulate, T>
                                                        : dropout_kernel<GradMode::overwrite, T>;
     launch(stream, grid, block, 0, kernel, samples, sample_size, in_packs, random, dropped_below,

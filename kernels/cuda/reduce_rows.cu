@@ -1,11 +1,13 @@
 // The row-wise functions of kernels/reduce.h on the GPU: sum_rows, relu_bias_backward and add_bias.
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "convoy/kernels/cuda/primitives/block_reduce.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/reduce.h"
+#include "convoy/kernels/shared/elementwise_functions.h"
 
 namespace convoy::kernels {
 namespace {
@@ -212,20 +214,6 @@ void sum_rows_of(CudaStream& stream, Matrix matrix, const X& x, const GradView& 
 
 constexpr int kBiasRows = 4;  // rows per thread: loads in flight
 
-struct Identity {
-  template <class T>
-  __device__ T operator()(T x) const {
-    return x;
-  }
-};
-
-struct Relu {
-  template <class T>
-  __device__ T operator()(T x) const {
-    return T{0} > x ? T{0} : x;  // this operand order propagates NaN
-  }
-};
-
 template <int kWidth, class Activation, class T>
 __global__ void __launch_bounds__(kTileBlock)
     add_bias_kernel(std::int64_t rows, std::int64_t columns, std::int64_t rows_of_block, const T* x,
@@ -297,8 +285,8 @@ void add_bias(CudaStream& stream, ConstView x, ConstView bias, View y, bool relu
         launch_add_bias<1, Activation>(stream, matrix, x.as<T>(), bias.as<T>(), y.as<T>());
       }
     };
-    if (relu) return add(Relu{});
-    add(Identity{});
+    if (relu) return add(UnaryForward<Relu>{});
+    add(std::identity{});
   });
 }
 

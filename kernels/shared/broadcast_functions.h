@@ -2,38 +2,11 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 
 #include "convoy/kernels/broadcast.h"
 
 namespace convoy::kernels {
-
-struct Add {
-  template <class T>
-  CONVOY_HOST_DEVICE T operator()(T x, T y) const {
-    return x + y;
-  }
-};
-
-struct Subtract {
-  template <class T>
-  CONVOY_HOST_DEVICE T operator()(T x, T y) const {
-    return x - y;
-  }
-};
-
-struct Times {
-  template <class T>
-  CONVOY_HOST_DEVICE T operator()(T x, T y) const {
-    return x * y;
-  }
-};
-
-struct Divide {
-  template <class T>
-  CONVOY_HOST_DEVICE T operator()(T x, T y) const {
-    return x / y;
-  }
-};
 
 // x != x is true for NaN, which is the result if either operand is NaN.
 struct Maximum {
@@ -128,10 +101,10 @@ struct NegativeGradient {
 template <class Math, class F>
 void dispatch_function(BinaryOp op, F f) {
   switch (op) {
-    case BinaryOp::add: return f(Add{});
-    case BinaryOp::sub: return f(Subtract{});
-    case BinaryOp::mul: return f(Times{});
-    case BinaryOp::div: return f(Divide{});
+    case BinaryOp::add: return f(std::plus{});
+    case BinaryOp::sub: return f(std::minus{});
+    case BinaryOp::mul: return f(std::multiplies{});
+    case BinaryOp::div: return f(std::divides{});
     case BinaryOp::maximum: return f(Maximum{});
     case BinaryOp::minimum: return f(Minimum{});
     case BinaryOp::squared_error: return f(SquaredError{});

@@ -11,6 +11,7 @@
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/cuda/primitives/normal_distribution.h"
 #include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/shared/elementwise_functions.h"
 
 namespace convoy::kernels {
 namespace {
@@ -286,7 +287,7 @@ __device__ void normalize_rows(const ChannelTiling& tiling, const ThreadTile& ti
       for (int i = 0; i < kWidth; ++i) {
         C value = normalized(rows.at(r, i), means[i], factors[i], offsets[i]);
         if (residual != nullptr) value += added.at(r, i);
-        if (has_relu) value = relu(value);
+        if (has_relu) value = Relu{}.forward(value);
         if constexpr (kGelu) value = gelu(narrow<T>(value));
         rows.packs[r].values[i] = narrow<T>(value);
       }

@@ -1,4 +1,4 @@
-// The value that batch norm computes before a residual and an activation, the ReLU, and the gradient of that value.
+// The value that batch norm computes before a residual and an activation, and the gradient of that value.
 #pragma once
 
 #include <cmath>
@@ -14,12 +14,6 @@ namespace convoy::kernels::cuda {
 template <class C>
 __device__ C normalized(C x, C mean, C factor, C offset) {
   return std::fma(x - mean, factor, offset);
-}
-
-/// Returns max(x, 0). NaN stays NaN.
-template <class C>
-__device__ C relu(C x) {
-  return C{0} > x ? C{0} : x;  // this operand order propagates NaN
 }
 
 /// How a kernel obtains g, the gradient of the activation's input, from dy.
