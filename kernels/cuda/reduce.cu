@@ -331,11 +331,9 @@ void sum_axes(CudaStream& stream, ConstView x, double a, GradView y) {
              sum_columns_kernel<T>, outputs, terms, kept, reduced, a, y.mode, x.as<T>(), y.as<T>());
       return;
     }
-    cuda::dispatch_team(terms, [&](auto team) {
-      using Team = decltype(team);
-      launch(stream, blocks_for(outputs, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
-             sum_rows_kernel<Team, T>, outputs, terms, kept, reduced, a, y.mode, x.as<T>(), y.as<T>());
-    });
+    const auto kernel_of = [](auto team) { return sum_rows_kernel<decltype(team), T>; };
+    cuda::launch_teams(stream, outputs, terms, kernel_of, outputs, terms, kept, reduced, a, y.mode, x.as<T>(),
+                       y.as<T>());
   });
 }
 

@@ -61,11 +61,8 @@ void forward(CudaStream& stream, const ConstView& x, const View& y) {
   if (rows == 0) return;
   dispatch(cuda::kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    cuda::dispatch_team(columns, [&](auto team) {
-      using Team = decltype(team);
-      launch(stream, blocks_for(rows, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
-             softmax_kernel<kLog, Team, T>, rows, columns, x.as<T>(), y.as<T>());
-    });
+    const auto kernel_of = [](auto team) { return softmax_kernel<kLog, decltype(team), T>; };
+    cuda::launch_teams(stream, rows, columns, kernel_of, rows, columns, x.as<T>(), y.as<T>());
   });
 }
 
@@ -75,11 +72,9 @@ void backward(CudaStream& stream, const ConstView& dy, const ConstView& y, const
   if (!dx.wanted() || rows == 0) return;
   dispatch(cuda::kGpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    cuda::dispatch_team(columns, [&](auto team) {
-      using Team = decltype(team);
-      launch(stream, blocks_for(rows, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
-             backward_kernel<kLog, Team, T>, rows, columns, dx.mode, dy.as<T>(), y.as<T>(), dx.as<T>());
-    });
+    const auto kernel_of = [](auto team) { return backward_kernel<kLog, decltype(team), T>; };
+    cuda::launch_teams(stream, rows, columns, kernel_of, rows, columns, dx.mode, dy.as<T>(), y.as<T>(),
+                       dx.as<T>());
   });
 }
 
@@ -104,7 +99,7 @@ void log_softmax_backward(CudaStream& stream, ConstView dy, ConstView y, GradVie
 
 namespace {
 
-using cuda::BlockPartials, cuda::compute_t, cuda::kGpuTypes, cuda::dispatch_team, cuda::first_largest,
+using cuda::BlockPartials, cuda::compute_t, cuda::kGpuTypes, cuda::first_largest, cuda::launch_teams,
     cuda::for_each_of_row, cuda::narrow, cuda::widen;
 
 constexpr int kTotalBlock = 256;  // the block of sum(), so that the losses are added in the same order
@@ -312,13 +307,12 @@ void softmax_cross_entropy_forward(CudaStream& stream, ConstView logits, const C
       if (in_one_block)
         return launch(stream, 1, kTotalBlock, sizeof(TotalShared<C>), forward_total_kernel<T, C>, forward,
                       static_cast<C>(target.scale), total.as<C>(), correct_count.as<C>());
-      dispatch_team(classes, [&](auto team) {
+      const auto kernel_of = [&](auto team) {
         using Team = decltype(team);
-        launch(
-            stream, blocks_for(rows, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
-            forward.target.are_plain() ? forward_kernel<true, Team, T, C> : forward_kernel<false, Team, T, C>,
-            forward);
-      });
+        return forward.target.are_plain() ? forward_kernel<true, Team, T, C>
+                                          : forward_kernel<false, Team, T, C>;
+      };
+      launch_teams(stream, rows, classes, kernel_of, forward);
     });
   if (in_one_block) return;
   sum(stream, losses, GradView(total));
@@ -340,14 +334,13 @@ void softmax_cross_entropy_backward(CudaStream& stream, ConstView dloss, ConstVi
   dispatch(kGpuTypes, logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
-    dispatch_team(classes, [&](auto team) {
+    const CrossEntropyTargets<C> targets(target, classes);
+    const auto kernel_of = [&](auto team) {
       using Team = decltype(team);
-      const CrossEntropyTargets<C> targets(target, classes);
-      launch(stream, blocks_for(rows, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
-             targets.are_plain() ? backward_kernel<true, Team, T, C> : backward_kernel<false, Team, T, C>,
-             rows, dloss.as<C>(), dloss.numel() > 1, logits.as<T>(), log_sum_exp.as<C>(), targets,
-             static_cast<C>(target.scale), dlogits.mode, dlogits.as<T>());
-    });
+      return targets.are_plain() ? backward_kernel<true, Team, T, C> : backward_kernel<false, Team, T, C>;
+    };
+    launch_teams(stream, rows, classes, kernel_of, rows, dloss.as<C>(), dloss.numel() > 1, logits.as<T>(),
+                 log_sum_exp.as<C>(), targets, static_cast<C>(target.scale), dlogits.mode, dlogits.as<T>());
   });
 }
 

@@ -194,12 +194,10 @@ void group_norm_forward(CudaStream& stream, ConstView x, ConstView weight, Const
   dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
-    dispatch_team(groups.elements, [&](auto team) {
-      using Team = decltype(team);
-      launch(stream, blocks_for(groups.count, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
-             group_norm_kernel<Team, T, C>, groups, x.as<T>(), weight.as<C>(), bias.as<C>(),
-             static_cast<C>(epsilon), y.as<T>(), means.as<GroupMean<C>>(), inverse_std.as<C>());
-    });
+    const auto kernel_of = [](auto team) { return group_norm_kernel<decltype(team), T, C>; };
+    launch_teams(stream, groups.count, groups.elements, kernel_of, groups, x.as<T>(), weight.as<C>(),
+                 bias.as<C>(), static_cast<C>(epsilon), y.as<T>(), means.as<GroupMean<C>>(),
+                 inverse_std.as<C>());
   });
 }
 
@@ -211,12 +209,9 @@ void group_norm_backward(CudaStream& stream, ConstView dy, ConstView x, ConstVie
     using C = compute_t<T>;
     if (dx.wanted() && x.numel() > 0) {
       const Groups groups(sizes);
-      dispatch_team(groups.elements, [&](auto team) {
-        using Team = decltype(team);
-        launch(stream, blocks_for(groups.count, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
-               group_norm_data_gradient_kernel<Team, T, C>, groups, dy.as<T>(), x.as<T>(), weight.as<C>(),
-               means.as<GroupMean<C>>(), inverse_std.as<C>(), dx.mode, dx.as<T>());
-      });
+      const auto kernel_of = [](auto team) { return group_norm_data_gradient_kernel<decltype(team), T, C>; };
+      launch_teams(stream, groups.count, groups.elements, kernel_of, groups, dy.as<T>(), x.as<T>(),
+                   weight.as<C>(), means.as<GroupMean<C>>(), inverse_std.as<C>(), dx.mode, dx.as<T>());
     }
     if (dweight.wanted() || dbias.wanted())
       parameter_gradients<T>(stream, sizes, dy, x, means, inverse_std, dweight, dbias);

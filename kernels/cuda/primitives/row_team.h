@@ -9,6 +9,7 @@
 
 #include "convoy/kernels/cuda/primitives/block_reduce.h"
 #include "convoy/kernels/cuda/primitives/element.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
 
 namespace convoy::kernels::cuda {
 
@@ -46,14 +47,17 @@ struct BlockTeam {
   }
 };
 
-/// Calls f(team) with the team for rows of `columns` columns.
-template <class F>
-void dispatch_team(std::int64_t columns, F f) {
-  if (columns <= kMaxWarpColumns) {
-    f(WarpTeam{});
-  } else {
-    f(BlockTeam{});
-  }
+/// Enqueues a kernel with one team for each of `rows` rows of `columns` columns. kernel_of(team) returns the kernel
+/// for a kind of team.
+template <class F, class... Arguments>
+void launch_teams(CudaStream& stream, std::int64_t rows, std::int64_t columns, F kernel_of,
+                  const Arguments&... arguments) {
+  const auto run = [&](auto team) {
+    launch(stream, blocks_for(rows, team.kRowsOfBlock), team.kBlock, team.kSharedBytes, kernel_of(team),
+           arguments...);
+  };
+  if (columns <= kMaxWarpColumns) return run(WarpTeam{});
+  run(BlockTeam{});
 }
 
 /// Calls f(c, x[c]) for this thread's elements of a row x. Issues a few loads before the calls, so that the
