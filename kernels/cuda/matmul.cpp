@@ -8,35 +8,29 @@
 namespace convoy::kernels {
 namespace {
 
-struct Epilogue {
-  const void* bias = nullptr;
-  bool relu = false;
-};
-
 /// Enqueues the GEMM by cuBLASLt: c = act(sum.alpha op(a) op(b) + sum.beta sum.c + bias). Returns false and does
 /// nothing if cuBLASLt has no algorithm. c must not be empty.
 bool multiply_by_library(CudaStream& stream, ConstView a, ConstView b, View c, const cuda::WeightedSum& sum,
-                         MatmulOptions options, const Epilogue& epilogue = {}) {
+                         MatmulOptions options, const void* bias = nullptr, bool relu = false) {
   const GemmSizes sizes(a.shape, b.shape, c.shape, options);
   if (sizes.k == 0) return false;  // cuBLASLt does not support empty matrices
-  const cuda::GemmProblem problem{
-      .dtype = c.dtype,
-      .tf32 = stream.cuda_options().tf32,
-      .batch = sizes.batch,
-      .shares_a = sizes.shares_a,
-      .shares_b = sizes.shares_b,
-      .m = sizes.m,
-      .n = sizes.n,
-      .k = sizes.k,
-      .transpose_a = options.transpose_a,
-      .transpose_b = options.transpose_b,
-      .relu = epilogue.relu,
-      .a_alignment = cuda::alignment_of(a.data),
-      .b_alignment = cuda::alignment_of(b.data),
-      .c_alignment = cuda::alignment_of(c.data),
-      .bias_alignment = epilogue.bias != nullptr ? cuda::alignment_of(epilogue.bias) : 0};
-  return stream.local<cuda::CublasLt>().multiply(
-      stream, problem, {.a = a.data, .b = b.data, .bias = epilogue.bias, .c = c.data}, sum);
+  const cuda::GemmProblem problem{.dtype = c.dtype,
+                                  .tf32 = stream.cuda_options().tf32,
+                                  .batch = sizes.batch,
+                                  .shares_a = sizes.shares_a,
+                                  .shares_b = sizes.shares_b,
+                                  .m = sizes.m,
+                                  .n = sizes.n,
+                                  .k = sizes.k,
+                                  .transpose_a = options.transpose_a,
+                                  .transpose_b = options.transpose_b,
+                                  .relu = relu,
+                                  .a_alignment = cuda::alignment_of(a.data),
+                                  .b_alignment = cuda::alignment_of(b.data),
+                                  .c_alignment = cuda::alignment_of(c.data),
+                                  .bias_alignment = bias != nullptr ? cuda::alignment_of(bias) : 0};
+  return stream.local<cuda::CublasLt>().multiply(stream, problem,
+                                                 {.a = a.data, .b = b.data, .bias = bias, .c = c.data}, sum);
 }
 
 }  // namespace
@@ -62,8 +56,7 @@ void matmul_add(CudaStream& stream, double alpha, ConstView a, ConstView b, doub
 void linear_forward(CudaStream& stream, ConstView x, ConstView weight, ConstView bias, View y, bool relu) {
   if (y.numel() == 0) return;
   const MatmulOptions options{.transpose_b = true};
-  const Epilogue epilogue{.bias = bias.data, .relu = relu};
-  if (multiply_by_library(stream, x, weight, y, {.c = y.data}, options, epilogue)) return;
+  if (multiply_by_library(stream, x, weight, y, {.c = y.data}, options, bias.data, relu)) return;
   matmul(stream, x, weight, GradView(y), options);
   if (bias.data != nullptr) {
     add_bias(stream, y, bias, y, relu);

@@ -24,12 +24,6 @@ std::size_t Conv2dProblem::result_bytes() const {
   return static_cast<std::size_t>(elements) * size_of(dtype);
 }
 
-Conv2dProblem Conv2dProblem::without_epilogue() const {
-  Conv2dProblem plain = *this;
-  plain.bias = plain.relu = false;
-  return plain;
-}
-
 std::string Conv2dProblem::text() const {
   const char* const name = direction == Conv2dDirection::forward         ? "forward"
                            : direction == Conv2dDirection::backward_data ? "backward data"

@@ -230,7 +230,9 @@ bool Conv2dPlans::run_first(CudaStream& stream, const Conv2dProblem& problem, co
 
 bool Conv2dPlans::run_separately(CudaStream& stream, const Conv2dProblem& problem,
                                  const Conv2dArrays& arrays) {
-  if (!run(stream, problem.without_epilogue(), arrays)) return false;
+  Conv2dProblem plain = problem;
+  plain.bias = plain.relu = false;
+  if (!run(stream, plain, arrays)) return false;
   const ConvSizes& s = problem.sizes;
   const View y{arrays.y, {s.n, s.oh, s.ow, s.o}, problem.dtype};
   if (problem.bias)

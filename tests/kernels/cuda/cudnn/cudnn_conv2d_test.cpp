@@ -33,7 +33,7 @@ TEST_F(CudnnConv2d, ProblemsHaveReadableKeys) {
                                  .relu = true,
                                  .alignment = 16};
   EXPECT_EQ(problem.text(), "conv2d forward bf16 n128 32x24x3 k64 7x5 s2 p3 bias relu");
-  problem = problem.without_epilogue();
+  problem.bias = problem.relu = false;
   problem.direction = kernels::Conv2dDirection::backward_filter;
   problem.alignment = 4;
   EXPECT_EQ(problem.text(), "conv2d backward filter bf16 n128 32x24x3 k64 7x5 s2 p3 aligned 4");
