@@ -7,7 +7,6 @@
 #include <future>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -31,9 +30,7 @@ inline std::string nccl_failure(ncclResult_t status, ncclComm_t comm) {
 inline void nccl_check(ncclResult_t status, const char* call, const char* file, int line) {
   // A non-blocking communicator returns ncclInProgress for a call that has started.
   if (status == ncclSuccess || status == ncclInProgress) return;
-  std::string_view name = file;  // CMake passes absolute paths
-  name.remove_prefix(name.rfind('/') + 1);
-  fail<PeerError>("{} failed: {}, {}:{}", call, nccl_failure(status, nullptr), name, line);
+  fail<PeerError>("{} failed: {}, {}:{}", call, nccl_failure(status, nullptr), file, line);
 }
 
 /// A non-blocking ncclComm_t. NCCL's calls return before they are complete; the methods here poll until they
@@ -94,4 +91,4 @@ class NcclHandle {
 
 /// Evaluates an NCCL call, as in NCCL_CHECK(ncclGetUniqueId(&id)), and throws PeerError if it fails. A macro,
 /// because the message contains the text of the call.
-#define NCCL_CHECK(call) ::convoy::dist::nccl_check((call), #call, __FILE__, __LINE__)
+#define NCCL_CHECK(call) ::convoy::dist::nccl_check((call), #call, __FILE_NAME__, __LINE__)

@@ -140,7 +140,7 @@ std::optional<CublasLt::Algorithm> CublasLt::first_algorithm(const GemmProblem& 
   // cuBLASLt returns either status if it has no kernel, although its documentation does not list them for
   // this call.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return {};
-  cublas_check(status, "cublasLtMatmulAlgoGetHeuristic", __FILE__, __LINE__);
+  cublas_check(status, "cublasLtMatmulAlgoGetHeuristic", __FILE_NAME__, __LINE__);
   if (found == 0 || result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace_limit_)
     return {};
   return Algorithm{.algo = result.algo, .workspace_bytes = result.workspaceSize};

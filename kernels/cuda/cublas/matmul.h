@@ -7,7 +7,6 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -151,8 +150,6 @@ namespace convoy::kernels {
 /// Throws DeviceError if `status` is an error. CUBLAS_CHECK calls it.
 inline void cublas_check(cublasStatus_t status, const char* call, const char* file, int line) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  const char* const slash = std::strrchr(file, '/');  // CMake passes whole paths
-  if (slash != nullptr) file = slash + 1;
   throw DeviceError(std::string(call) + " failed: " + cublasLtGetStatusString(status) + " (" + file + ":" +
                     std::to_string(line) + ")");
 }
@@ -160,4 +157,4 @@ inline void cublas_check(cublasStatus_t status, const char* call, const char* fi
 }  // namespace convoy::kernels
 
 /// A macro, because the message contains the text of the expression.
-#define CUBLAS_CHECK(call) ::convoy::kernels::cublas_check((call), #call, __FILE__, __LINE__)
+#define CUBLAS_CHECK(call) ::convoy::kernels::cublas_check((call), #call, __FILE_NAME__, __LINE__)

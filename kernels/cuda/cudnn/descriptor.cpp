@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <string_view>
 
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/library_versions.h"
@@ -82,9 +81,7 @@ std::string cudnn_failure(cudnnStatus_t status) {
 
 void cudnn_check(cudnnStatus_t status, const char* call, const char* file, int line) {
   if (status == CUDNN_STATUS_SUCCESS) return;
-  std::string_view name = file;  // CMake passes whole paths
-  name.remove_prefix(name.rfind('/') + 1);
-  fail<DeviceError>("{} failed: {}, {}:{}", call, cudnn_failure(status), name, line);
+  fail<DeviceError>("{} failed: {}, {}:{}", call, cudnn_failure(status), file, line);
 }
 
 }  // namespace convoy::kernels

@@ -106,4 +106,4 @@ void cudnn_check(cudnnStatus_t status, const char* call, const char* file, int l
 }  // namespace convoy::kernels
 
 /// A macro, because the message contains the text of the expression.
-#define CUDNN_CHECK(call) ::convoy::kernels::cudnn_check((call), #call, __FILE__, __LINE__)
+#define CUDNN_CHECK(call) ::convoy::kernels::cudnn_check((call), #call, __FILE_NAME__, __LINE__)

@@ -272,7 +272,7 @@ std::string CudnnPlan::try_execute(const CudnnHandle& handle, const std::vector<
   // accept the alignment that the graph states, and then refuse the addresses.
   if (status >= CUDNN_STATUS_NOT_SUPPORTED || status == CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER)
     return cudnn_failure(status);
-  cudnn_check(status, "cudnnBackendExecute", __FILE__, __LINE__);
+  cudnn_check(status, "cudnnBackendExecute", __FILE_NAME__, __LINE__);
   return "";
 }
 
