@@ -11,22 +11,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-class CpuStreamEvent final : public Event::Impl {
- public:
-  void record(const Stream& stream) override { stream_as<CpuStream>(stream).record(event_); }
-  void wait(const Stream& stream) const override { stream_as<CpuStream>(stream).wait(event_); }
-  bool reached() const override { return event_.reached(); }
-  void wait() const override { event_.wait(); }
-  Device device() const override { return Device::cpu(); }
-  double ms_until(const Event::Impl&) const override { return 0; }
-
- private:
-  CpuEvent event_;
-};
-
-/// A timed event whose stream reads the clock. An inline stream reads it at once. A stream with a worker
+/// An event whose stream reads the clock, timed or not. An inline stream reads it at once. A stream with a worker
 /// thread reads it when the thread reaches the event.
-class CpuTimedEvent final : public Event::Impl {
+class CpuStreamEvent final : public Event::Impl {
  public:
   void record(const Stream& stream) override {
     CpuStream& cpu = stream_as<CpuStream>(stream);
@@ -40,7 +27,7 @@ class CpuTimedEvent final : public Event::Impl {
   Device device() const override { return Device::cpu(); }
   double ms_until(const Event::Impl& later) const override {
     const std::chrono::duration<double, std::milli> elapsed =
-        static_cast<const CpuTimedEvent&>(later).latest_->time - latest_->time;
+        static_cast<const CpuStreamEvent&>(later).latest_->time - latest_->time;
     return elapsed.count();
   }
 
@@ -54,8 +41,7 @@ class CpuTimedEvent final : public Event::Impl {
 
 }  // namespace
 
-std::unique_ptr<Event::Impl> make_event(CpuStream&, bool timed) {
-  if (timed) return std::make_unique<CpuTimedEvent>();
+std::unique_ptr<Event::Impl> make_event(CpuStream&, bool /*timed*/) {
   return std::make_unique<CpuStreamEvent>();
 }
 

@@ -5,6 +5,8 @@
 #include <optional>
 #include <system_error>
 
+#include "convoy/kernels/base/cpu_pause.h"
+
 namespace convoy {
 namespace {
 
@@ -25,14 +27,6 @@ constexpr auto kMaxPolling = 2ms;
 // The workers keep off the core of the calling thread this long after a worker had to be moved.
 constexpr auto kApart = 100ms;
 
-void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 /// Polls until done() holds or `limit` has passed. Returns whether done() holds.
 template <class Done>
 bool poll(Clock::duration limit, const Done& done) {
@@ -41,7 +35,7 @@ bool poll(Clock::duration limit, const Done& done) {
   while (true) {
     for (int i = 0; i < kPausesPerLook; ++i) {
       if (done()) return true;
-      pause();
+      cpu_pause();
     }
     if (Clock::now() >= end) return false;
   }
