@@ -10,15 +10,9 @@ namespace {
 /// Copies immediately. The compute stream of the CPU runs its work inline, so there is nothing to wait for.
 class CpuUploader final : public Uploader::Impl {
  public:
-  std::shared_ptr<Upload::Impl> start(std::span<const Uploader::Copy> copies) override {
-    struct Done final : Upload::Impl {
-      void wait_on_compute_stream() override {}
-      bool done() const override { return true; }
-      void wait() const override {}
-    };
+  void start(std::span<const Uploader::Copy> copies, Event::Impl& /*copied*/) override {
     for (const Uploader::Copy& copy : copies)
       if (copy.from.bytes() > 0) std::memcpy(copy.to.data, copy.from.data, copy.from.bytes());
-    return std::make_shared<Done>();
   }
 };
 
@@ -31,6 +25,12 @@ Uploader::Uploader(const DeviceContext& to)
 
 Uploader::~Uploader() = default;
 
-Upload Uploader::start(std::span<const Copy> copies) { return Upload(impl_->start(copies)); }
+Upload Uploader::start(std::span<const Copy> copies) {
+  const Stream compute = device_.stream();
+  std::shared_ptr<Event::Impl> copied =
+      on(compute, [](auto& stream) { return make_event(stream, /*timed=*/false); });
+  impl_->start(copies, *copied);
+  return {compute, std::move(copied)};
+}
 
 }  // namespace convoy

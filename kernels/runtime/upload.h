@@ -5,6 +5,7 @@
 #include <span>
 
 #include "convoy/kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/event.h"
 
 namespace convoy {
 
@@ -13,24 +14,18 @@ class Upload {
  public:
   /// Makes the compute stream wait for the copies: work that is submitted to it later starts after them. Does
   /// not block the host.
-  void wait_on_compute_stream() const { impl_->wait_on_compute_stream(); }
+  void wait_on_compute_stream() const { copied_->wait(compute_); }
   /// Returns whether the copies are complete, so that their source memory may change. Does not block.
-  bool done() const { return impl_->done(); }
+  bool done() const { return copied_->reached(); }
   /// Blocks the calling thread until the copies are complete.
-  void wait() const { impl_->wait(); }
-
-  /// The device-specific implementation.
-  struct Impl {
-    virtual ~Impl() = default;
-    virtual void wait_on_compute_stream() = 0;
-    virtual bool done() const = 0;
-    virtual void wait() const = 0;
-  };
+  void wait() const { copied_->wait(); }
 
  private:
   friend class Uploader;
-  explicit Upload(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
-  std::shared_ptr<Impl> impl_;
+  Upload(const Stream& compute, std::shared_ptr<Event::Impl> copied)
+      : compute_(compute), copied_(std::move(copied)) {}
+  Stream compute_;
+  std::shared_ptr<Event::Impl> copied_;  // the end of the copies
 };
 
 /// Copies data from the host to a device on a separate stream. Neither an uploader nor its uploads are
@@ -58,7 +53,8 @@ class Uploader {
   /// The device-specific implementation.
   struct Impl {
     virtual ~Impl() = default;
-    virtual std::shared_ptr<Upload::Impl> start(std::span<const Copy> copies) = 0;
+    /// Enqueues the copies, and then records `copied`.
+    virtual void start(std::span<const Copy> copies, Event::Impl& copied) = 0;
   };
 
  private:

@@ -5,21 +5,6 @@
 namespace convoy {
 namespace {
 
-class CudaUpload final : public Upload::Impl {
- public:
-  explicit CudaUpload(CudaStream& compute) : compute_(compute), copied_(compute.device()) {}
-
-  /// Records the end of the copies on their stream.
-  void record_end(CudaStream& copies) { copies.record(copied_); }
-  void wait_on_compute_stream() override { compute_.wait(copied_); }
-  bool done() const override { return copied_.reached(); }
-  void wait() const override { copied_.wait(); }
-
- private:
-  CudaStream& compute_;
-  CudaEvent copied_;
-};
-
 class CudaUploader final : public Uploader::Impl {
  public:
   explicit CudaUploader(CudaStream& compute)
@@ -31,17 +16,15 @@ class CudaUploader final : public Uploader::Impl {
     }
   }
 
-  std::shared_ptr<Upload::Impl> start(std::span<const Uploader::Copy> copies) override {
+  void start(std::span<const Uploader::Copy> copies, Event::Impl& copied) override {
     if (compute_.is_capturing()) throw CaptureError("cannot capture an upload");
-    auto upload = std::make_shared<CudaUpload>(compute_);
     compute_.record(computed_);
     copies_.wait(computed_);
     for (const Uploader::Copy& copy : copies)
       if (copy.from.bytes() > 0)
         CUDA_CHECK(cudaMemcpyAsync(copy.to.data, copy.from.data, copy.from.bytes(), cudaMemcpyDefault,
                                    copies_.handle()));
-    upload->record_end(copies_);
-    return upload;
+    copied.record(std::ref(copies_));
   }
 
  private:
