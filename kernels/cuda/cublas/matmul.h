@@ -7,10 +7,8 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
-#include <type_traits>
 
 #include "convoy/kernels/base/error.h"
 #include "convoy/kernels/base/lru_cache.h"
@@ -53,18 +51,6 @@ struct WeightedSum {
   double alpha = 1, beta = 0;
   const void* c = nullptr;
 };
-
-/// A deleter for std::unique_ptr that calls kDestroy.
-template <auto kDestroy>
-struct Destroyer {
-  template <class T>
-  void operator()(T* object) const {
-    kDestroy(object);
-  }
-};
-/// An owning pointer to a cuBLASLt object.
-template <class Pointer, auto kDestroy>
-using Owned = std::unique_ptr<std::remove_pointer_t<Pointer>, Destroyer<kDestroy>>;
 
 /// cuBLASLt's descriptors of a GemmProblem. They are in host memory and need no GPU.
 ///

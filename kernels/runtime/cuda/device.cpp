@@ -6,7 +6,6 @@
 #include <cstring>
 #include <functional>
 #include <optional>
-#include <variant>
 
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/cuda/check.h"
@@ -16,6 +15,7 @@
 #include "convoy/kernels/runtime/cuda/stream.h"
 #include "convoy/kernels/runtime/device_context_state.h"
 #include "convoy/kernels/runtime/library_versions.h"
+#include "convoy/kernels/runtime/per_device.h"
 
 namespace convoy {
 namespace {
@@ -87,10 +87,6 @@ cudaDeviceProp properties_of(int device) {
   cudaDeviceProp properties{};
   CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
   return properties;
-}
-
-CudaStream& cuda_stream_of(const DeviceContext& device) {
-  return std::get<std::reference_wrapper<CudaStream>>(device.stream());
 }
 
 bool is_pinned(const void* host_memory) {
@@ -200,7 +196,7 @@ std::shared_ptr<DeviceContext::State> DeviceContext::make_cuda(int index, const 
       if (side) side->wait(number);
     }
     void wait_for_side_stream(const Stream& stream) override {
-      if (side) side->let_wait(std::get<std::reference_wrapper<CudaStream>>(stream));
+      if (side) side->let_wait(stream_as<CudaStream>(stream));
     }
     void join_side_stream() override {
       if (side) side->end();
@@ -228,9 +224,10 @@ void copy_bytes_async(const DeviceContext& from_device, ConstView from, const De
   const bool from_gpu = from_device.kind() == DeviceKind::cuda;
   const bool to_gpu = to_device.kind() == DeviceKind::cuda;
   if (from_gpu && to_gpu) {
-    copy_between_gpus(cuda_stream_of(from_device), from, cuda_stream_of(to_device), to);
+    copy_between_gpus(stream_as<CudaStream>(from_device.stream()), from,
+                      stream_as<CudaStream>(to_device.stream()), to);
   } else if (from_gpu || to_gpu) {
-    CudaStream& stream = cuda_stream_of(from_gpu ? from_device : to_device);
+    CudaStream& stream = stream_as<CudaStream>((from_gpu ? from_device : to_device).stream());
     // In a replay, the address of pageable memory could belong to another object.
     if (stream.is_capturing() && !is_pinned(from_gpu ? to.data : from.data))
       throw CaptureError(
@@ -247,7 +244,7 @@ void copy_bytes(const DeviceContext& from_device, ConstView from, const DeviceCo
   if (from_device.kind() == to_device.kind()) return copy_bytes_async(from_device, from, to_device, to);
   if (!copies_data(from_device, to_device)) return;
   const DeviceContext& gpu = from_device.kind() == DeviceKind::cuda ? from_device : to_device;
-  if (from.bytes() > 0 && cuda_stream_of(gpu).is_capturing())
+  if (from.bytes() > 0 && stream_as<CudaStream>(gpu.stream()).is_capturing())
     throw CaptureError("cannot capture a blocking copy between a GPU and the host; use copy_bytes_async");
   copy_bytes_async(from_device, from, to_device, to);
   gpu.synchronize();  // the caller may read or reuse the host side at once
@@ -264,8 +261,7 @@ CudaFacts cuda_facts() {
   const CudaAvailability available = cuda_availability();
   facts.reason = available.reason;
   for (int index = 0; index < available.count; ++index) {
-    cudaDeviceProp properties{};
-    CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
+    const cudaDeviceProp properties = properties_of(index);
     facts.gpus.push_back({.name = properties.name,
                           .uuid = cuda_uuid_text(properties),
                           .compute_capability = 10 * properties.major + properties.minor,

@@ -10,15 +10,8 @@
 namespace convoy {
 namespace {
 
-struct DestroyGraph {
-  void operator()(cudaGraph_t graph) const { cudaGraphDestroy(graph); }
-};
-using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph>;
-
-struct DestroyExecutable {
-  void operator()(cudaGraphExec_t executable) const { cudaGraphExecDestroy(executable); }
-};
-using Executable = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyExecutable>;
+using Graph = Owned<cudaGraph_t, cudaGraphDestroy>;
+using Executable = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
 
 /// Rethrows an error of the captured code. A DeviceError becomes a CaptureError, because during a capture it
 /// means that the work cannot be captured. Other errors are rethrown unchanged.

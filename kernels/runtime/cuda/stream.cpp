@@ -92,8 +92,6 @@ CudaStream::~CudaStream() {
   cudaStreamDestroy(stream_);
 }
 
-void CudaStream::FreeTickets::operator()(unsigned* tickets) const { cudaFree(tickets); }
-
 void CudaStream::release(void* block, std::size_t bytes) noexcept {
   if (is_side_ && block != nullptr)
     released_.emplace_back(block, bytes);

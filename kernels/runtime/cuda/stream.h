@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <typeindex>
 #include <unordered_map>
 #include <utility>
@@ -16,6 +17,18 @@
 #include "convoy/kernels/runtime/memory/memory.h"
 
 namespace convoy {
+
+/// A deleter for std::unique_ptr that calls kDestroy.
+template <auto kDestroy>
+struct Destroyer {
+  template <class T>
+  void operator()(T* object) const {
+    kDestroy(object);
+  }
+};
+/// An owning pointer to an object of CUDA or one of its libraries.
+template <class Pointer, auto kDestroy>
+using Owned = std::unique_ptr<std::remove_pointer_t<Pointer>, Destroyer<kDestroy>>;
 
 enum class EventTiming : bool { off, on };
 
@@ -164,10 +177,7 @@ class CudaStream {
   bool is_side_;
   bool has_waited_ = false;
   std::vector<std::pair<void*, std::size_t>> released_;
-  struct FreeTickets {
-    void operator()(unsigned* tickets) const;
-  };
-  std::unique_ptr<unsigned, FreeTickets> tickets_;
+  Owned<unsigned*, cudaFree> tickets_;
   cudaStream_t stream_ = nullptr;
   std::unordered_map<std::type_index, std::shared_ptr<void>> locals_;  // destroyed before the stream
 };
