@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <map>
 #include <utility>
 
@@ -68,7 +67,6 @@ bool AgentTree::receive(Link& link, std::vector<Message>& messages) {
     messages.push_back({.node = link.node, .kind = kind, .text = ""});
     return false;
   };
-  char block[16384];
   while (true) {
     try {
       while (std::optional<std::string> text = take_message(link.in, kMaxMessageBytes)) {
@@ -78,11 +76,9 @@ bool AgentTree::receive(Link& link, std::vector<Message>& messages) {
     } catch (const DataError&) {
       return end(Kind::lost);
     }
-    const ssize_t now = recv(link.socket.descriptor(), block, sizeof block, 0);
-    if (now < 0 && errno == EINTR) continue;
-    if (now < 0 && errno == EAGAIN) return true;
-    if (now <= 0) return end(Kind::lost);
-    link.in.append(block, static_cast<std::size_t>(now));
+    const std::size_t before = link.in.size();
+    if (!receive_waiting(link.socket, link.in)) return end(Kind::lost);
+    if (link.in.size() == before) return true;
   }
 }
 

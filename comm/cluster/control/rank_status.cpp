@@ -61,10 +61,6 @@ std::string format_seconds(double seconds) {
   return seconds < 10 ? fmt::format("{:.1f} s", seconds) : fmt::format("{:.0f} s", seconds);
 }
 
-std::string name_and_host(const RankStatus& rank) {
-  return fmt::format("rank {} on {}", rank.rank, rank.host);
-}
-
 std::string step_of(const RankStatus& rank) {
   return rank.step > 0 ? fmt::format(" (step {})", rank.step) : "";
 }
@@ -154,7 +150,7 @@ std::string_view to_string(Phase phase) { return row_of(phase).text; }
 Wait limit_of(Phase phase) { return row_of(phase).limit; }
 
 std::string describe(const RankStatus& rank) {
-  return fmt::format("{} {}{}", name_and_host(rank), activity_of(rank),
+  return fmt::format("rank {} on {} {}{}", rank.rank, rank.host, activity_of(rank),
                      rank.stack.empty() ? "" : fmt::format("; its thread: {}", rank.stack));
 }
 

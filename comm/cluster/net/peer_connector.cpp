@@ -10,7 +10,6 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
-#include <set>
 #include <sstream>
 #include <thread>
 
@@ -27,10 +26,6 @@ constexpr std::size_t kMaxStrangers = 256;  // connections without a handshake, 
 constexpr int kMaxAccepted = 64;            // at a time: a stream of them does not keep this rank from others
 constexpr std::chrono::milliseconds kPoll(50);
 constexpr std::chrono::milliseconds kRetry(50);  // between attempts to connect
-
-std::string claim_of(const std::string& group, int from, int to) {
-  return fmt::format("{} {} {}", group, from, to);
-}
 
 struct Claim {
   std::string group;
@@ -53,8 +48,6 @@ void check_descriptors(std::size_t more) {
         "{} connections to other ranks: found {} open file descriptors of {}; raise the limit with ulimit -n",
         more, open, limit.rlim_cur);
 }
-
-std::set<std::string> set_of(const std::vector<std::string>& texts) { return {texts.begin(), texts.end()}; }
 
 }  // namespace
 
@@ -133,15 +126,15 @@ PeerConnector::Connection PeerConnector::connect_to(int rank, const std::string&
   const auto at = static_cast<std::size_t>(rank);
   const bool is_same_host = all_[at].node == all_[static_cast<std::size_t>(rank_)].node;
   // Hosts may have the same address on their inner networks, such as the bridge of Docker.
-  const std::set<std::string> own = is_same_host ? std::set<std::string>() : set_of(addresses_of_this_host());
+  const std::vector<std::string> own = is_same_host ? std::vector<std::string>() : addresses_of_this_host();
   std::map<std::string, std::string> reasons;  // by address, why there is no connection
   while (true) {
     for (const std::string& address : addresses_[at]) {
-      if (own.contains(address)) continue;
+      if (std::ranges::find(own, address) != own.end()) continue;
       std::string reason;
       if (std::optional<Socket> socket = try_connect({address, ports_[at]}, deadline, reason)) {
         Connection connection{.socket = std::move(*socket), .received = ""};
-        Handshake handshake = Handshake::connect(secret_, claim_of(group, rank_, rank));
+        Handshake handshake = Handshake::connect(secret_, fmt::format("{} {} {}", group, rank_, rank));
         // A proxy may accept any connection, and say nothing.
         const Deadline answer(
             std::min(row_of(Wait::connect).seconds, std::chrono::duration<double>(deadline.left()).count()));

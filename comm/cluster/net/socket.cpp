@@ -255,16 +255,12 @@ bool send_all(const Socket& socket, const std::string& bytes, const Deadline& de
 }
 
 bool receive_some(const Socket& socket, std::string& bytes, const Deadline& deadline) {
-  char block[16384];
-  while (true) {
-    const ssize_t now = recv(socket.descriptor(), block, sizeof block, 0);
-    if (now > 0) {
-      bytes.append(block, static_cast<std::size_t>(now));
-      return true;
-    }
-    if (now == 0) return false;
-    if (errno != EINTR && (errno != EAGAIN || !wait_ready(socket, POLLIN, deadline))) return false;
-  }
+  const std::size_t before = bytes.size();
+  do {
+    if (!receive_waiting(socket, bytes)) return false;
+    if (bytes.size() > before) return true;
+  } while (wait_ready(socket, POLLIN, deadline));
+  return false;
 }
 
 bool receive_waiting(const Socket& socket, std::string& bytes) {

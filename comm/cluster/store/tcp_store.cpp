@@ -181,11 +181,7 @@ class TcpStoreServer {
 
   // read(), write() and answer() return false if the client is to be disconnected.
   bool read(Client& client) {
-    char block[16384];
-    const ssize_t now = recv(client.socket.descriptor(), block, sizeof block, 0);
-    if (now < 0) return errno == EAGAIN || errno == EINTR;
-    if (now == 0) return false;
-    client.in.append(block, static_cast<std::size_t>(now));
+    if (!receive_waiting(client.socket, client.in)) return false;
     if (client.handshake.state() == Handshake::State::running && !identify(client)) return false;
     if (client.handshake.state() != Handshake::State::done) return true;
     try {
