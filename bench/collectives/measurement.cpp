@@ -12,6 +12,7 @@
 
 #include "convoy/comm/core/view_parts.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/convert.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/runtime/parallel.h"
 
@@ -43,12 +44,10 @@ std::int64_t largest_exact(DType dtype) {
   return 0;
 }
 
+/// Returns an integer that T represents exactly, as those of value_of() and their sums.
 template <class T>
 T exactly(std::int64_t value) {
-  if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
-    return T(static_cast<float>(value));
-  else
-    return static_cast<T>(value);
+  return converted<T>(static_cast<double>(value));
 }
 
 /// Compares bits, so that NaN is never accepted as a result. No expected sum is -0.

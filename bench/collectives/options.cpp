@@ -32,6 +32,12 @@ std::vector<std::string> names_of(const auto& table) {
   return names;
 }
 
+/// Returns the name of a value in a table.
+std::string name_in(const auto& table, auto value, std::string_view otherwise) {
+  const auto* const found = std::ranges::find(table, value, [](const auto& row) { return row.first; });
+  return found == table.end() ? std::string(otherwise) : found->second;
+}
+
 std::vector<Collective> parse_collectives(const std::string& text) {
   std::vector<Collective> found;
   for (const std::string& name : split(text)) {
@@ -86,11 +92,7 @@ bool is_divided(Collective collective) {
 
 }  // namespace
 
-std::string to_string(Collective collective) {
-  for (const auto& [known, name] : kCollectives)
-    if (known == collective) return name;
-  return "?";
-}
+std::string to_string(Collective collective) { return name_in(kCollectives, collective, "?"); }
 
 double bus_factor(Collective collective, int ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
@@ -193,11 +195,7 @@ std::vector<std::int64_t> sizes_between(std::int64_t min_size, std::int64_t max_
   return sizes;
 }
 
-std::string nccl_type_name(DType dtype) {
-  for (const auto& [known, name] : kTypes)
-    if (known == dtype) return name;
-  return std::string(to_string(dtype));
-}
+std::string nccl_type_name(DType dtype) { return name_in(kTypes, dtype, to_string(dtype)); }
 
 CollectivePlan make_plan(CollectiveOptions& options, const CommandLine& line) {
   take_flags_of_nccl_tests(options);

@@ -96,7 +96,7 @@ Json measure_loader(const LoaderBenchOptions& options) {
   const auto rates = [&](const char* name) {
     std::vector<double> values;
     for (const Json& epoch : epochs) values.push_back(epoch[name].get<double>());
-    return to_json(spread_of(values));
+    return spread_of(values);
   };
   return {{"data", data.note},
           {"image", data.image_shape().sizes()},

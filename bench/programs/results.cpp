@@ -10,16 +10,12 @@
 
 namespace convoy::bench {
 
-Spread spread_of(std::vector<double> values) {
+nlohmann::ordered_json spread_of(std::vector<double> values) {
   check(!values.empty(), "a spread: found no values, expected at least one");
   std::ranges::sort(values);
   const std::size_t middle = values.size() / 2;
   const double median = values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-  return {.median = median, .lowest = values.front(), .highest = values.back()};
-}
-
-nlohmann::ordered_json to_json(const Spread& spread) {
-  return {{"median", spread.median}, {"lowest", spread.lowest}, {"highest", spread.highest}};
+  return {{"median", median}, {"lowest", values.front()}, {"highest", values.back()}};
 }
 
 void warn_if_busy(const std::string& program) {

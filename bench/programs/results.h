@@ -7,15 +7,8 @@
 
 namespace convoy::bench {
 
-/// The median, minimum and maximum of a set of values.
-struct Spread {
-  double median = 0, lowest = 0, highest = 0;
-};
-
-/// Returns the spread of `values`. Throws if there are none.
-Spread spread_of(std::vector<double> values);
-/// Returns the spread as JSON.
-nlohmann::ordered_json to_json(const Spread& spread);
+/// Returns the "median", "lowest" and "highest" of `values`. Throws if there are none.
+nlohmann::ordered_json spread_of(std::vector<double> values);
 
 /// Prints a warning to stderr if other processes use the machine (busy_machine_warning()).
 void warn_if_busy(const std::string& program);

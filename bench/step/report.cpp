@@ -48,8 +48,8 @@ Json about_step(const StepOptions& options, const std::string& hardware, const s
 }
 
 Json to_json(const StepFigures& figures) {
-  return {{"images_per_second", to_json(spread_of(figures.images_per_second))},
-          {"step_ms", to_json(spread_of(figures.step_ms))},
+  return {{"images_per_second", spread_of(figures.images_per_second)},
+          {"step_ms", spread_of(figures.step_ms)},
           {"step_ms_by_round", figures.step_ms},
           {"peak_bytes", figures.peak_bytes},
           {"allocations", figures.allocations}};

@@ -76,11 +76,11 @@ void expect_spread(const Json& spread) {
 }
 
 TEST(Spread, HasMedianMinimumAndMaximum) {
-  const bench::Spread odd = bench::spread_of({5, 1, 2});
-  EXPECT_EQ(odd.median, 2);
-  EXPECT_EQ(odd.lowest, 1);
-  EXPECT_EQ(odd.highest, 5);
-  EXPECT_EQ(bench::spread_of({4, 1, 2, 9}).median, 3);
+  const Json odd = bench::spread_of({5, 1, 2});
+  EXPECT_EQ(odd["median"], 2);
+  EXPECT_EQ(odd["lowest"], 1);
+  EXPECT_EQ(odd["highest"], 5);
+  EXPECT_EQ(bench::spread_of({4, 1, 2, 9})["median"], 3);
 }
 
 TEST_F(Step, WritesResultsAndContext) {
