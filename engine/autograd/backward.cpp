@@ -68,14 +68,11 @@ class BackwardPass {
     GradTarget& start = target_of(ready_.top());
     start.gradient = seed;
     start.has_value = true;
-    BackwardPass* const outer = std::exchange(active_, this);
-    try {
-      while (!ready_.empty()) run_node(next());
-    } catch (...) {
-      active_ = outer;
-      throw;
-    }
-    active_ = outer;
+    struct Scope {
+      BackwardPass* const outer;
+      ~Scope() { active_ = outer; }
+    } const scope{std::exchange(active_, this)};
+    while (!ready_.empty()) run_node(next());
   }
 
   /// Returns the pass whose backward function the calling thread runs; null outside of one.
@@ -286,11 +283,18 @@ void GradSlot::claim_on_side_stream(std::function<void(const Stream&, const Grad
   gradient.written_on_side_stream(number);
 }
 
+namespace {
+
+void check_shape(const Tensor& gradient, const Variable& variable) {
+  check(gradient.shape() == variable.shape(), "backward: gradient {}, expected the variable's shape {}",
+        gradient.shape().text(), variable.shape().text());
+}
+
+}  // namespace
+
 void GradSlot::alias_or_accumulate(const Tensor& gradient) {
   if (!wanted()) return;
-  check(gradient.shape() == target_->variable.shape(),
-        "backward: gradient {}, expected the variable's shape {}", gradient.shape().text(),
-        target_->variable.shape().text());
+  check_shape(gradient, target_->variable);
   if (!target_->is_leaf() && !target_->has_value) {
     target_->gradient = gradient;
     target_->has_value = true;
@@ -302,9 +306,7 @@ void GradSlot::alias_or_accumulate(const Tensor& gradient) {
 
 void GradSlot::contribute_cast(const Tensor& gradient) {
   if (!wanted()) return;
-  check(gradient.shape() == target_->variable.shape(),
-        "backward: gradient {}, expected the variable's shape {}", gradient.shape().text(),
-        target_->variable.shape().text());
+  check_shape(gradient, target_->variable);
   if (target_->keep_unconverted(gradient)) return;
   const GradView destination = claim();
   on(gradient.stream(), [&](auto& s) {

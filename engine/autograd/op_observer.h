@@ -46,7 +46,4 @@ class ModuleScope {
   std::string_view previous_;
 };
 
-/// Tells the active observer, if there is one, of a forward call. Called by record() only.
-void observe_forward(std::string_view name, const Tensor& y, const OpCost& cost, const Node* node);
-
 }  // namespace convoy

@@ -14,6 +14,8 @@ namespace {
 // Per thread, because a thread records one graph at a time.
 thread_local bool recording_is_off = false;
 thread_local std::uint64_t next_sequence = 0;
+thread_local OpObserver* active_observer = nullptr;
+thread_local std::string_view current_module;
 
 }  // namespace
 
@@ -129,8 +131,12 @@ Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, N
           "{}: an input may not be ready; call wait_ready() before reading it", name);
   const bool wants_grad =
       std::any_of(inputs.begin(), inputs.end(), [](const Variable& x) { return x.requires_grad(); });
+  const auto observe = [&](const Node* node) {
+    if (active_observer != nullptr)
+      active_observer->forward_done({name, current_module, y, cost.forward}, node);
+  };
   if (recording_is_off || !wants_grad) {
-    observe_forward(name, y, cost, nullptr);
+    observe(nullptr);
     return Variable(std::move(y));
   }
   for (Variable& input : inputs)
@@ -141,7 +147,7 @@ Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, N
                                           .cost = cost,
                                           .attributes = std::move(attributes),
                                           .sequence = next_sequence++});
-  observe_forward(name, y, cost, node.get());
+  observe(node.get());
   return Variable(std::move(y), std::move(node));
 }
 
@@ -175,22 +181,10 @@ bool NoGrad::active() { return recording_is_off; }
 RecordingScope::RecordingScope() : previous_(std::exchange(recording_is_off, false)) {}
 RecordingScope::~RecordingScope() { recording_is_off = previous_; }
 
-namespace {
-
-thread_local OpObserver* active_observer = nullptr;
-thread_local std::string_view current_module;
-
-}  // namespace
-
 OpObserver* OpObserver::active() { return active_observer; }
 void OpObserver::activate(OpObserver* observer) { active_observer = observer; }
 
 ModuleScope::ModuleScope(std::string_view path) : previous_(std::exchange(current_module, path)) {}
 ModuleScope::~ModuleScope() { current_module = previous_; }
-
-void observe_forward(std::string_view name, const Tensor& y, const OpCost& cost, const Node* node) {
-  if (active_observer == nullptr) return;
-  active_observer->forward_done({name, current_module, y, cost.forward}, node);
-}
 
 }  // namespace convoy

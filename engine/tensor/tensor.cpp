@@ -87,11 +87,10 @@ Tensor Tensor::reshape(const Shape& shape) const {
 Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
   check(shape_.rank() > 0 && 0 <= begin && begin <= end && end <= size(0),
         "rows: range [{}, {}) is not within tensor {}", begin, end, shape_.text());
-  std::array<std::int64_t, Shape::kMaxRank> sizes{};
-  for (int axis = 0; axis < shape_.rank(); ++axis) sizes[static_cast<std::size_t>(axis)] = shape_[axis];
+  std::vector<std::int64_t> sizes(shape_.sizes().begin(), shape_.sizes().end());
   sizes[0] = end - begin;
   Tensor tensor = *this;
-  tensor.shape_ = Shape(std::span<const std::int64_t>(sizes.data(), static_cast<std::size_t>(shape_.rank())));
+  tensor.shape_ = Shape(sizes);
   tensor.offset_ += size(0) > 0 ? begin * (numel() / size(0)) : 0;
   return tensor;
 }
