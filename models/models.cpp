@@ -29,13 +29,6 @@ std::deque<Entry>& entries() {
   return all;
 }
 
-void check_batch_norm(const Entry& entry, const Model& model) {
-  for (const nn::Module* const module : model.root().modules())
-    check(entry.has_batch_norm || dynamic_cast<const nn::BatchNorm2d*>(module) == nullptr,
-          "model '{}': found the batch norm {}, expected has_batch_norm in its entry", entry.name,
-          module->path());
-}
-
 }  // namespace
 
 void add(Entry entry) {
@@ -56,7 +49,10 @@ const Entry& find(std::string_view name) {
 Model make(std::string_view name, const Options& options) {
   const Entry& entry = find(name);
   Model model = entry.make(options);
-  check_batch_norm(entry, model);
+  for (const nn::Module* const module : model.root().modules())
+    check(entry.has_batch_norm || dynamic_cast<const nn::BatchNorm2d*>(module) == nullptr,
+          "model '{}': found the batch norm {}, expected has_batch_norm in its entry", entry.name,
+          module->path());
   check(model.outputs().front() == Shape{options.classes},
         "model '{}': found an output of shape {} for an image, expected [{}], one logit per class",
         entry.name, model.outputs().front().text(), options.classes);

@@ -32,15 +32,13 @@ nn::Conv2d conv(int in, int out, int kernel, int stride) {
       {.kernel = kernel, .stride = stride, .padding = kernel / 2, .bias = false, .kaiming_fan_out = true}};
 }
 
-nn::BatchNorm2d norm(int channels) { return nn::BatchNorm2d(channels); }
-
 // Returns the layers of a basic block: two 3x3 convolutions.
 Layers basic_body(int in, int width, int stride) {
   return {{"conv1", conv(in, width, 3, stride)},
-          {"bn1", norm(width)},
+          {"bn1", nn::BatchNorm2d(width)},
           {"relu1", nn::ReLU()},
           {"conv2", conv(width, width, 3, 1)},
-          {"bn2", norm(width)}};
+          {"bn2", nn::BatchNorm2d(width)}};
 }
 
 // Returns the layers of a bottleneck block: a 1x1 convolution down to `width` channels, a 3x3 convolution,
@@ -48,9 +46,9 @@ Layers basic_body(int in, int width, int stride) {
 // paper the first 1x1 convolution has it, which skips three quarters of the pixels.
 Layers bottleneck_body(int in, int width, int stride) {
   const int out = width * kBottleneckExpansion;
-  return {{"conv1", conv(in, width, 1, 1)},         {"bn1", norm(width)}, {"relu1", nn::ReLU()},
-          {"conv2", conv(width, width, 3, stride)}, {"bn2", norm(width)}, {"relu2", nn::ReLU()},
-          {"conv3", conv(width, out, 1, 1)},        {"bn3", norm(out)}};
+  return {{"conv1", conv(in, width, 1, 1)},         {"bn1", nn::BatchNorm2d(width)}, {"relu1", nn::ReLU()},
+          {"conv2", conv(width, width, 3, stride)}, {"bn2", nn::BatchNorm2d(width)}, {"relu2", nn::ReLU()},
+          {"conv3", conv(width, out, 1, 1)},        {"bn3", nn::BatchNorm2d(out)}};
 }
 
 // Creates a residual block. The shortcut is the identity if the shapes match, else a 1x1 convolution and a
@@ -59,15 +57,15 @@ nn::ResidualBlock block(BlockKind kind, int in, int width, int stride) {
   const bool is_basic = kind == BlockKind::basic;
   const int out = is_basic ? width : width * kBottleneckExpansion;
   nn::Layer shortcut;
-  if (stride != 1 || in != out) shortcut = nn::sequential(conv(in, out, 1, stride), norm(out));
+  if (stride != 1 || in != out) shortcut = nn::sequential(conv(in, out, 1, stride), nn::BatchNorm2d(out));
   return {is_basic ? basic_body(in, width, stride) : bottleneck_body(in, width, stride), shortcut.module};
 }
 
 Layers stem(Stem kind, int channels, int width) {
   if (kind == Stem::cifar)
-    return {{"conv1", conv(channels, width, 3, 1)}, {"bn1", norm(width)}, {"relu", nn::ReLU()}};
+    return {{"conv1", conv(channels, width, 3, 1)}, {"bn1", nn::BatchNorm2d(width)}, {"relu", nn::ReLU()}};
   return {{"conv1", conv(channels, width, 7, 2)},
-          {"bn1", norm(width)},
+          {"bn1", nn::BatchNorm2d(width)},
           {"relu", nn::ReLU()},
           {"maxpool", nn::MaxPool2d({.kernel = 3, .stride = 2, .padding = 1})}};
 }
