@@ -15,15 +15,6 @@ enum : std::int64_t { kX = 1, kFilter, kBias, kY, kSum, kBiasedSum };
 
 }  // namespace
 
-std::size_t Conv2dProblem::result_bytes() const {
-  const ConvSizes& s = sizes;
-  const std::int64_t elements = direction == Conv2dDirection::forward ? s.n * s.oh * s.ow * s.o
-                                : direction == Conv2dDirection::backward_data
-                                    ? s.n * s.h * s.w * s.i
-                                    : s.o * s.kh * s.kw * s.group_inputs();
-  return static_cast<std::size_t>(elements) * size_of(dtype);
-}
-
 std::string Conv2dProblem::text() const {
   const char* const name = direction == Conv2dDirection::forward         ? "forward"
                            : direction == Conv2dDirection::backward_data ? "backward data"

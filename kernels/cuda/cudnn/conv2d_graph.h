@@ -60,8 +60,6 @@ struct Conv2dProblem {
   int alignment = 0;                    // alignment of all arrays in bytes: a power of two, at most 16
 
   bool has_epilogue() const { return bias || relu; }
-  /// Returns the size of the array that the convolution computes, in bytes.
-  std::size_t result_bytes() const;
   /// Returns the problem as text, such as "conv2d forward bf16 n128 32x32x64 k64 3x3 s1 p1 bias relu": the
   /// number of images, their rows, columns and channels, the filters, stride and padding, which are "s2x1" if
   /// the axes differ. Includes the dilation ("d2") unless it is 1, the number of groups ("g32") if there are several, "accumulate" for that mode, and the alignment if it is less than

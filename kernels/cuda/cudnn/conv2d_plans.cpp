@@ -144,8 +144,11 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::fastest(CudaStream& stream, const
                                                        Conv2dArrays arrays) {
   std::optional<cuda::Scratch> temporary;  // each run of each plan would add to the gradient
   if (problem.mode == GradMode::accumulate) {
-    temporary.emplace(stream, problem.result_bytes());
-    (problem.direction == Conv2dDirection::backward_data ? arrays.x : arrays.filter) = temporary->as<void>();
+    const ConvSizes& s = problem.sizes;
+    const bool of_data = problem.direction == Conv2dDirection::backward_data;
+    const std::int64_t elements = of_data ? s.n * s.h * s.w * s.i : s.o * s.kh * s.kw * s.group_inputs();
+    temporary.emplace(stream, static_cast<std::size_t>(elements) * size_of(problem.dtype));
+    (of_data ? arrays.x : arrays.filter) = temporary->as<void>();
   }
   std::vector<Entry> entries;
   const auto graph = make_conv2d_graph(handle_, problem);

@@ -79,28 +79,15 @@ __global__ void __launch_bounds__(kStepBlock)
     step_pack<1>(slot, piece.begin + i, update, grad_scale, kArrays);
 }
 
-/// A prepared step whose kernels step elements on their own.
-template <class Step>
-class ElementStep {
- public:
-  template <class Group>
-  ElementStep(CudaStream& stream, const std::vector<Group>& groups, const StepScalars& scalars)
-      : stream_(stream), prepared_(stream, groups, scalars) {}
-
-  /// Enqueues Update for the slots.
-  template <class Update, class T, int kWritten>
-  void run(const std::vector<StepSlot<T, kWritten>>& slots) const {
-    cuda::for_each_table<kStepPiece>(
-        slots, [&](const SlotTable<StepSlot<T, kWritten>>& table, unsigned blocks) {
-          launch(LaunchStart::early, stream_, blocks, kStepBlock, 0, step_kernel<Update, T, kWritten, Step>,
-                 table, prepared_.steps());
-        });
-  }
-
- private:
-  CudaStream& stream_;
-  cuda::PreparedStep<Step> prepared_;
-};
+/// Enqueues Update for the slots, by the coefficients of each group.
+template <class Update, class T, int kWritten, class Step>
+void run_step(CudaStream& stream, const std::vector<StepSlot<T, kWritten>>& slots, const Step* steps) {
+  cuda::for_each_table<kStepPiece>(slots,
+                                   [&](const SlotTable<StepSlot<T, kWritten>>& table, unsigned blocks) {
+                                     launch(LaunchStart::early, stream, blocks, kStepBlock, 0,
+                                            step_kernel<Update, T, kWritten, Step>, table, steps);
+                                   });
+}
 
 template <class T, class Slot, class... State>
 auto step_slot(const Slot& slot, std::size_t group, const State&... states) {
@@ -124,7 +111,7 @@ __global__ void clip_kernel(const double* norm, double max_norm, const T* loss_s
 
 void sgd_step(CudaStream& stream, const std::vector<SgdGroup>& groups, const StepScalars& scalars) {
   cuda::check_types(groups);
-  const ElementStep<SgdStep> step(stream, groups, scalars);
+  const cuda::PreparedStep<SgdStep> prepared(stream, groups, scalars);
   const auto run = [&](auto zero) {
     using T = decltype(zero);
     std::vector<StepSlot<T, 1>> plain;
@@ -134,9 +121,9 @@ void sgd_step(CudaStream& stream, const std::vector<SgdGroup>& groups, const Ste
       if (slot.momentum.data == nullptr) return plain.push_back(step_slot<T>(slot, group));
       (options.nesterov ? with_nesterov : with_momentum).push_back(step_slot<T>(slot, group, slot.momentum));
     });
-    step.template run<SgdUpdate<T>>(plain);
-    step.template run<MomentumUpdate<T, false>>(with_momentum);
-    step.template run<MomentumUpdate<T, true>>(with_nesterov);
+    run_step<SgdUpdate<T>>(stream, plain, prepared.steps());
+    run_step<MomentumUpdate<T, false>>(stream, with_momentum, prepared.steps());
+    run_step<MomentumUpdate<T, true>>(stream, with_nesterov, prepared.steps());
   };
   run(float{});
   run(double{});
@@ -144,7 +131,7 @@ void sgd_step(CudaStream& stream, const std::vector<SgdGroup>& groups, const Ste
 
 void adam_step(CudaStream& stream, const std::vector<AdamGroup>& groups, const StepScalars& scalars) {
   cuda::check_types(groups);
-  const ElementStep<AdamStep> step(stream, groups, scalars);
+  const cuda::PreparedStep<AdamStep> prepared(stream, groups, scalars);
   const auto run = [&](auto zero) {
     using T = decltype(zero);
     std::vector<StepSlot<T, 3>> adam, rms_prop;
@@ -153,8 +140,8 @@ void adam_step(CudaStream& stream, const std::vector<AdamGroup>& groups, const S
         (options.rms_prop ? rms_prop : adam)
             .push_back(step_slot<T>(slot, group, slot.first_moment, slot.second_moment));
     });
-    step.template run<AdamUpdate<T>>(adam);
-    step.template run<RmsPropUpdate<T>>(rms_prop);
+    run_step<AdamUpdate<T>>(stream, adam, prepared.steps());
+    run_step<RmsPropUpdate<T>>(stream, rms_prop, prepared.steps());
   };
   run(float{});
   run(double{});

@@ -76,20 +76,6 @@ __device__ void for_each_of_row(const T* x, std::int64_t columns, F f) {
   }
 }
 
-struct Max {
-  template <class T>
-  __device__ T operator()(T a, T b) const {
-    return a < b ? b : a;
-  }
-};
-
-struct Min {
-  template <class T>
-  __device__ T operator()(T a, T b) const {
-    return b < a ? b : a;
-  }
-};
-
 /// The value and index of the first of the largest elements of a row.
 template <class T>
 struct FirstLargest {
@@ -109,10 +95,10 @@ __device__ FirstLargest<compute_t<T>> first_largest(const T* x, std::int64_t col
     const C key = c == 0 && value != value ? kInfinity : value;
     if (local.value < key) local = {key, static_cast<std::int32_t>(c)};
   });
-  const C largest = Team::reduce(local.value, Max{});
+  const C largest = Team::reduce(local.value, [](C a, C b) { return a < b ? b : a; });
   const std::int32_t candidate =
       local.value == largest ? local.index : std::numeric_limits<std::int32_t>::max();
-  return {largest, Team::reduce(candidate, Min{})};
+  return {largest, Team::reduce(candidate, [](std::int32_t a, std::int32_t b) { return b < a ? b : a; })};
 }
 
 }  // namespace convoy::kernels::cuda
