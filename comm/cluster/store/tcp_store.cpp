@@ -475,24 +475,18 @@ StoreFrame TcpStore::ask(const StoreFrame& question, const Deadline& deadline) {
       if (std::optional<Socket> socket = try_connect(endpoint_, deadline, reason))
         connection = say_hello(std::move(*socket), deadline);
     if (!connection) continue;
-    if (std::optional<StoreFrame> answer = ask_on(*connection, question, deadline)) {
-      const std::lock_guard lock(mutex_);
-      idle_.push_back(std::move(connection));
-      return std::move(*answer);
-    }
+    if (send_all(connection->socket, question.bytes(), deadline))
+      while (receive_some(connection->socket, connection->in, deadline))
+        if (std::optional<StoreFrame> answer = take_frame(connection->in)) {
+          const std::lock_guard lock(mutex_);
+          idle_.push_back(std::move(connection));
+          return std::move(*answer);
+        }
     connection = nullptr;  // its reply may still arrive, and would be taken for that of the next request
   }
   if (deadline.passed()) fail<PeerError>("{}: rank 0 does not answer", name());
   is_lost_ = true;
   fail<PeerError>("{}: rank 0 has exited, or the network has closed the connection", name());
-}
-
-std::optional<StoreFrame> TcpStore::ask_on(Connection& connection, const StoreFrame& question,
-                                           const Deadline& deadline) {
-  if (!send_all(connection.socket, question.bytes(), deadline)) return std::nullopt;
-  while (receive_some(connection.socket, connection.in, deadline))
-    if (std::optional<StoreFrame> answer = take_frame(connection.in)) return answer;
-  return std::nullopt;
 }
 
 void TcpStore::set(const std::string& key, const std::string& value, double answer_seconds) {

@@ -63,9 +63,6 @@ class TcpStore final : public Store {
   /// dropped an idle connection. Throws PeerError if rank 0 refuses that, which means that it has exited, or
   /// does not reply before the deadline.
   StoreFrame ask(const StoreFrame& question, const Deadline& deadline);
-  /// Returns the reply on this connection; nullopt if it has closed or the deadline has passed.
-  static std::optional<StoreFrame> ask_on(Connection& connection, const StoreFrame& question,
-                                          const Deadline& deadline);
   /// Asks for values that may have to be waited for; `suffix` follows the timeout. The server enforces the timeout. The
   /// client waits for `answer_seconds` longer, so that no reply is lost.
   std::optional<std::string> ask_for_value(StoreFrame::Kind kind, const std::string& key,
