@@ -71,11 +71,8 @@ void measure_kernel(benchmark::State& state, const DeviceContext& device, const 
                     const Ceilings& ceilings, int& calls) {
   const std::function<void()> run = row.prepare(device);
   run();  // initializes plans and caches
-  const double seconds = measure(state, device, calls, [&](int count) {
-    return seconds_of(device, [&] {
-      for (int i = 0; i < count; ++i) run();
-    });
-  });
+  const double seconds =
+      measure(state, device, calls, [&](int count) { return seconds_of(device, run, count); });
   const double bandwidth = bytes_of(row) / seconds;
   state.counters["GB/s"] = bandwidth / 1e9;
   state.counters["of_copy"] = bandwidth / ceilings.bytes_per_second;

@@ -62,10 +62,10 @@ double OpRun::backward_seconds(int calls) const {
   });
 }
 
-double seconds_of(const DeviceContext& device, const std::function<void()>& work) {
+double seconds_of(const DeviceContext& device, const std::function<void()>& work, int calls) {
   device.synchronize();
   const auto begin = std::chrono::steady_clock::now();
-  work();
+  for (int i = 0; i < calls; ++i) work();
   device.synchronize();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
@@ -80,17 +80,10 @@ int calls_to_time(const DeviceContext& device, double seconds) {
 namespace {
 
 double median_seconds(const DeviceContext& device, const std::function<void()>& run) {
-  const auto seconds_of_calls = [&](int calls) {
-    return seconds_of(device,
-                      [&] {
-                        for (int i = 0; i < calls; ++i) run();
-                      }) /
-           calls;
-  };
-  seconds_of_calls(1);  // initializes plans and caches
-  const int calls = calls_to_time(device, seconds_of_calls(1));
+  run();  // initializes plans and caches
+  const int calls = calls_to_time(device, seconds_of(device, run));
   std::vector<double> seconds(7);
-  for (double& one : seconds) one = seconds_of_calls(calls);
+  for (double& one : seconds) one = seconds_of(device, run, calls) / calls;
   std::nth_element(seconds.begin(), seconds.begin() + 3, seconds.end());
   return seconds[3];
 }

@@ -42,8 +42,8 @@ class OpRun {
   Tensor ones_;
 };
 
-/// Returns the wall time of `work` in seconds, from an idle device until it is idle again.
-double seconds_of(const DeviceContext& device, const std::function<void()>& work);
+/// Returns the wall time of `calls` calls of `work` in seconds, from an idle device until it is idle again.
+double seconds_of(const DeviceContext& device, const std::function<void()>& work, int calls = 1);
 
 /// Returns the number of calls to make between two synchronizations if one call takes `seconds`. On a GPU the
 /// number is fixed and large enough that it does not wait for the host. On the CPU, where each call blocks,
