@@ -1,7 +1,6 @@
 #include "convoy/engine/io/state_dict.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -12,25 +11,18 @@
 namespace convoy::io {
 namespace {
 
-/// Copies [A, B, C] to [A, C, B] for opaque elements: OHWI to OIHW or back, with the two spatial axes as one.
-template <class Element>
-void swap_inner(const std::byte* from, std::byte* to, std::int64_t a, std::int64_t b, std::int64_t c) {
-  constexpr auto kSize = static_cast<std::int64_t>(sizeof(Element));
-  for (std::int64_t i = 0; i < a; ++i)
-    for (std::int64_t j = 0; j < b; ++j)
-      for (std::int64_t k = 0; k < c; ++k)
-        std::memcpy(to + ((i * c + k) * b + j) * kSize, from + ((i * b + j) * c + k) * kSize,
-                    sizeof(Element));
-}
-
-/// Returns a copy, of shape `result`, of a host tensor seen as [a, b, c] with the inner two axes exchanged.
+/// Returns a copy, of shape `result`, of a host tensor seen as [a, b, c] with the inner two axes exchanged: OHWI to OIHW
+/// or back, with the two spatial axes as one.
 Tensor swapped(const Tensor& host, std::int64_t b, std::int64_t c, const Shape& result) {
   Tensor out = Tensor::empty(result, host.dtype(), host.context());
   if (out.numel() == 0) return out;
-  const auto* from = static_cast<const std::byte*>(host.view().data);
-  auto* to = static_cast<std::byte*>(out.view().data);
-  dispatch(kAllTypes, host.dtype(),
-           [&](auto zero) { swap_inner<decltype(zero)>(from, to, result[0], b, c); });
+  dispatch(kAllTypes, host.dtype(), [&](auto zero) {
+    const auto* const from = host.view().as<decltype(zero)>();
+    auto* const to = out.view().as<decltype(zero)>();
+    for (std::int64_t i = 0; i < result[0]; ++i)
+      for (std::int64_t j = 0; j < b; ++j)
+        for (std::int64_t k = 0; k < c; ++k) to[(i * c + k) * b + j] = from[(i * b + j) * c + k];
+  });
   return out;
 }
 

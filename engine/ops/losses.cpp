@@ -74,11 +74,6 @@ void check_labels(std::string_view name, const Tensor& labels, std::int64_t clas
           "{}: label {} of sample {}, expected 0 to {}", name, values[i], i, classes - 1);
 }
 
-/// Returns the first sizes of a shape: all but the last.
-Shape leading(const Shape& shape) {
-  return Shape(shape.sizes().first(static_cast<std::size_t>(shape.rank() - 1)));
-}
-
 /// The loss `name`: cross_entropy(), or nll_loss() of log-probabilities.
 CrossEntropy loss_of_classes(std::string_view name, const Variable& logits, const Tensor& target,
                              const CrossEntropyOptions& options, bool of_log_p) {
@@ -93,7 +88,7 @@ CrossEntropy loss_of_classes(std::string_view name, const Variable& logits, cons
   check(options.scale == 1 || options.reduction == Reduction::sum,
         "{}: scale is {}, expected 1 unless the reduction is a sum", name, options.scale);
   const DType computed = is_half(logits.dtype()) ? DType::f32 : logits.dtype();
-  const Shape rows = leading(shape);
+  const Shape rows(shape.sizes().first(static_cast<std::size_t>(shape.rank() - 1)));
   const bool has_labels = target.defined() && target.dtype() == DType::i32;
   if (has_labels || !target.defined() || !is_floating(target.dtype())) {
     detail::check_array(name, "labels", target, DType::i32, rows, logits);

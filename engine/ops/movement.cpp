@@ -24,20 +24,22 @@ OpCost cost_of_copy(const Tensor& y) {
   return {.forward = pass, .backward = pass};
 }
 
-/// Copies the elements of x at `strides` to a result of this shape. If `is_partial`, they are not all elements of x.
-Variable copied(const char* name, const Variable& x, const Shape& shape, const Strides& strides,
-                bool is_partial, OpAttribute attribute) {
+/// Copies the elements of x at `strides`, over an index space, to a result of the shape `shape`. If `is_partial`, they are
+/// not all elements of x.
+Variable copied(const char* name, const Variable& x, const Shape& space, const Strides& strides,
+                const Shape& shape, bool is_partial, std::vector<OpAttribute> attributes) {
   const detail::OpScope scope(name, x);
   Tensor y = Tensor::empty(shape, x.dtype(), x.context());
-  copy(shape, x.value(), strides, GradView(y.view()), Strides::row_major(shape));
-  return record(name, y, {x},
-                [strides, is_partial](const Tensor& dy, std::span<GradSlot> dx) {
-                  const GradView to = dx[0].claim();
-                  if (is_partial && to.mode == GradMode::overwrite)
-                    on(dy.stream(), [&](auto& s) { kernels::fill(s, 0, to); });
-                  copy(dy.shape(), dy, Strides::row_major(dy.shape()), to, strides);
-                },
-                cost_of_copy(y), {std::move(attribute)});
+  copy(space, x.value(), strides, GradView(y.view()), Strides::row_major(space));
+  return record(
+      name, y, {x},
+      [space, strides, is_partial](const Tensor& dy, std::span<GradSlot> dx) {
+        const GradView to = dx[0].claim();
+        if (is_partial && to.mode == GradMode::overwrite)
+          on(dy.stream(), [&](auto& s) { kernels::fill(s, 0, to); });
+        copy(space, dy, Strides::row_major(space), to, strides);
+      },
+      cost_of_copy(y), std::move(attributes));
 }
 
 }  // namespace
@@ -65,7 +67,7 @@ Variable permute(const Variable& x, std::span<const int> axes) {
     sizes[i] = from[axis];
     strides.of_axis[index(i)] = whole.of_axis[index(axis)];
   }
-  return copied("permute", x, sizes.shape(), strides, false, {"axes", std::move(positions)});
+  return copied("permute", x, sizes.shape(), strides, sizes.shape(), false, {{"axes", std::move(positions)}});
 }
 
 Variable transpose(const Variable& x, int axis_a, int axis_b) {
@@ -137,8 +139,8 @@ Variable slice(const Variable& x, int axis, std::int64_t begin, std::int64_t end
   Strides strides = Strides::row_major(x.shape());
   strides.offset = first * strides.of_axis[index(axis)];
   strides.of_axis[index(axis)] *= step;
-  return copied("slice", x, sizes.shape(), strides, true,
-                {"range", std::vector{first, last, std::int64_t{axis}, step}});
+  return copied("slice", x, sizes.shape(), strides, sizes.shape(), true,
+                {{"range", std::vector{first, last, std::int64_t{axis}, step}}});
 }
 
 std::vector<Variable> chunk(const Variable& x, int parts, int axis) {
@@ -322,19 +324,11 @@ Variable flatten(const Variable& x) {
 
   detail::check_floating("flatten", x);
   const Shape nchw{shape[0], shape[3], shape[1], shape[2]};
-  const detail::OpScope scope("flatten", x);
   const Strides whole = Strides::row_major(shape);
   Strides strides;
   for (std::size_t axis = 0; axis < 4; ++axis)
     strides.of_axis[axis] = whole.of_axis[std::array<std::size_t, 4>{0, 3, 1, 2}[axis]];
-  Tensor y = Tensor::empty(nchw, x.dtype(), x.context());
-  copy(nchw, x.value(), strides, GradView(y.view()), Strides::row_major(nchw));
-  return record(
-      "flatten", y.reshape(flat), {x},
-      [nchw, strides](const Tensor& dy, std::span<GradSlot> dx) {
-        copy(nchw, dy, Strides::row_major(nchw), dx[0].claim(), strides);
-      },
-      cost_of_copy(y));
+  return copied("flatten", x, nchw, strides, flat, false, {});
 }
 
 }  // namespace convoy

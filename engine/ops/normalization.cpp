@@ -100,26 +100,6 @@ Variable group_norm(const Variable& x, int groups, const Variable& weight, const
 
 namespace {
 
-void check_residual(const Variable& residual, const Variable& x, FusedActivation activation) {
-  check(activation != FusedActivation::gelu,
-        "batch_norm with a residual: found a GELU, expected a ReLU or no activation");
-  detail::check_alike("batch_norm with a residual", x, residual);
-  check(residual.shape() == x.shape(), "batch_norm: residual {}, expected the input's shape {}",
-        residual.shape().text(), x.shape().text());
-}
-
-/// Returns the destinations of the gradients of x, gamma, beta and the residual, which is their order in
-/// `slots`.
-kernels::BatchNormGradients claim_gradients(std::span<GradSlot> slots, bool has_activation) {
-  // The order matters: x may be its own residual, and then the slot claimed first overwrites and the other
-  // accumulates. Without an activation the residual's gradient is dy itself, so no kernel writes it.
-  kernels::BatchNormGradients to{.x = slots[0].claim()};
-  to.gamma = slots[1].claim();
-  to.beta = slots[2].claim();
-  if (has_activation && slots.size() > 3) to.residual = slots[3].claim();
-  return to;
-}
-
 /// The inputs of an op.
 struct NormInputs {
   const Variable &x, &gamma, &beta, &residual;  // the residual may be undefined
@@ -197,7 +177,12 @@ Variable record_batch_norm(const Tensor& y, const NormInputs& in, bool training,
                              saved_y = activation == FusedActivation::relu && !recompute ? y : Tensor(),
                              has_activation = activation != FusedActivation::none,
                              run](const Tensor& dy, std::span<GradSlot> slots) {
-    const kernels::BatchNormGradients gradients = claim_gradients(slots, has_activation);
+    // The order matters: x may be its own residual, and then the slot claimed first overwrites and the other
+    // accumulates. Without an activation the residual's gradient is dy itself, so no kernel writes it.
+    kernels::BatchNormGradients gradients{.x = slots[0].claim()};
+    gradients.gamma = slots[1].claim();
+    gradients.beta = slots[2].claim();
+    if (has_activation && slots.size() > 3) gradients.residual = slots[3].claim();
     const ConstView result = saved_y.defined() ? saved_y.view() : View();
     on(dy.stream(), [&](auto& s) {
       run(s, kernels::BackwardArrays{dy.view(), x.view(), result}, gradients);
@@ -293,7 +278,12 @@ void check_norm_inputs(const NormInputs& in) {
               detail::can_combine(batch.device(), in.x.device()),
           "batch_norm: the number of the batch is {} {} on {}, expected f64 [1] on {}",
           to_string(batch.dtype()), batch.shape().text(), batch.context().name(), in.x.context().name());
-  if (in.residual.defined()) check_residual(in.residual, in.x, in.options.activation);
+  if (!in.residual.defined()) return;
+  check(in.options.activation != FusedActivation::gelu,
+        "batch_norm with a residual: found a GELU, expected a ReLU or no activation");
+  detail::check_alike("batch_norm with a residual", in.x, in.residual);
+  check(in.residual.shape() == in.x.shape(), "batch_norm: residual {}, expected the input's shape {}",
+        in.residual.shape().text(), in.x.shape().text());
 }
 
 }  // namespace

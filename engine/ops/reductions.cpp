@@ -62,7 +62,8 @@ struct Maximum {
   }
 };
 
-int check_maximum(std::string_view op, const Variable& x, int axis) {
+/// Returns the axis of x along which an op works, counted from 0. Throws UsageError if it has no elements.
+int check_axis(std::string_view op, const Variable& x, int axis) {
   detail::check_floating(op, x);
   axis = detail::axis_of(op, axis, x.shape());
   check(x.shape()[axis] > 0, "{}: found no elements along axis {} of {}, expected at least one", op, axis,
@@ -72,29 +73,25 @@ int check_maximum(std::string_view op, const Variable& x, int axis) {
 
 /// softmax and log_softmax of the rows of x [rows, C].
 template <class Forward, class Backward>
-Variable of_rows(std::string_view name, const Variable& x, int axis, std::int64_t flops, Forward forward,
-                 Backward backward) {
-  detail::check_floating(name, x);
-  axis = detail::axis_of(name, axis, x.shape());
+Variable of_rows(std::string_view name, const Variable& x, int axis, Forward forward, Backward backward) {
+  axis = check_axis(name, x, axis);
   if (axis != x.shape().rank() - 1) {  // the kernels take rows
     const Variable rows = transpose(x, axis, -1);
-    return transpose(of_rows(name, rows, -1, flops, forward, backward), axis, -1);
+    return transpose(of_rows(name, rows, -1, forward, backward), axis, -1);
   }
-  check(x.shape()[axis] > 0, "{}: found no elements along axis {} of {}, expected at least one", name, axis,
-        x.shape().text());
   const detail::OpScope scope(name, x);
   const Shape rows{x.shape().numel() / x.shape()[-1], x.shape()[-1]};
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.context());
   on(y.stream(), [&](auto& s) { forward(s, x.value().reshape(rows).view(), y.reshape(rows).view()); });
-  return record(name, y, {x},
-                [y, rows, backward](const Tensor& dy, std::span<GradSlot> dx) {
-                  GradView to = dx[0].claim();
-                  to.shape = rows;
-                  on(dy.stream(),
-                     [&](auto& s) { backward(s, dy.reshape(rows).view(), y.reshape(rows).view(), to); });
-                },
-                {.forward = detail::cost_of(x, {.flops = flops, .reads = 1, .writes = 1}),
-                 .backward = detail::cost_of(x, {.flops = 4, .reads = 2, .writes = 1})});
+  return record(
+      name, y, {x},
+      [y, rows, backward](const Tensor& dy, std::span<GradSlot> dx) {
+        GradView to = dx[0].claim();
+        to.shape = rows;
+        on(dy.stream(), [&](auto& s) { backward(s, dy.reshape(rows).view(), y.reshape(rows).view(), to); });
+      },
+      {.forward = detail::cost_of(x, {.flops = 5, .reads = 1, .writes = 1}),  // the exponential is one
+       .backward = detail::cost_of(x, {.flops = 4, .reads = 2, .writes = 1})});
 }
 
 /// Returns `factor` times the sum of all elements.
@@ -153,7 +150,7 @@ Variable variance(const Variable& x, const std::vector<int>& axes, bool keep_axe
 }
 
 Variable max(const Variable& x, int axis, bool keep_axis) {
-  axis = check_maximum("max", x, axis);
+  axis = check_axis("max", x, axis);
   const NamedRange range("max");
   const Maximum maximum(x, AxisView(x.shape(), axis), reduced_shape("max", x.shape(), {axis}));
   const Variable y = record("max", maximum.values, {x},
@@ -172,12 +169,12 @@ Variable max(const Variable& x, int axis, bool keep_axis) {
 }
 
 Variable min(const Variable& x, int axis, bool keep_axis) {
-  check_maximum("min", x, axis);
+  check_axis("min", x, axis);
   return -max(-x, axis, keep_axis);
 }
 
 Tensor argmax(const Variable& x, int axis, bool keep_axis) {
-  axis = check_maximum("argmax", x, axis);
+  axis = check_axis("argmax", x, axis);
   detail::Sizes sizes(reduced_shape("argmax", x.shape(), {axis}));
   const Tensor indices = Maximum(x, AxisView(x.shape(), axis), sizes.shape()).indices;
   if (keep_axis) return indices;
@@ -185,16 +182,15 @@ Tensor argmax(const Variable& x, int axis, bool keep_axis) {
   return indices.reshape(sizes.shape());
 }
 
-// The exponential counts as one operation.
 Variable softmax(const Variable& x, int axis) {
   return of_rows(
-      "softmax", x, axis, 5, [](auto& s, ConstView in, View out) { kernels::softmax(s, in, out); },
+      "softmax", x, axis, [](auto& s, ConstView in, View out) { kernels::softmax(s, in, out); },
       [](auto& s, ConstView dy, ConstView y, GradView dx) { kernels::softmax_backward(s, dy, y, dx); });
 }
 
 Variable log_softmax(const Variable& x, int axis) {
   return of_rows(
-      "log_softmax", x, axis, 5, [](auto& s, ConstView in, View out) { kernels::log_softmax(s, in, out); },
+      "log_softmax", x, axis, [](auto& s, ConstView in, View out) { kernels::log_softmax(s, in, out); },
       [](auto& s, ConstView dy, ConstView y, GradView dx) { kernels::log_softmax_backward(s, dy, y, dx); });
 }
 

@@ -193,15 +193,10 @@ void Muon::step_matrices(const Indices& indices, const kernels::StepScalars& sca
   on(context().stream(), [&](auto& s) { kernels::muon_update(s, groups, scalars, keep.view()); });
 }
 
-namespace {
-
-// The coefficients have a steep slope at 0, which makes small singular values grow fast. The iteration does not
-// converge to 1, but to an interval around it.
-constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
-
-}  // namespace
-
 std::function<void(const Stream&)> newton_schulz_work(const Tensor& x, int steps) {
+  // The coefficients have a steep slope at 0, which makes small singular values grow fast. The iteration does not
+  // converge to 1, but to an interval around it.
+  constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
   check(x.shape().rank() == 3, "newton_schulz: found the shape {}, expected [batch, rows, columns]",
         x.shape().text());
   const std::int64_t rows = x.size(1), columns = x.size(2);
