@@ -278,30 +278,16 @@ TEST(SparseCollectives, DetectAChangedMessage) {
 }
 
 /// Links that count the messages of a rank.
-class CountingLinks final : public dist::MessageLinks {
+class CountingLinks final : public ForwardingLinks {
  public:
   CountingLinks(std::unique_ptr<dist::MessageLinks> links, std::atomic<int>& sent)
-      : links_(std::move(links)), sent_(sent) {}
-  std::string name() const override { return links_->name(); }
-  int rank() const override { return links_->rank(); }
-  int size() const override { return links_->size(); }
+      : ForwardingLinks(std::move(links)), sent_(sent) {}
   void send(int to, std::span<const std::byte> bytes) override {
     ++sent_;
-    links_->send(to, bytes);
+    ForwardingLinks::send(to, bytes);
   }
-  void receive(int from, std::span<std::byte> bytes) override { links_->receive(from, bytes); }
-  void wait(const dist::Deadline& deadline) override { links_->wait(deadline); }
-  bool poll_peers() override { return links_->poll_peers(); }
-  std::string new_group_name() override { return links_->new_group_name(); }
-  std::unique_ptr<dist::MessageLinks> make_group(std::span<const int> members, const std::string& name,
-                                                 const dist::Deadline& deadline) override {
-    return links_->make_group(members, name, deadline);
-  }
-  void leave(const dist::Deadline& deadline) override { links_->leave(deadline); }
-  void abort(const std::string& reason) noexcept override { links_->abort(reason); }
 
  private:
-  std::unique_ptr<dist::MessageLinks> links_;
   std::atomic<int>& sent_;
 };
 

@@ -25,23 +25,16 @@ struct ChangedMessage {
   int number;  // among the messages of more than 64 bytes between these ranks: those with elements
 };
 
-/// Links that flip one bit of one message.
-class FlippingLinks final : public dist::MessageLinks {
+/// Links that do what others do: the base of those that change or count messages.
+class ForwardingLinks : public dist::MessageLinks {
  public:
-  FlippingLinks(std::unique_ptr<dist::MessageLinks> links, ChangedMessage changed)
-      : links_(std::move(links)), changed_(changed) {}
+  explicit ForwardingLinks(std::unique_ptr<dist::MessageLinks> links) : links_(std::move(links)) {}
 
   std::string name() const override { return links_->name(); }
   int rank() const override { return links_->rank(); }
   int size() const override { return links_->size(); }
   void start() override { links_->start(); }
-  void send(int to, std::span<const std::byte> bytes) override {
-    const bool is_counted = rank() == changed_.from && to == changed_.to && bytes.size() > 64;
-    if (!is_counted || changed_.number-- != 0) return links_->send(to, bytes);
-    copy_.assign(bytes.begin(), bytes.end());
-    copy_[copy_.size() / 2] ^= std::byte{4};
-    links_->send(to, copy_);
-  }
+  void send(int to, std::span<const std::byte> bytes) override { links_->send(to, bytes); }
   void receive(int from, std::span<std::byte> bytes) override { links_->receive(from, bytes); }
   void wait(const dist::Deadline& deadline) override { links_->wait(deadline); }
   bool poll_peers() override { return links_->poll_peers(); }
@@ -55,6 +48,23 @@ class FlippingLinks final : public dist::MessageLinks {
 
  private:
   std::unique_ptr<dist::MessageLinks> links_;
+};
+
+/// Links that flip one bit of one message.
+class FlippingLinks final : public ForwardingLinks {
+ public:
+  FlippingLinks(std::unique_ptr<dist::MessageLinks> links, ChangedMessage changed)
+      : ForwardingLinks(std::move(links)), changed_(changed) {}
+
+  void send(int to, std::span<const std::byte> bytes) override {
+    const bool is_counted = rank() == changed_.from && to == changed_.to && bytes.size() > 64;
+    if (!is_counted || changed_.number-- != 0) return ForwardingLinks::send(to, bytes);
+    copy_.assign(bytes.begin(), bytes.end());
+    copy_[copy_.size() / 2] ^= std::byte{4};
+    ForwardingLinks::send(to, copy_);
+  }
+
+ private:
   ChangedMessage changed_;
   std::vector<std::byte> copy_;
 };
