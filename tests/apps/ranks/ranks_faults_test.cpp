@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "convoy/comm/cluster/net/socket.h"
+#include "convoy/version.h"
 #include "tests/apps/fault_record.h"
 #include "tests/apps/job_traces.h"
 #include "tests/apps/rank_runs.h"
@@ -138,6 +139,29 @@ TEST_F(RankFaults, ReportPortInUse) {
 TEST_F(RankFaults, RefuseDifferentFlags) {
   const ProcessResult result = run_two(arguments("run", {"--lr", "0.1"}), arguments("run", {"--lr", "0.2"}));
   expect_usage_error_of_all_ranks(result, 2, "--lr 0.2, rank 0 has 0.1");
+  for (const char* flag : {"--allreduce=ring", "--link-latency=3", "--link-bandwidth=12"}) {
+    std::string words = flag;
+    words.replace(words.find('='), 1, " ");
+    const ProcessResult by_messages = run_two(arguments("run", {flag}), arguments("run"));
+    expect_usage_error_of_all_ranks(by_messages, 2, "the ranks have different flags: found --allreduce ");
+    EXPECT_THAT(by_messages.err, HasSubstr(words));
+  }
+  EXPECT_FALSE(std::filesystem::exists(workshop.path("run"))) << "something was written";
+}
+
+/// The other version is this one with another text for its version, in a copy of the library.
+TEST_F(RankFaults, RefuseAnotherVersion) {
+  const std::string library = "libconvoy_train.so.0.1", other = "0.1.9";
+  std::string bytes =
+      read_text(std::filesystem::path(program("convoy-train")).parent_path() / "../apps" / library);
+  const std::size_t version = bytes.find(std::string(kVersion) + '\0');
+  ASSERT_NE(version, std::string::npos);
+  ASSERT_EQ(other.size(), std::string(kVersion).size());
+  bytes.replace(version, other.size(), other);
+  std::ofstream(workshop.path(library), std::ios::binary) << bytes;
+  const std::string libraries = "LD_LIBRARY_PATH=" + workshop.directory().path().string();
+  const ProcessResult result = run_two(arguments("run"), with({"/usr/bin/env", libraries}, arguments("run")));
+  expect_usage_error_of_all_ranks(result, 2, "rank 1 has version 0.1.9, rank 0 has " + std::string(kVersion));
   EXPECT_FALSE(std::filesystem::exists(workshop.path("run"))) << "something was written";
 }
 
