@@ -51,9 +51,9 @@ StopSignals::StopSignals(bool announces) {
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;  // restarts interrupted reads and writes, such as those of a checkpoint
   for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
-    sigaction(kStopSignals[i], &action, &g_previous[i]);
-    if (kStopSignals[i] == SIGHUP && g_previous[i].sa_handler == SIG_IGN)
-      sigaction(SIGHUP, &g_previous[i], nullptr);
+    sigaction(kStopSignals[i], nullptr, &g_previous[i]);  // asked first: the signal may arrive at any time
+    if (kStopSignals[i] == SIGHUP && g_previous[i].sa_handler == SIG_IGN) continue;
+    sigaction(kStopSignals[i], &action, nullptr);
   }
 }
 
