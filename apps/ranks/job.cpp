@@ -204,7 +204,7 @@ void Job::adopt(std::unique_ptr<dist::Communicator>& place,
 void Job::abort_communicators(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   if (abort_reason_.empty()) abort_reason_ = reason;
-  for (const auto* communicator : {&host_, &gradients_, &statistics_, &control_})
+  for (auto* const communicator : {&gradients_, &statistics_, &host_, &control_})
     if (*communicator) (*communicator)->abort(reason);
 }
 
@@ -215,22 +215,20 @@ bool Job::by_messages() const {
 
 dist::Communicator* Job::gradients() const { return gradients_ ? gradients_.get() : control_.get(); }
 
-dist::Communicator* Job::statistics() {
-  if (gradients_) return gradients_.get();
-  if (control_ && !statistics_) {
-    adopt(statistics_, control_->split(0));
-    statistics_->set_monitor(plane_->monitor("statistics"));
+dist::Communicator* Job::part_of_control(std::unique_ptr<dist::Communicator>& place, int color,
+                                         const char* name) {
+  if (control_ && !place) {
+    adopt(place, control_->split(color));
+    place->set_monitor(plane_->monitor(name));
   }
-  return statistics_.get();
+  return place.get();
 }
 
-dist::Communicator* Job::host() {
-  if (control_ && !host_) {
-    adopt(host_, control_->split(info().node));
-    host_->set_monitor(plane_->monitor("host"));
-  }
-  return host_.get();
+dist::Communicator* Job::statistics() {
+  return gradients_ ? gradients_.get() : part_of_control(statistics_, 0, "statistics");
 }
+
+dist::Communicator* Job::host() { return part_of_control(host_, info().node, "host"); }
 
 void Job::report(const Failure& failure) const {
   print_error(program_, failure.what, info().rank);
@@ -269,10 +267,7 @@ void Job::abandon_group() {
 void Job::regroup(std::int64_t step, const DeviceContext& device) {
   {
     const std::lock_guard lock(mutex_);
-    host_.reset();
-    statistics_.reset();
-    gradients_.reset();
-    control_.reset();
+    for (auto* const communicator : {&gradients_, &statistics_, &host_, &control_}) communicator->reset();
   }
   plane_->leave();
   const auto variables = cluster().request_group(step);
@@ -363,10 +358,8 @@ std::string Job::describe() const {
 }
 
 void Job::finish() {
-  if (gradients_) gradients_->finish();
-  if (statistics_) statistics_->finish();
-  if (host_) host_->finish();
-  if (control_) control_->finish();
+  for (auto* const communicator : {&gradients_, &statistics_, &host_, &control_})
+    if (*communicator) (*communicator)->finish();
   plane_->leave();
 }
 

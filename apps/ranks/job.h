@@ -151,6 +151,9 @@ class Job {
   void report(const Failure& failure) const;
   /// Stores a new communicator of this job.
   void adopt(std::unique_ptr<dist::Communicator>& place, std::unique_ptr<dist::Communicator> communicator);
+  /// Returns the communicator at `place`, which is that of the ranks with this color from the first call on; null if alone.
+  dist::Communicator* part_of_control(std::unique_ptr<dist::Communicator>& place, int color,
+                                      const char* name);
   /// Aborts all communicators with `reason`, and those that are adopted later. Thread-safe.
   void abort_communicators(const std::string& reason);
   /// Returns whether the gradients are summed by messages, so that --allreduce applies.

@@ -162,6 +162,7 @@ void HostAgent::report_warnings(std::chrono::milliseconds after) {
 
 bool HostAgent::receive() {
   const std::vector<AgentTree::Message> messages = tree_->poll(kMessageWait);
+  if (!messages.empty()) forgive_own_silence();
   for (const AgentTree::Message& message : messages) {
     try {
       if (children_.contains(message.node))
@@ -172,6 +173,15 @@ bool HostAgent::receive() {
     }
   }
   return !messages.empty();
+}
+
+void HostAgent::forgive_own_silence() {
+  const auto hosts = std::ranges::count_if(children_, [](const auto& each) { return !each.second.has_left; });
+  Clock::time_point heard{};
+  for (const auto& [node, child] : children_) heard = std::max(heard, child.received);
+  const Clock::duration silence = Clock::now() - heard;
+  if (has_parent_ || hosts < 2 || silence < 2 * kMessagePeriod) return;
+  for (auto& [node, child] : children_) child.received = std::min(child.received + silence, Clock::now());
 }
 
 void HostAgent::receive_from_child(const AgentTree::Message& message) {
@@ -210,9 +220,8 @@ void HostAgent::receive_from_parent(const AgentTree::Message& message) {
 void HostAgent::lose_parent(const AgentTree::Message& message) {
   has_parent_ = false;
   if (message.kind == AgentTree::Message::Kind::left || !orders_.verdict.empty()) return;
-  AgentOrders orders = orders_;
-  orders.verdict = fmt::format("{} is lost, since the connection to its host has closed", parent_text());
-  apply(orders);
+  orders_.verdict = fmt::format("{} is lost, since the connection to its host has closed", parent_text());
+  apply(orders_);
 }
 
 void HostAgent::decide_without_parent(const std::vector<RankStatus>& ranks) {
@@ -220,11 +229,10 @@ void HostAgent::decide_without_parent(const std::vector<RankStatus>& ranks) {
   if (silent < RankStatus::kResponsiveSeconds || !orders_.verdict.empty()) return;
   const std::optional<FirstCause> cause = first_cause(ranks);
   if (!cause && silent < options_.host_timeout_seconds) return;
-  AgentOrders orders = orders_;
-  orders.verdict = !cause || cause->is_consequence
-                       ? fmt::format("{} has not answered for {:.1f} s", parent_text(), silent)
-                       : cause->text;
-  apply(orders);
+  orders_.verdict = !cause || cause->is_consequence
+                        ? fmt::format("{} has not answered for {:.1f} s", parent_text(), silent)
+                        : cause->text;
+  apply(orders_);
 }
 
 std::string HostAgent::parent_text() const {

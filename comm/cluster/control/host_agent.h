@@ -95,6 +95,9 @@ class HostAgent {
   void report_warnings(std::chrono::milliseconds after);
   /// Returns whether messages have arrived.
   bool receive();
+  /// If the root has not heard of any of several hosts for a while, it was itself without a network, and what they sent
+  /// arrives one by one. Does not count that time against them.
+  void forgive_own_silence();
   void receive_from_parent(const AgentTree::Message& message);
   void receive_from_child(const AgentTree::Message& message);
   /// Handles the loss of the parent, without which this agent decides for the hosts below it.

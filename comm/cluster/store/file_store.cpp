@@ -120,10 +120,7 @@ class FileStore final : public Store {
     const std::string temporary_name = fmt::format("{}.{}", path_, random_token());
     file_ = Socket(open(temporary_name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     check(bool(file_), "{}: rank 0 cannot create the file: {}", name(), std::strerror(errno));
-    struct Unlink {
-      const std::string& path;
-      ~Unlink() { unlink(path.c_str()); }
-    } const unlink_temporary_name{temporary_name};
+    const std::unique_ptr<const char, int (*)(const char*)> temporary(temporary_name.c_str(), unlink);
 
     const StoreFrame header{
         .kind = Kind::hello, .key = member_.job, .value = std::to_string(member_.world_size)};

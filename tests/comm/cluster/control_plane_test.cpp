@@ -13,6 +13,7 @@
 #include "convoy/comm/bootstrap/thread_rendezvous.h"
 #include "convoy/comm/cluster/control/control_plane.h"
 #include "convoy/comm/cluster/control/flight_recorder.h"
+#include "convoy/comm/cluster/control/host_agent.h"
 #include "convoy/comm/transport/thread/thread_communicator.h"
 #include "convoy/kernels/base/check.h"
 #include "tests/comm/process_size.h"
@@ -159,6 +160,42 @@ TEST_P(Planes, EveryRankLearnsTheFirstCause) {
               Each(AllOf(HasSubstr(fmt::format("rank {}: the disk is full", failing)),
                          HasSubstr(fmt::format("on host-{}", failing / GetParam().ranks_per_host)),
                          HasSubstr("it was saving a checkpoint, step 17"))));
+}
+
+/// The network of the first host fails for a while, and then what the others have sent arrives one by one.
+TEST(ControlPlane, ARootThatHearsOfNoHostDoesNotTakeThatForTheirSilence) {
+  using std::chrono::steady_clock;
+  std::vector<std::thread> threads;
+  for (auto& rendezvous : rendezvous_in_threads(3, 30))
+    threads.emplace_back([own = std::move(rendezvous)]() mutable {
+      HostsInThreads hosts(std::move(own), 1);
+      const int rank = hosts.info().rank;
+      HostMemory memory(hosts);
+      memory.mine().state = RankSlot::State::running;
+      HostAgent agent(memory, hosts.all(), AgentTree::connect(hosts, Deadline(30)),
+                      {.host_timeout_seconds = 2});
+      hosts.barrier();
+      const auto begin = steady_clock::now();
+      const auto serve = [&](milliseconds from, milliseconds to) {
+        std::this_thread::sleep_until(begin + from);
+        while (steady_clock::now() < begin + to) {
+          std::this_thread::sleep_for(milliseconds(5));
+          memory.mine().beat = steady_nanoseconds();
+          agent.serve();
+        }
+      };
+      if (rank == 0) {
+        serve(milliseconds(0), milliseconds(3000));
+      } else {
+        serve(milliseconds(0), milliseconds(300));
+        serve(milliseconds(rank == 1 ? 1700 : 2600), milliseconds(3000));
+      }
+      EXPECT_EQ(memory.get(kVerdict), "") << "rank " << rank;
+      hosts.barrier();
+      memory.mine().state = RankSlot::State::left;
+      agent.leave();
+    });
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(ControlPlane, LeavesNothing) {
