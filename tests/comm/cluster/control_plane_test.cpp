@@ -173,7 +173,7 @@ TEST(ControlPlane, ARootThatHearsOfNoHostDoesNotTakeThatForTheirSilence) {
       HostMemory memory(hosts);
       memory.mine().state = RankSlot::State::running;
       HostAgent agent(memory, hosts.all(), AgentTree::connect(hosts, Deadline(30)),
-                      {.host_timeout_seconds = 2});
+                      {.host_timeout_seconds = 3});
       hosts.barrier();
       const auto begin = steady_clock::now();
       const auto serve = [&](milliseconds from, milliseconds to) {
@@ -185,10 +185,10 @@ TEST(ControlPlane, ARootThatHearsOfNoHostDoesNotTakeThatForTheirSilence) {
         }
       };
       if (rank == 0) {
-        serve(milliseconds(0), milliseconds(3000));
+        serve(milliseconds(0), milliseconds(4000));
       } else {
         serve(milliseconds(0), milliseconds(300));
-        serve(milliseconds(rank == 1 ? 1700 : 2600), milliseconds(3000));
+        serve(milliseconds(rank == 1 ? 1500 : 3600), milliseconds(4000));
       }
       EXPECT_EQ(memory.get(kVerdict), "") << "rank " << rank;
       hosts.barrier();
