@@ -69,7 +69,7 @@ SharedMemory::~SharedMemory() {
 }
 
 void SharedMemory::map() {
-  void* const mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file_, 0);
+  void* const mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
   if (mapped == MAP_FAILED) {
     const int error = errno;
     close();
