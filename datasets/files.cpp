@@ -27,13 +27,11 @@ void use_small_pages(const Tensor& images) {
   if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_NOHUGEPAGE);
 }
 
-/// Returns the status of `path`, of which none is known if it cannot be accessed. Throws StorageError if the device fails.
-fs::file_status status_of(const fs::path& path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
+/// Throws StorageError if the device has failed.
+bool checked(bool result, const std::error_code& error, const fs::path& path) {
   if (is_transient(error.value()))
     fail_read<DataError>(error.value(), "{}: cannot be accessed", path.string());
-  return status;
+  return result;
 }
 
 }  // namespace
@@ -65,9 +63,25 @@ void require_directory(const fs::path& directory) {
     fail<DataError>("{}: a file, expected a directory", directory.string());
 }
 
-bool is_file(const fs::path& path) { return fs::is_regular_file(status_of(path)); }
+bool is_file(const fs::path& path) {
+  std::error_code error;
+  return checked(fs::is_regular_file(path, error), error, path);
+}
 
-bool is_existing_directory(const fs::path& path) { return fs::is_directory(status_of(path)); }
+bool is_file(const fs::directory_entry& entry) {
+  std::error_code error;
+  return checked(entry.is_regular_file(error), error, entry.path());
+}
+
+bool is_existing_directory(const fs::path& path) {
+  std::error_code error;
+  return checked(fs::is_directory(path, error), error, path);
+}
+
+bool is_existing_directory(const fs::directory_entry& entry) {
+  std::error_code error;
+  return checked(entry.is_directory(error), error, entry.path());
+}
 
 void write_at(const io::FileDescriptor& file, std::string_view bytes, std::size_t offset,
               const std::string& name) {

@@ -26,8 +26,10 @@ void require_directory(const std::filesystem::path& directory);
 
 /// Returns whether `path` is a regular file. Returns false, instead of an error, if it cannot be accessed.
 bool is_file(const std::filesystem::path& path);
+bool is_file(const std::filesystem::directory_entry& entry);  // asks only about what its directory does not tell
 /// Returns whether `path` is a directory. Returns false, instead of an error, if it cannot be accessed.
 bool is_existing_directory(const std::filesystem::path& path);
+bool is_existing_directory(const std::filesystem::directory_entry& entry);
 
 /// Writes `bytes` to an open file from `offset` on. Throws OutputError with `name` if that fails.
 void write_at(const io::FileDescriptor& file, std::string_view bytes, std::size_t offset,

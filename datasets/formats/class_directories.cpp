@@ -49,7 +49,7 @@ Entries visit(const fs::path& directory, LeftOut& left_out) {
     std::error_code ignored;
     if (is_hidden(path.filename().string()))
       left_out.add("hidden files and directories", path.string());
-    else if (is_existing_directory(path) || is_file(path))
+    else if (is_existing_directory(entry) || is_file(entry))
       return false;
     else if (fs::is_symlink(path, ignored) && !fs::exists(path, ignored))
       left_out.add("dangling links", path.string() + " -> " + fs::read_symlink(path, ignored).string());
@@ -63,7 +63,7 @@ Entries visit(const fs::path& directory, LeftOut& left_out) {
 std::vector<fs::path> directories_of(const Entries& entries) {
   std::vector<fs::path> directories;
   for (const fs::directory_entry& entry : entries)
-    if (is_existing_directory(entry.path())) directories.push_back(entry.path());
+    if (is_existing_directory(entry)) directories.push_back(entry.path());
   return directories;
 }
 
@@ -102,7 +102,7 @@ void collect_images(const fs::path& directory, int depth, std::vector<fs::path>&
   constexpr int kMaxDepth = 16;  // links may form a circle
   if (depth > kMaxDepth) fail<DataError>("{}: more than {} directories deep", directory.string(), kMaxDepth);
   for (const fs::directory_entry& entry : visit(directory, left_out)) {
-    if (is_existing_directory(entry.path()))
+    if (is_existing_directory(entry))
       collect_images(entry.path(), depth + 1, files, left_out);
     else if (is_image_name(entry.path()))
       files.push_back(entry.path());
@@ -149,7 +149,7 @@ Classes scan_classes(const fs::path& directory, const Entries& entries, bool is_
   Classes classes;
   for (const fs::directory_entry& entry : entries) {
     const fs::path& path = entry.path();
-    if (!is_existing_directory(path)) {
+    if (!is_existing_directory(entry)) {
       count_file(path, left_out);
       continue;
     }
@@ -305,7 +305,7 @@ ClassDirectories scan_class_directories(const fs::path& directory, const ReadOpt
       result.left_out.add("other directories", fmt::format("{} with {} images", other.string(),
                                                            find_images(other, result.left_out).size()));
   for (const fs::directory_entry& entry : entries)
-    if (is_file(entry.path())) count_file(entry.path(), result.left_out);
+    if (is_file(entry)) count_file(entry.path(), result.left_out);
   result.train_count = append_split(result, *train, *train);
   result.test_count = append_split(result, *train, *test) - result.train_count;
   if (validation) append_split(result, *train, *validation);
