@@ -39,7 +39,8 @@ its programs, the libraries with their headers for programs of one's own, recipe
   set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
   set(CPACK_DEBIAN_PACKAGE_SECTION science)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-  set(CPACK_DEBIAN_PACKAGE_DEPENDS "libopenblas0-openmp | libopenblas0")  # the first: the threads of OpenMP alone
+  # The first: the threads of OpenMP alone. The second is loaded by the first download.
+  set(CPACK_DEBIAN_PACKAGE_DEPENDS "libopenblas0-openmp | libopenblas0, libcurl4 | libcurl4t64")
   set(CPACK_DEBIAN_PACKAGE_RECOMMENDS openmpi-bin)
   # For programs that link the libraries.
   set(CPACK_DEBIAN_PACKAGE_SUGGESTS "cmake, g++, libdnnl-dev, libopenblas-openmp-dev, libfmt-dev, libxxhash-dev, \

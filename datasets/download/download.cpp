@@ -1,6 +1,7 @@
 #include "convoy/datasets/download/download.h"
 
 #include <curl/curl.h>
+#include <dlfcn.h>
 #include <openssl/evp.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -56,11 +57,24 @@ using Outcome = Transfer::Outcome;
 constexpr long kConnectSeconds = 10;
 constexpr auto kProgressInterval = std::chrono::milliseconds(100);
 
+/// Returns a function of libcurl, which the first call loads: it brings 40 libraries, which take a process as long as
+/// the rest of its start. Thread-safe.
+void* curl_function(const char* name) {
+  static void* const library = [] {
+    void* const loaded = dlopen("libcurl.so.4", RTLD_NOW);
+    if (loaded == nullptr) fail<DataError>("{}, which a download needs; install libcurl4", dlerror());
+    return loaded;
+  }();
+  return dlsym(library, name);
+}
+#define CONVOY_CURL(name) reinterpret_cast<decltype(&name)>(curl_function(#name))
+
 /// Returns a new handle of libcurl, which the first call initializes; null without memory. Thread-safe.
 CURL* new_handle() {
-  static const CURLcode result = curl_global_init(CURL_GLOBAL_DEFAULT);
-  if (result != CURLE_OK) fail<DataError>("libcurl cannot be initialized: {}", curl_easy_strerror(result));
-  return curl_easy_init();
+  static const CURLcode result = CONVOY_CURL(curl_global_init)(CURL_GLOBAL_DEFAULT);
+  if (result != CURLE_OK)
+    fail<DataError>("libcurl cannot be initialized: {}", CONVOY_CURL(curl_easy_strerror)(result));
+  return CONVOY_CURL(curl_easy_init)();
 }
 
 /// A request for the rest of the file that `part` contains so far (HTTP Range), which it appends, or for the whole file
@@ -72,7 +86,7 @@ class Request {
       : part_(part),
         options_(options),
         file_(part, O_WRONLY | O_CREAT),
-        curl_(new_handle(), &curl_easy_cleanup) {
+        curl_(new_handle(), CONVOY_CURL(curl_easy_cleanup)) {
     if (!curl_) fail<DataError>("libcurl cannot be used: out of memory");
     struct stat status = {};
     if (::fstat(file_.get(), &status) != 0) fail_to_write();
@@ -115,7 +129,7 @@ class Request {
   /// TransferOptions::progress.
   Transfer run() {
     last_byte_ = Clock::now();
-    const CURLcode result = curl_easy_perform(curl_.get());
+    const CURLcode result = CONVOY_CURL(curl_easy_perform)(curl_.get());
     if (failure_) std::rethrow_exception(failure_);
     if (result == CURLE_OK && options_.bytes >= 0 && received_ != options_.bytes)
       return {Outcome::interrupted,
@@ -130,8 +144,8 @@ class Request {
  private:
   template <class T>
   void set(CURLoption option, T value) {
-    const CURLcode result = curl_easy_setopt(curl_.get(), option, value);
-    if (result != CURLE_OK) fail<DataError>("libcurl rejects an option: {}", curl_easy_strerror(result));
+    const CURLcode result = CONVOY_CURL(curl_easy_setopt)(curl_.get(), option, value);
+    if (result != CURLE_OK) fail<DataError>("libcurl rejects an option: {}", CONVOY_CURL(curl_easy_strerror)(result));
   }
 
   /// Reads the header lines of every response. Those of a redirect are discarded at the next status line.
@@ -140,7 +154,7 @@ class Request {
     if (line.starts_with("HTTP/")) {
       range_begin_ = file_bytes_ = -1;
       body_begun_ = false;
-    } else if (line.size() > kRange.size() && curl_strnequal(line.data(), kRange.data(), kRange.size())) {
+    } else if (line.size() > kRange.size() && CONVOY_CURL(curl_strnequal)(line.data(), kRange.data(), kRange.size())) {
       std::from_chars(line.data() + kRange.size(), line.data() + line.size(), range_begin_);
       if (const std::size_t slash = line.find('/'); slash != std::string_view::npos)
         std::from_chars(line.data() + slash + 1, line.data() + line.size(), file_bytes_);
@@ -183,7 +197,7 @@ class Request {
                       range_begin_, file_bytes_, options_.begin + resumed_at_));
     }
     curl_off_t length = -1;
-    curl_easy_getinfo(curl_.get(), CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+    CONVOY_CURL(curl_easy_getinfo)(curl_.get(), CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
     total_ = length >= 0 ? received_ + length : -1;
     return true;
   }
@@ -214,7 +228,7 @@ class Request {
     const std::string position = !body_begun_ ? ""
                                  : total_ < 0 ? fmt::format(" after {} bytes", received_)
                                               : fmt::format(" after {} of {} bytes", received_, total_);
-    const std::string detail = error_text_[0] != '\0' ? error_text_ : curl_easy_strerror(result);
+    const std::string detail = error_text_[0] != '\0' ? error_text_ : CONVOY_CURL(curl_easy_strerror)(result);
     // The caller of download() has other mirrors, and that of read_part() has none.
     const Outcome unreachable = options_.bytes < 0 ? Outcome::hopeless : Outcome::interrupted;
     switch (result) {
@@ -246,7 +260,7 @@ class Request {
 
   long http_status() const {
     long status = 0;
-    curl_easy_getinfo(curl_.get(), CURLINFO_RESPONSE_CODE, &status);
+    CONVOY_CURL(curl_easy_getinfo)(curl_.get(), CURLINFO_RESPONSE_CODE, &status);
     return status;
   }
 

@@ -30,6 +30,8 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Libraries of glibc, which must be those of the machine that runs the programs.
 SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|mvec|dl|rt|pthread|resolv|anl|util|nss_\w+))\.so\.\d+|linux-vdso\.so\.1")
+# Libraries that programs load when they first need them.
+LOADED_LATER = ["libcurl.so.4"]
 # Debian packages whose code is in the programs and libraries of Convoy themselves.
 COMPILED_IN = ["libarchive-dev", "libcli11-dev", "libstb-dev", "node-d3", "nlohmann-json3-dev"]
 SUMMARY = "Deep-learning engine: trains networks on one or many processes; the programs and a thin package around them"
@@ -90,9 +92,9 @@ def source_of(package):
 
 def copy_dependencies(prefix, target):
     """Copies the libraries of Debian that the programs load, and the licences of their packages."""
-    needed = {}
-    for program in sorted((prefix / "bin").iterdir()):
-        needed |= libraries_of(program)
+    needed = {soname: pathlib.Path(output("g++", f"-print-file-name={soname}").strip()) for soname in LOADED_LATER}
+    for file in [*needed.values(), *sorted((prefix / "bin").iterdir())]:
+        needed |= libraries_of(file)
     packages = {name: source for name in COMPILED_IN if (source := source_of(name))}
     for soname, path in sorted(needed.items()):
         if prefix in path.parents:
