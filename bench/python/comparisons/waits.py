@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 
+import generated_images
 from comparisons.harness import PYTORCH, Unavailable, at_least, rank_environments, reason, table
 
 PROGRAM = "convoy-train"
@@ -39,11 +40,11 @@ class Fault:
     def program(self, name):
         return str(pathlib.Path(self.arguments.convoy).with_name(name))
 
-    def train(self, *flags, model=("--model", "lenet", "--batch-size", "64")):
+    def train(self, *flags, model=("--model", "lenet", "--batch-size", "64"), dataset=("--dataset", "shapes")):
         """Returns the command of a training that goes on for hours."""
         if self.side == "PyTorch":
             return [self.arguments.python, str(PYTORCH / "pytorch_ddp.py"), "--timeout", str(self.timeout)]
-        return [str(self.arguments.convoy), *model, "--dataset", "shapes", "--device", "cpu", "--threads", "1",
+        return [str(self.arguments.convoy), *model, *dataset, "--device", "cpu", "--threads", "1",
                 "--epochs", "100000", "--eval-every", "0", "--log-every", "10", "--comm-timeout", str(self.timeout),
                 "--out", str(self.directory / "out"), *flags]
 
@@ -319,7 +320,12 @@ def another_secret(job):
 
 
 def flooded_port(job):
-    """One thread connects, sends garbage and closes, for as long as the job starts. Compared with a start without."""
+    """One thread connects, sends garbage and closes, for as long as the job starts. Compared with a start without.
+
+    The data are a few images in files: ranks that draw images for seconds are delayed by any other busy thread.
+    """
+    data = job.directory / "images"
+    generated_images.write_dataset(data, 32, 512)
 
     def start():
         begin = time.monotonic()
@@ -338,7 +344,8 @@ def flooded_port(job):
         first = len(job.logs)
         try:
             for environment in environments:
-                job.start(job.train(), {**environment, "CONVOY_SECRET": SECRETS[0]})
+                job.start(job.train(dataset=("--dataset", "folder", "--data", str(data))),
+                          {**environment, "CONVOY_SECRET": SECRETS[0]})
             took = seconds_until(lambda: "step 1" in job.logs[first].read_text(errors="replace"), START)
         finally:
             stop.set()
