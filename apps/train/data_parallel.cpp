@@ -1,6 +1,7 @@
 #include "convoy/apps/train/data_parallel.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "convoy/apps/common/plan_cache.h"
@@ -118,34 +119,36 @@ void DataParallel::broadcast(const std::vector<optim::NamedState>& other_weights
   std::vector<Tensor> others;
   for (const optim::NamedState& weight : other_weights) others.push_back(weight.tensor);
   dist::broadcast_tensors(*context_.gradients, others);
-  broadcast_optimizer();
-  bucket_plan_ = from_rank_zero(bucket_plan_);
+  const std::vector<std::string> texts =
+      from_rank_zero({bucket_plan_, format_algorithm_cache(context_.device), saved_ ? "saved" : "",
+                      std::to_string(optimizer_->steps()), optim::to_text(optimizer_->own_steps())});
+  bucket_plan_ = texts[0];
   // A rank on other hardware than rank 0 ignores the algorithm cache and autotunes its own.
-  const std::string algorithms = from_rank_zero(format_algorithm_cache(context_.device));
+  const std::string& algorithms = texts[1];
   if (context_.rank() > 0 && !algorithms.empty()) load_algorithm_cache(algorithms, context_.device);
+  if (sharded_) {
+    if (!texts[2].empty()) restore_shards();
+  } else {
+    optimizer_->set_steps(std::stoll(texts[3]), optim::parse_steps(texts[4]));
+    std::vector<Tensor> tensors;  // of a new training zeros on every rank
+    if (optimizer_->steps() > 0)
+      for (const optim::NamedState& state : optimizer_->state()) tensors.push_back(state.tensor);
+    dist::broadcast_tensors(*context_.gradients, tensors);
+  }
   context_.gradients->check_errors();
 }
 
-std::string DataParallel::from_rank_zero(const std::string& local) const {
-  return !context_.is_distributed() ? local : dist::broadcast_text(*context_.control, local);
+std::vector<std::string> DataParallel::from_rank_zero(const std::vector<std::string>& local) const {
+  if (!context_.is_distributed()) return local;
+  return nlohmann::json::parse(dist::broadcast_text(*context_.control, nlohmann::json(local).dump()));
 }
 
-void DataParallel::broadcast_optimizer() {
-  if (sharded_) {
-    // A new training starts from zeros on every rank.
-    if (from_rank_zero(saved_ ? "saved" : "") == "saved")
-      sharded_->restore(saved_ ? saved_->steps() : 0, saved_ ? saved_->own_steps() : optim::StepsByName(),
-                        [&](const optim::NamedState& whole) {
-                          if (saved_) whole.tensor.copy_from(saved_->read(whole));
-                        });
-    saved_.reset();
-    return;
-  }
-  std::vector<Tensor> tensors;
-  for (const optim::NamedState& state : optimizer_->state()) tensors.push_back(state.tensor);
-  dist::broadcast_tensors(*context_.gradients, tensors);
-  optimizer_->set_steps(std::stoll(from_rank_zero(std::to_string(optimizer_->steps()))),
-                        optim::parse_steps(from_rank_zero(optim::to_text(optimizer_->own_steps()))));
+void DataParallel::restore_shards() {
+  sharded_->restore(saved_ ? saved_->steps() : 0, saved_ ? saved_->own_steps() : optim::StepsByName(),
+                    [&](const optim::NamedState& whole) {
+                      if (saved_) whole.tensor.copy_from(saved_->read(whole));
+                    });
+  saved_.reset();
 }
 
 io::Snapshot DataParallel::snapshot() const {

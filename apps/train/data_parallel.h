@@ -47,7 +47,7 @@ class DataParallel {
   /// all ranks. Collective.
   void broadcast(const std::vector<optim::NamedState>& other_weights);
   /// Returns rank 0's `local` on every rank. Collective.
-  std::string from_rank_zero(const std::string& local) const;
+  std::vector<std::string> from_rank_zero(const std::vector<std::string>& local) const;
   /// Returns the model with the optimizer's state: with --zero this rank's shard, else all of it. Shares the
   /// tensors of both.
   io::Snapshot snapshot() const;
@@ -80,7 +80,7 @@ class DataParallel {
 
  private:
   void set_up_sync_batch_norm();
-  void broadcast_optimizer();
+  void restore_shards();
   std::optional<std::string> plan_to_store() const;
 
   const TrainContext& context_;

@@ -110,8 +110,9 @@ std::optional<std::string> Trainer::resume(const io::Checkpoint& checkpoint) {
 void Trainer::broadcast_state() {
   if (!context_.is_distributed()) return;
   parallel_.broadcast(other_weights());
-  const TrainingState state = parse_state(parallel_.from_rank_zero(format_state(this->state())));
-  set_state(state, std::stoll(parallel_.from_rank_zero(std::to_string(checkpoint_.saved_step()))));
+  const std::vector<std::string> texts =
+      parallel_.from_rank_zero({format_state(state()), std::to_string(checkpoint_.saved_step())});
+  set_state(parse_state(texts[0]), std::stoll(texts[1]));
 }
 
 TrainingState Trainer::state() const {

@@ -1,12 +1,18 @@
 #include "convoy/comm/parallel/broadcast.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <vector>
 
+#include "convoy/comm/core/view_parts.h"
 #include "convoy/kernels/runtime/event.h"
 
 namespace convoy::dist {
 namespace {
+
+constexpr std::size_t kPackedBytes = std::size_t{4} << 20;  // of tensors that are sent together
+constexpr std::size_t kFirstBytes = 256;  // of the first collective of a text: its length, and what fits
 
 /// Calls `collectives` such that what it launches runs after all work enqueued on `compute` so far and before
 /// all later work. `ready` and `done` are events of the device.
@@ -28,10 +34,23 @@ void in_order(Communicator& comm, const Stream& compute, const F& collectives) {
 }  // namespace
 
 void broadcast_tensors(Communicator& comm, std::span<const Tensor> tensors) {
-  if (tensors.empty()) return;
-  in_order(comm, tensors.front().stream(), [&] {
-    for (const Tensor& tensor : tensors) comm.broadcast(tensor.view(), 0);
-  });
+  for (std::size_t begin = 0, end; begin < tensors.size(); begin = end) {
+    const Tensor& first = tensors[begin];
+    std::int64_t count = first.numel();
+    for (end = begin + 1; end < tensors.size() && tensors[end].dtype() == first.dtype() &&
+                          count + tensors[end].numel() <= elements_in(kPackedBytes, first.dtype());)
+      count += tensors[end++].numel();
+    const Tensor packed =
+        end == begin + 1 ? first.reshape({count}) : Tensor::empty({count}, first.dtype(), first.context());
+    const auto for_each_part = [&](auto&& copy) {
+      std::int64_t at = 0;
+      for (std::size_t i = begin; i < end && end > begin + 1; at += tensors[i++].numel())
+        copy(tensors[i], packed.slice(at, tensors[i].shape()));
+    };
+    for_each_part([](const Tensor& tensor, const Tensor& part) { part.copy_from(tensor); });
+    in_order(comm, first.stream(), [&] { comm.broadcast(packed.view(), 0); });
+    for_each_part([](const Tensor& tensor, const Tensor& part) { tensor.copy_from(part); });
+  }
 }
 
 void all_reduce_in_order(Communicator& comm, const Tensor& tensor) {
@@ -49,22 +68,25 @@ void all_gather_and_wait(Communicator& comm, ConstView local, View gathered) {
 }
 
 std::string broadcast_text(Communicator& comm, const std::string& local) {
-  const DeviceContext& device = comm.context();
-  const Tensor size =
-      Tensor::from(std::vector<std::int32_t>{static_cast<std::int32_t>(local.size())}, {1}, device);
-  broadcast_tensors(comm, {{size}});
-  comm.check_errors();
-  const std::int32_t count = size.to_vector<std::int32_t>().front();
-  comm.check_errors();  // again: on a GPU, the line above is the first that waits
-  if (count == 0) return {};
-
-  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(count));
-  if (comm.rank() == 0) bytes.assign(local.begin(), local.end());
-  const Tensor text = Tensor::from(bytes, {count}, device);
-  broadcast_tensors(comm, {{text}});
-  bytes = text.to_vector<std::uint8_t>();
-  comm.check_errors();
-  return {bytes.begin(), bytes.end()};
+  const auto send = [&](std::string& bytes) {
+    const Tensor sent = Tensor::from(std::vector<std::uint8_t>(bytes.begin(), bytes.end()),
+                                     {static_cast<std::int64_t>(bytes.size())}, comm.context());
+    broadcast_tensors(comm, {{sent}});
+    comm.check_errors();
+    const std::vector<std::uint8_t> got = sent.to_vector<std::uint8_t>();
+    comm.check_errors();  // again: on a GPU, the line above is the first that waits
+    bytes.assign(got.begin(), got.end());
+  };
+  std::uint64_t size = local.size();
+  std::string first(kFirstBytes, '\0'), text = local;
+  std::memcpy(first.data(), &size, sizeof size);
+  first.replace(sizeof size, std::min(size, kFirstBytes - sizeof size), local, 0, kFirstBytes - sizeof size);
+  send(first);
+  std::memcpy(&size, first.data(), sizeof size);
+  if (size <= kFirstBytes - sizeof size) return first.substr(sizeof size, size);
+  text.resize(size);
+  send(text);
+  return text;
 }
 
 std::vector<std::string> all_gather_texts(Communicator& comm, const std::string& local) {
