@@ -18,7 +18,6 @@
 #include "convoy/comm/cluster/control/host_agent.h"
 #include "convoy/comm/cluster/control/host_memory.h"
 #include "convoy/comm/cluster/control/thread_stack.h"
-#include "convoy/comm/cluster/net/secret.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/stream_wait.h"
 
@@ -102,7 +101,6 @@ class ControlPlane final : public JobControl {
   ControlPlane(Rendezvous& rendezvous, ControlOptions options)
       : options_(std::move(options)), all_(rendezvous.all()), rank_(rendezvous.info().rank) {
     const Deadline deadline(options_.timeout_seconds);
-    job_ = rendezvous.all_gather(rank_ == 0 ? random_token() : "").front();
     memory_ = std::make_shared<HostMemory>(rendezvous);
     RankSlot& mine = memory_->mine();
     mine.process = getpid();
@@ -348,9 +346,9 @@ class ControlPlane final : public JobControl {
     const std::string directory = memory_->get(kDumpDirectory);
     std::uint32_t expected = kNotDumped;
     if (directory.empty() || !host.is_dumped.compare_exchange_strong(expected, kDumping)) return;
-    const auto write = [memory = memory_, all = all_, job = job_, directory] {
+    const auto write = [memory = memory_, all = all_, directory] {
       try {
-        write_flight_files(*memory, all, job, directory);
+        write_flight_files(*memory, all, directory);
       } catch (const std::exception&) {  // such as of a full disk: the error that ends the job matters more
       }
       memory->host().is_dumped = kDumped;
@@ -366,7 +364,6 @@ class ControlPlane final : public JobControl {
   ControlOptions options_;
   const std::vector<RankInfo>& all_;
   int rank_;
-  std::string job_;  // a random name, in the files of the flight recorder
   std::shared_ptr<HostMemory> memory_;
   std::shared_ptr<DeadlineFloor> floor_ = std::make_shared<DeadlineFloor>();
   std::unique_ptr<HostAgent> agent_;  // null if there is one rank

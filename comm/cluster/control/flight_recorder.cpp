@@ -80,7 +80,7 @@ std::vector<FlightEvent> FlightRing::events() const {
 
 std::int64_t steady_nanoseconds() { return nanoseconds_of<std::chrono::steady_clock>(); }
 
-void write_flight_files(const HostMemory& memory, const std::vector<RankInfo>& all, const std::string& job,
+void write_flight_files(const HostMemory& memory, const std::vector<RankInfo>& all,
                         const std::filesystem::path& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
@@ -88,7 +88,7 @@ void write_flight_files(const HostMemory& memory, const std::vector<RankInfo>& a
   const std::int64_t now = nanoseconds_of<std::chrono::system_clock>(),
                      clock_offset = now - steady_nanoseconds();
   FlightFile file{.format = kFormat,
-                  .job = job,
+                  .job = memory.job(),
                   .world_size = static_cast<int>(all.size()),
                   .verdict = memory.get(kVerdict),
                   .time = now};

@@ -96,7 +96,7 @@ struct FlightFile {
 
 /// Writes `directory`/rank-N.json for each rank of this host, and creates the directory. Throws DataError if
 /// that fails.
-void write_flight_files(const HostMemory& memory, const std::vector<RankInfo>& all, const std::string& job,
+void write_flight_files(const HostMemory& memory, const std::vector<RankInfo>& all,
                         const std::filesystem::path& directory);
 
 /// Reads all files rank-N.json of a directory, in rank order. Files of an earlier job are left out, and

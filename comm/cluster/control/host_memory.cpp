@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "convoy/comm/cluster/control/thread_stack.h"
+#include "convoy/comm/cluster/net/secret.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
@@ -90,9 +91,13 @@ HostMemory::HostMemory(Rendezvous& rendezvous) : index_(rendezvous.info().local_
   } catch (const std::exception& error) {
     failure = error.what();
   }
-  const std::vector<std::string> addresses = rendezvous.all_gather(
-      memory_ ? memory_->address() : "");  // also when this rank failed: the others wait for it
-  const std::string& address = addresses[static_cast<std::size_t>(ranks_.front())];
+  // Also when this rank failed: the others wait for it.
+  const std::vector<std::string> texts =
+      rendezvous.all_gather((rendezvous.info().rank == 0 ? random_token() : "") + "\n" +
+                            (memory_ ? memory_->address() : ""));
+  job_ = texts.front().substr(0, texts.front().find('\n'));
+  const std::string& of_host = texts[static_cast<std::size_t>(ranks_.front())];
+  const std::string address = of_host.substr(of_host.find('\n') + 1);
   try {
     if (address.empty()) fail<PeerError>("rank {} has no shared memory", ranks_.front());
     if (index_ != 0) memory_ = std::make_unique<SharedMemory>(address);

@@ -130,6 +130,8 @@ class HostMemory {
     return of == 0 ? "" : slot(static_cast<int>(of) - 1).texts[which].get();
   }
 
+  /// Returns a random name of the job, equal on all ranks.
+  const std::string& job() const { return job_; }
   HostSlot& host() const;
   int ranks() const { return static_cast<int>(ranks_.size()); }
   /// Returns the rank in the job of the rank at `index` on this host.
@@ -152,6 +154,7 @@ class HostMemory {
   void wake() const noexcept;
 
  private:
+  std::string job_;
   std::vector<int> ranks_;
   int index_;
   std::unique_ptr<SharedMemory> memory_;
