@@ -165,6 +165,7 @@ std::optional<std::string> own_address_of(const Endpoint& endpoint) {
 
 Socket with_options(Socket socket) {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(socket, IPPROTO_TCP, TCP_QUICKACK, 0);  // messages are soon answered, which acknowledges them
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   return socket;
 }

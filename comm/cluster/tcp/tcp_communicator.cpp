@@ -242,7 +242,8 @@ class TcpLinks final : public MessageLinks {
       msghdr header{};
       header.msg_iov = parts;
       header.msg_iovlen = 2;
-      const ssize_t now = sendmsg(peer.socket.descriptor(), &header, MSG_NOSIGNAL);
+      const int more = peer.out.size() > 1 ? MSG_MORE : 0;  // in one segment with the next message
+      const ssize_t now = sendmsg(peer.socket.descriptor(), &header, MSG_NOSIGNAL | more);
       if (now < 0) {
         if (!would_block()) lose(peer, format_error(errno));
         return;
