@@ -25,6 +25,7 @@ namespace {
 using Kind = StoreFrame::Kind;
 
 constexpr double kWriteLockSeconds = 10;  // timeout for the write lock
+constexpr double kFailurePoll = 0.25;     // seconds between checks whether a rank has failed
 constexpr std::chrono::milliseconds kShutdownWait(1000);
 constexpr std::int64_t kMaxBytes = std::int64_t{256} << 20;
 
@@ -111,6 +112,20 @@ class FileStore final : public Store {
       if (deadline.passed()) return std::nullopt;
       backoff.sleep(deadline);
     }
+  }
+
+  std::optional<std::vector<std::string>> gather(const std::string& what, const std::string& local,
+                                                 const Deadline& deadline, double answer_seconds) override {
+    set(fmt::format("{}/{}", what, member_.rank), local, answer_seconds);
+    std::vector<std::string> all;
+    while (std::ssize(all) < member_.world_size) {
+      const double left = std::chrono::duration<double>(deadline.left()).count();
+      std::optional<std::string> value = get(fmt::format("{}/{}", what, all.size()),
+                                             Deadline(std::min(left, kFailurePoll)), answer_seconds);
+      if (!value && (deadline.passed() || get(kFailureKey, Deadline(0), answer_seconds))) return std::nullopt;
+      if (value) all.push_back(std::move(*value));
+    }
+    return all;
   }
 
  private:
@@ -218,18 +233,18 @@ class FileStore final : public Store {
   }
 
   void read_new() {
-    std::string bytes = read_from(file_.descriptor(), read_);
-    while (true) {
-      const std::size_t before = bytes.size();
+    const std::string bytes = read_from(file_.descriptor(), read_);
+    for (std::string_view left = bytes;;) {
+      const std::size_t before = left.size();
       std::optional<StoreFrame> record;
       try {
-        record = take_frame(bytes);
+        record = take_frame(left);
       } catch (const DataError& error) {
         fail<PeerError>("{}: another program has written to the file: {}", name(), error.what());
       }
       if (!record) return;
       values_.emplace(std::move(record->key), std::move(record->value));
-      read_ += static_cast<std::int64_t>(before - bytes.size());
+      read_ += static_cast<std::int64_t>(before - left.size());
     }
   }
 
@@ -251,17 +266,6 @@ class FileStore final : public Store {
 };
 
 }  // namespace
-
-std::optional<std::vector<std::string>> Store::gather(const std::string& what, int count,
-                                                      const Deadline& deadline, double answer_seconds) {
-  std::vector<std::string> all;
-  for (int rank = 0; rank < count; ++rank) {
-    std::optional<std::string> value = get(fmt::format("{}/{}", what, rank), deadline, answer_seconds);
-    if (!value) return std::nullopt;
-    all.push_back(std::move(*value));
-  }
-  return all;
-}
 
 std::unique_ptr<Store> open_file_store(const std::string& path, const StoreMember& member,
                                        const Deadline& deadline) {

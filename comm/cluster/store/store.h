@@ -52,11 +52,11 @@ class Store {
   /// the store is lost, or does not answer within `answer_seconds` after the deadline.
   virtual std::optional<std::string> get(const std::string& key, const Deadline& deadline,
                                          double answer_seconds = kAnswerSeconds) = 0;
-  /// Blocks until the keys "what/0" to "what/(count - 1)" of all `count` ranks have been set, and returns their
-  /// values; nullopt after the deadline, or earlier if a rank has set kFailureKey. Throws as get() does.
-  virtual std::optional<std::vector<std::string>> gather(const std::string& what, int count,
+  /// Sets the key "what/rank" of this rank to `local`, blocks until all ranks have done so, and returns their values;
+  /// nullopt after the deadline, or earlier if a rank has set kFailureKey. Throws as set() and get() do.
+  virtual std::optional<std::vector<std::string>> gather(const std::string& what, const std::string& local,
                                                          const Deadline& deadline,
-                                                         double answer_seconds = kAnswerSeconds);
+                                                         double answer_seconds = kAnswerSeconds) = 0;
 };
 
 /// Returns a store in a file, on one host or on a shared file system with locks. Every rank holds a lock on

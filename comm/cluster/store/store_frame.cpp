@@ -15,7 +15,7 @@ constexpr std::size_t kHeader = kMagic.size() + 1 + 4 + 4;
 }  // namespace
 
 std::string StoreFrame::bytes() const {
-  check(key.size() <= kMaxKeyBytes && value.size() <= kMaxValueBytes,
+  check(key.size() <= kMaxKeyBytes && value.size() <= (kind == Kind::set ? kMaxValueBytes : kMaxFrameBytes),
         "store: found a key of {} bytes and a value of {} bytes, expected at most {} bytes and {} bytes",
         key.size(), value.size(), kMaxKeyBytes, kMaxValueBytes);
   std::string bytes(kMagic);
@@ -25,9 +25,9 @@ std::string StoreFrame::bytes() const {
   return bytes + key + value;
 }
 
-std::optional<StoreFrame> take_frame(std::string& bytes, std::size_t max_value_bytes) {
+std::optional<StoreFrame> take_frame(std::string_view& bytes, std::size_t max_value_bytes) {
   const std::size_t known = std::min(bytes.size(), kMagic.size());
-  if (std::string_view(bytes).substr(0, known) != kMagic.substr(0, known))
+  if (bytes.substr(0, known) != kMagic.substr(0, known))
     fail<DataError>("not a rendezvous message");
   if (bytes.size() < kHeader) return std::nullopt;
   const auto kind = static_cast<unsigned char>(bytes[kMagic.size()]);
@@ -39,9 +39,16 @@ std::optional<StoreFrame> take_frame(std::string& bytes, std::size_t max_value_b
                     value);
   if (bytes.size() < kHeader + key + value) return std::nullopt;
   StoreFrame frame{.kind = static_cast<StoreFrame::Kind>(kind),
-                   .key = bytes.substr(kHeader, key),
-                   .value = bytes.substr(kHeader + key, value)};
-  bytes.erase(0, kHeader + key + value);
+                   .key = std::string(bytes.substr(kHeader, key)),
+                   .value = std::string(bytes.substr(kHeader + key, value))};
+  bytes.remove_prefix(kHeader + key + value);
+  return frame;
+}
+
+std::optional<StoreFrame> take_frame(std::string& bytes, std::size_t max_value_bytes) {
+  std::string_view left = bytes;
+  std::optional<StoreFrame> frame = take_frame(left, max_value_bytes);
+  bytes.erase(0, bytes.size() - left.size());
   return frame;
 }
 

@@ -14,7 +14,6 @@
 namespace convoy::dist {
 namespace {
 
-constexpr double kPollSeconds = 0.25;   // time between checks for failed ranks
 constexpr double kNoticeSeconds = 0.5;  // for a notice to reach a rank 0, which may be stopped, or to come
 
 /// The description that each rank publishes when it joins.
@@ -86,27 +85,21 @@ class StoreRendezvous final : public Rendezvous {
  private:
   std::vector<std::string> exchange(const std::string& what, const std::string& local,
                                     const Deadline& deadline) {
-    const auto key_of = [&](int rank) { return fmt::format("{}/{}", what, rank); };
-    store_->set(key_of(plan_.launch.rank), local, deadline.seconds());
     while (true) {
-      const double left = std::chrono::duration<double>(deadline.left()).count();
-      // Rank 0 may be suspended for a while.
       if (std::optional<std::vector<std::string>> all =
-              store_->gather(what, plan_.launch.world_size, Deadline(std::min(left, kPollSeconds)), left))
+              store_->gather(what, local, deadline, kNoticeSeconds))
         return std::move(*all);
       // At the limit, a rank that is missing because it waits for another one is about to tell so.
       const double notice = deadline.passed() ? kNoticeSeconds : 0;
-      if (const auto reason = store_->get(kFailureKey, Deadline(notice), std::max(left, notice)))
-        throw PeerError(*reason);
-      if (notice > 0) fail_exchange(key_of, deadline);
+      if (const auto reason = store_->get(kFailureKey, Deadline(notice))) throw PeerError(*reason);
+      if (notice > 0) fail_exchange(what, deadline);
     }
   }
 
-  template <class F>
-  [[noreturn]] void fail_exchange(const F& key_of, const Deadline& deadline) {
+  [[noreturn]] void fail_exchange(const std::string& what, const Deadline& deadline) {
     std::vector<int> joined, missing;
     for (int rank = 0; rank < plan_.launch.world_size; ++rank)
-      (store_->get(key_of(rank), Deadline(0)) ? joined : missing).push_back(rank);
+      (store_->get(fmt::format("{}/{}", what, rank), Deadline(0)) ? joined : missing).push_back(rank);
     const std::optional<std::string> refused = store_->get(kRefusedKey, Deadline(0));
     const std::string reason =
         fmt::format("{}: after {} s {} {} joined, {} {} missing", store_->name(), deadline.seconds(),

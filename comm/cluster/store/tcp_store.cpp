@@ -36,6 +36,7 @@ constexpr int kMaxAccepted = 32;            // at a time, before the other clien
 constexpr std::size_t kMaxConnectionsPerRank = 16;
 constexpr std::size_t kMaxTotalBytes = std::size_t{256} << 20;
 constexpr std::size_t kMaxHelloBytes = 256;
+constexpr std::size_t kNumberBytes = 4;  // of the length of a run
 constexpr std::chrono::milliseconds kAcceptPause(100);  // without a file descriptor for a client
 constexpr double kRefusalSeconds = 0.1;                 // for the hello message of a client that is refused
 
@@ -142,7 +143,7 @@ class TcpStoreServer {
              std::pair(b.rank >= 0, !b.handshake.claim().empty());
     };
     for (int accepted = 0; accepted < kMaxAccepted; ++accepted) {
-      Socket socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      std::optional<Socket> socket = accept_waiting(listener_);
       if (!socket) {
         if (errno == EMFILE || errno == ENFILE) refuse_client();
         return;
@@ -154,7 +155,7 @@ class TcpStoreServer {
       const auto judge = [](const std::string& claim) {
         return claim == kStoreClaim ? "" : "this is the rendezvous of a job";
       };
-      clients_.push_back({.socket = std::move(socket),
+      clients_.push_back({.socket = std::move(*socket),
                           .handshake = Handshake::accept(secret_, judge),
                           .connected_at = Clock::now()});
     }
@@ -185,7 +186,7 @@ class TcpStoreServer {
     if (client.handshake.state() == Handshake::State::running && !identify(client)) return false;
     if (client.handshake.state() != Handshake::State::done) return true;
     try {
-      const std::size_t max_bytes = client.rank < 0 ? kMaxHelloBytes : StoreFrame::kMaxValueBytes;
+      const std::size_t max_bytes = client.rank < 0 ? kMaxHelloBytes : StoreFrame::kMaxFrameBytes;
       const std::optional<StoreFrame> frame = take_frame(client.in, max_bytes);
       // Ranks send one request at a time. Disconnects a client that sends another one before the reply.
       return !frame || (client.in.empty() && !client.waits && answer(client, *frame));
@@ -214,12 +215,7 @@ class TcpStoreServer {
       client.close_after_reply = !refusal.empty();
       client.out = client.close_after_reply ? bytes_of(Kind::refused, refusal) : bytes_of(Kind::ok);
     } else if (frame.kind == Kind::set) {
-      if (!may_set(client.rank, frame.key)) return false;
-      if (bytes_ + frame.key.size() + frame.value.size() > kMaxTotalBytes) return false;
-      if (const auto [entry, is_new] = values_.emplace(frame.key, frame.value); is_new) {
-        bytes_ += frame.key.size() + frame.value.size();
-        if (frame.key != kFailureKey) add_to_gathering(client.rank, entry->first, entry->second);
-      }
+      if (!set(client.rank, frame.key, frame.value)) return false;
       client.out = bytes_of(Kind::ok);
     } else if (frame.kind == Kind::get || frame.kind == Kind::gather) {
       std::int64_t milliseconds = 0;
@@ -231,11 +227,12 @@ class TcpStoreServer {
       if (frame.kind == Kind::gather) {
         question >> client.first;
         if (!question || client.first >= static_cast<std::size_t>(world_size_)) return false;
+        question.get();  // the space
+        const std::string value(std::istreambuf_iterator<char>(question), {});
+        if (client.first == 0 && !set(client.rank, frame.key, value)) return false;
         // Only for what this rank has set, so that no other request takes memory.
-        const auto found = gatherings_.find(frame.key);
-        if (found == gatherings_.end() ||
-            found->second.values[static_cast<std::size_t>(client.rank)] == nullptr)
-          return false;
+        const auto found = gatherings_.find(frame.key.substr(0, frame.key.rfind('/')));
+        if (found == gatherings_.end() || !values_.contains(frame.key)) return false;
         client.gathering = &found->second;
       }
       client.wait_until =
@@ -278,22 +275,33 @@ class TcpStoreServer {
     return "";
   }
 
-  void add_to_gathering(int rank, const std::string& key, const std::string& value) {
+  /// Keeps the first value of a key. Returns false if the rank may not set it, or the values take too much memory.
+  bool set(int rank, const std::string& key, const std::string& value) {
+    if (!may_set(rank, key) || value.size() > StoreFrame::kMaxValueBytes ||
+        bytes_ + key.size() + value.size() > kMaxTotalBytes)
+      return false;
+    const auto [entry, is_new] = values_.emplace(key, value);
+    if (!is_new) return true;
+    bytes_ += key.size() + value.size();
+    if (key == kFailureKey) return true;
     Gathering& gathering = gatherings_[key.substr(0, key.rfind('/'))];
     gathering.values.resize(static_cast<std::size_t>(world_size_));
-    gathering.values[static_cast<std::size_t>(rank)] = &value;
+    gathering.values[static_cast<std::size_t>(rank)] = &entry->second;
     ++gathering.count;
+    return true;
   }
 
   /// Returns the reply to a client that asks for the values from `first`: as many as fit, at least one.
   static std::string reply_of(const Gathering& gathering, std::size_t first) {
-    std::string values;
-    for (std::size_t rank = first; rank < gathering.values.size(); ++rank) {
-      if (rank > first && values.size() + gathering.values[rank]->size() + 4 > StoreFrame::kMaxValueBytes)
-        break;
-      append_message(values, *gathering.values[rank]);
+    std::string runs;
+    for (std::size_t rank = first, end; rank < gathering.values.size(); rank = end) {
+      const std::string& value = *gathering.values[rank];
+      for (end = rank + 1; end < gathering.values.size() && *gathering.values[end] == value;) ++end;
+      if (rank > first && runs.size() + value.size() + 2 * kNumberBytes > StoreFrame::kMaxFrameBytes) break;
+      append_number(runs, end - rank, kNumberBytes);
+      append_message(runs, value);
     }
-    return bytes_of(Kind::value, values);
+    return bytes_of(Kind::value, runs);
   }
 
   void answer_waiting_clients() {
@@ -509,17 +517,28 @@ std::optional<std::string> TcpStore::get(const std::string& key, const Deadline&
   return ask_for_value(Kind::get, key, "", deadline, answer_seconds);
 }
 
-std::optional<std::vector<std::string>> TcpStore::gather(const std::string& what, int count,
+std::optional<std::vector<std::string>> TcpStore::gather(const std::string& what, const std::string& local,
                                                          const Deadline& deadline, double answer_seconds) {
-  check(count == member_.world_size, "{}: found a gather of {} values, expected {}, one per rank", name(),
-        count, member_.world_size);
+  check(local.size() <= StoreFrame::kMaxValueBytes, "{}: found a value of {} bytes, expected at most {}", name(),
+        local.size(), StoreFrame::kMaxValueBytes);
+  const auto count = static_cast<std::size_t>(member_.world_size);
   std::vector<std::string> all;
-  while (std::ssize(all) < count) {
-    std::optional<std::string> values =
-        ask_for_value(Kind::gather, what, fmt::format(" {}", all.size()), deadline, answer_seconds);
+  all.reserve(count);
+  while (all.size() < count) {
+    const std::optional<std::string> values =
+        ask_for_value(Kind::gather, fmt::format("{}/{}", what, member_.rank),
+                      fmt::format(" {} {}", all.size(), all.empty() ? local : ""), deadline, answer_seconds);
     if (!values) return std::nullopt;
-    while (std::optional<std::string> value = take_message(*values, StoreFrame::kMaxValueBytes))
+    std::string_view runs = *values;
+    do {
+      const std::size_t length = runs.size() < kNumberBytes ? 0 : number_at(runs, 0, kNumberBytes);
+      runs.remove_prefix(std::min(kNumberBytes, runs.size()));
+      std::optional<std::string> value = take_message(runs, StoreFrame::kMaxValueBytes);
+      if (!value || length == 0 || length > count - all.size())
+        fail<PeerError>("{}: rank 0 sends an invalid reply", name());
+      all.insert(all.end(), length - 1, *value);
       all.push_back(std::move(*value));
+    } while (!runs.empty());
   }
   return all;
 }

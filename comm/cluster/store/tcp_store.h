@@ -36,8 +36,9 @@ class TcpStore final : public Store {
   void set(const std::string& key, const std::string& value, double answer_seconds = kAnswerSeconds) override;
   std::optional<std::string> get(const std::string& key, const Deadline& deadline,
                                  double answer_seconds = kAnswerSeconds) override;
-  /// Makes one request for all values, so that a rank's part of an exchange does not grow with the number of ranks.
-  std::optional<std::vector<std::string>> gather(const std::string& what, int count, const Deadline& deadline,
+  /// Makes one request, so that a rank's part of an exchange does not grow with the number of ranks.
+  std::optional<std::vector<std::string>> gather(const std::string& what, const std::string& local,
+                                                 const Deadline& deadline,
                                                  double answer_seconds = kAnswerSeconds) override;
 
   /// Returns the address and port of rank 0.

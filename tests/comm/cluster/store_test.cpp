@@ -76,23 +76,38 @@ TYPED_TEST(Stores, WaitForAKey) {
 TYPED_TEST(Stores, GatherTheValuesOfAllRanks) {
   const auto first = this->location.open(0);
   const auto second = this->location.open(1);
-  // Two values of this length do not fit into one reply.
-  const std::string longest(dist::StoreFrame::kMaxValueBytes - 4, 'x'), binary("\0\n/", 3);
-  first->set("a/0", longest);
-  EXPECT_EQ(first->gather("a", 2, dist::Deadline(0.1)), std::nullopt);
+  const auto expect_gathered = [&](const std::string& what, const std::string& of_first,
+                                   const std::string& of_second) {
+    const auto all = ElementsAre(of_first, of_second);
+    std::thread later([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      EXPECT_THAT(*second->gather(what, of_second, dist::Deadline(kPatience)), all);
+    });
+    EXPECT_THAT(*first->gather(what, of_first, dist::Deadline(kPatience)), all);
+    later.join();
+  };
+  // Two values of this length do not fit into one reply, unless they are equal.
+  const std::string longest(dist::StoreFrame::kMaxValueBytes, 'x'), other(longest.size(), 'y');
+  expect_gathered("a", longest, std::string("\0\n/", 3));
+  expect_gathered("b", longest, other);
+  expect_gathered("c", longest, longest);
+  expect_gathered("d", "", "");
+  expect_gathered("e", " 1 ", "\n");
+}
+
+TYPED_TEST(Stores, EndAGatherAtTheDeadlineOrWhenARankFails) {
+  const auto first = this->location.open(0);
+  const auto second = this->location.open(1);
+  EXPECT_EQ(first->gather("a", "1", dist::Deadline(0.1)), std::nullopt);
+  EXPECT_EQ(second->get("a/0", dist::Deadline(kPatience)), "1");
   std::thread later([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(150));
-    second->set("a/1", binary);
-    EXPECT_THAT(*second->gather("a", 2, dist::Deadline(kPatience)), ElementsAre(longest, binary));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    second->set(dist::kFailureKey, "no data");
   });
-  EXPECT_THAT(*first->gather("a", 2, dist::Deadline(kPatience)), ElementsAre(longest, binary));
+  EXPECT_LT(
+      seconds_of([&] { EXPECT_EQ(first->gather("a", "1", dist::Deadline(kPatience)), std::nullopt); }),
+      kAtOnce);
   later.join();
-  second->set("b/1", longest);
-  first->set("b/0", longest);
-  EXPECT_THAT(*first->gather("b", 2, dist::Deadline(kPatience)), ElementsAre(longest, longest));
-  second->set("c/1", "");
-  first->set("c/0", "");
-  EXPECT_THAT(*second->gather("c", 2, dist::Deadline(kPatience)), ElementsAre("", ""));
 }
 
 TYPED_TEST(Stores, AreThreadSafe) {
@@ -123,6 +138,8 @@ TYPED_TEST(Stores, LimitTheLengthOfKeysAndValues) {
   EXPECT_EQ(second->get("long/0", dist::Deadline(kPatience)), longest);
   EXPECT_THAT(message_of<UsageError>([&] { first->set("longer/0", longest + "x"); }),
               HasSubstr("at most 1024 bytes and 1048576 bytes"));
+  EXPECT_THAT(message_of<UsageError>([&] { first->gather("longer", longest + "x", dist::Deadline(1)); }),
+              ::testing::AllOf(HasSubstr("1048577 bytes"), HasSubstr("at most"), HasSubstr("1048576")));
   EXPECT_THROW(first->set(std::string(2000, 'k') + "/0", "x"), UsageError);
   EXPECT_EQ(second->get("long/0", dist::Deadline(kPatience)), longest);
 }

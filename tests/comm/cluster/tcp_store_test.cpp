@@ -242,42 +242,25 @@ TEST_F(TcpStoreUntrustedClients, CannotImpersonateARank) {
 }
 
 /// Even a client that is a rank of the job.
-TEST(TcpStore, EndsAGatherWhenARankFails) {
-  const TcpLocation location;
-  const auto first = location.open(0), second = location.open(1);
-  first->set("a/0", "1");
-  std::thread later([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    second->set(dist::kFailureKey, "no data");
-  });
-  EXPECT_LT(seconds_of([&] { EXPECT_EQ(first->gather("a", 2, dist::Deadline(kPatience)), std::nullopt); }),
-            kAtOnce);
-  later.join();
-}
-
-TEST(TcpStore, RefusesAGatherOfAnotherNumberOfRanks) {
-  const TcpLocation location;
-  const auto first = location.open(0), second = location.open(1);
-  EXPECT_THAT(message_of<UsageError>([&] { first->gather("a", 3, dist::Deadline(1)); }),
-              HasSubstr("found a gather of 3 values, expected 2"));
-}
-
 TEST(TcpStore, DisconnectsARankThatSetsTheKeyOfAnother) {
   const TcpLocation location;
   const auto first = location.open(0);
-  const dist::Socket client = connect_raw(location.endpoint);
-  dist::Handshake handshake = dist::Handshake::connect("", dist::kStoreClaim);
-  std::string in;
-  ASSERT_EQ(shake_hands(client, handshake, in, dist::Deadline(kPatience)), dist::Handshake::State::done);
-  const auto ask = [&](const dist::StoreFrame& frame) {
-    dist::send_all(client, frame.bytes(), dist::Deadline(1));
-    std::string answer;
+  using Kind = dist::StoreFrame::Kind;
+  const auto is_answered = [&](const dist::StoreFrame& question) {
+    const dist::Socket client = connect_raw(location.endpoint);
+    dist::Handshake handshake = dist::Handshake::connect("", dist::kStoreClaim);
+    std::string in, answer;
+    EXPECT_EQ(shake_hands(client, handshake, in, dist::Deadline(kPatience)), dist::Handshake::State::done);
+    dist::send_all(client, dist::StoreFrame{Kind::hello, "job", "1 2 x"}.bytes(), dist::Deadline(1));
+    EXPECT_TRUE(dist::receive_some(client, answer, dist::Deadline(kPatience)));
+    dist::send_all(client, question.bytes(), dist::Deadline(1));
     return dist::receive_some(client, answer, dist::Deadline(kPatience));
   };
-  using Kind = dist::StoreFrame::Kind;
-  EXPECT_TRUE(ask({Kind::hello, "job", "1 2 x"}));
-  EXPECT_TRUE(ask({Kind::set, "a/1", "own"}));
-  EXPECT_FALSE(ask({Kind::set, "a/0", "of rank 0"}));
+  EXPECT_TRUE(is_answered({Kind::set, "a/1", "own"}));
+  EXPECT_FALSE(is_answered({Kind::set, "a/0", "of rank 0"}));
+  EXPECT_TRUE(is_answered({Kind::gather, "b/1", "50 0 own"}));
+  EXPECT_FALSE(is_answered({Kind::gather, "b/0", "50 0 of rank 0"}));
+  EXPECT_FALSE(is_answered({Kind::gather, "never set/1", "50 1 "}));
   EXPECT_EQ(first->get("a/1", dist::Deadline(0)), "own");
   EXPECT_EQ(first->get("a/0", dist::Deadline(0)), std::nullopt);
 }
