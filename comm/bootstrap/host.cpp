@@ -3,9 +3,9 @@
 #include <limits.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "convoy/kernels/base/check.h"
@@ -38,16 +38,17 @@ HostId parse_host(const std::string& text) {
 }
 
 std::vector<RankInfo> make_rank_infos(std::span<const HostId> by_rank, const std::string& source) {
-  std::vector<HostId> hosts;
+  std::map<HostId, std::size_t> nodes;
+  std::map<std::string, int> hosts_named;
   std::vector<int> ranks_of_host;
   std::vector<RankInfo> infos;
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    const auto found = std::find(hosts.begin(), hosts.end(), by_rank[rank]);
-    const auto node = static_cast<std::size_t>(found - hosts.begin());
-    if (found == hosts.end()) {
-      hosts.push_back(by_rank[rank]);
+    const auto [host, is_new] = nodes.try_emplace(by_rank[rank], ranks_of_host.size());
+    if (is_new) {
       ranks_of_host.push_back(0);
+      ++hosts_named[host->first.name];
     }
+    const std::size_t node = host->second;
     infos.push_back({.rank = static_cast<int>(rank),
                      .world_size = static_cast<int>(by_rank.size()),
                      .local_rank = ranks_of_host[node]++,
@@ -56,13 +57,9 @@ std::vector<RankInfo> make_rank_infos(std::span<const HostId> by_rank, const std
                      .source = source});
   }
   for (RankInfo& info : infos) {
-    const auto node = static_cast<std::size_t>(info.node);
-    info.local_world_size = ranks_of_host[node];
-    info.nodes = static_cast<int>(hosts.size());
-    const bool ambiguous = std::any_of(hosts.begin(), hosts.end(), [&](const HostId& other) {
-      return other != hosts[node] && other.name == info.host;
-    });
-    if (ambiguous) info.host += fmt::format(" (node {})", info.node);
+    info.local_world_size = ranks_of_host[static_cast<std::size_t>(info.node)];
+    info.nodes = static_cast<int>(nodes.size());
+    if (hosts_named[info.host] > 1) info.host += fmt::format(" (node {})", info.node);
   }
   return infos;
 }

@@ -37,8 +37,8 @@ struct HostId {
   /// containers with the host's network cannot share any.
   std::string processes;
 
-  /// Returns whether both are the same host.
-  friend bool operator==(const HostId&, const HostId&) = default;
+  /// Equal hosts are the same one. Their order has no meaning.
+  friend auto operator<=>(const HostId&, const HostId&) = default;
 };
 
 /// Returns the identity of the host of this process.

@@ -62,7 +62,15 @@ void verify_consistency(std::span<const CollectiveSignature> by_rank) {
 }
 
 std::string format_ranks(std::span<const int> ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+  constexpr std::size_t kListed = 8;  // consecutive ranks, each by its number
+  std::string list;
+  for (std::size_t begin = 0, end; begin < ranks.size(); begin = end) {
+    for (end = begin + 1; end < ranks.size() && ranks[end] == ranks[end - 1] + 1;) ++end;
+    if (end - begin <= kListed) end = begin + 1;
+    list += fmt::format("{}{}", begin == 0 ? "" : ", ", ranks[begin]);
+    if (end > begin + 1) list += fmt::format(" to {}", ranks[end - 1]);
+  }
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", list);
 }
 
 }  // namespace convoy::dist

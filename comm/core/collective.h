@@ -65,7 +65,7 @@ class CollectiveMonitor {
   virtual void completed(const CollectiveSignature& collective) noexcept = 0;
 };
 
-/// Returns "rank 2" or "ranks 0, 2, 3".
+/// Returns "rank 2", "ranks 0, 2, 3" or "ranks 0 to 15, 17".
 std::string format_ranks(std::span<const int> ranks);
 
 /// The failure of another rank, in the words of that rank.
