@@ -120,12 +120,19 @@ class FileStore final : public Store {
     std::vector<std::string> all;
     while (std::ssize(all) < member_.world_size) {
       const double left = std::chrono::duration<double>(deadline.left()).count();
-      std::optional<std::string> value = get(fmt::format("{}/{}", what, all.size()),
-                                             Deadline(std::min(left, kFailurePoll)), answer_seconds);
+      std::optional<std::string> value =
+          get(fmt::format("{}/{}", what, all.size()), Deadline(std::min(left, kFailurePoll)), answer_seconds);
       if (!value && (deadline.passed() || get(kFailureKey, Deadline(0), answer_seconds))) return std::nullopt;
       if (value) all.push_back(std::move(*value));
     }
     return all;
+  }
+
+  std::vector<int> missing(const std::string& what) override {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < member_.world_size; ++rank)
+      if (!get(fmt::format("{}/{}", what, rank), Deadline(0), 0)) ranks.push_back(rank);
+    return ranks;
   }
 
  private:

@@ -57,6 +57,8 @@ class Store {
   virtual std::optional<std::vector<std::string>> gather(const std::string& what, const std::string& local,
                                                          const Deadline& deadline,
                                                          double answer_seconds = kAnswerSeconds) = 0;
+  /// Returns the ranks that have not set their key "what/rank", in ascending order. Throws as get() does.
+  virtual std::vector<int> missing(const std::string& what) = 0;
 };
 
 /// Returns a store in a file, on one host or on a shared file system with locks. Every rank holds a lock on

@@ -27,8 +27,7 @@ std::string StoreFrame::bytes() const {
 
 std::optional<StoreFrame> take_frame(std::string_view& bytes, std::size_t max_value_bytes) {
   const std::size_t known = std::min(bytes.size(), kMagic.size());
-  if (bytes.substr(0, known) != kMagic.substr(0, known))
-    fail<DataError>("not a rendezvous message");
+  if (bytes.substr(0, known) != kMagic.substr(0, known)) fail<DataError>("not a rendezvous message");
   if (bytes.size() < kHeader) return std::nullopt;
   const auto kind = static_cast<unsigned char>(bytes[kMagic.size()]);
   const std::size_t key = number_at(bytes, kMagic.size() + 1, 4),

@@ -12,11 +12,12 @@ namespace convoy::dist {
 struct StoreFrame {
   enum class Kind : std::uint8_t {
     // Requests.
-    hello,  // key: the job; value: "rank world_size token"
-    set,    // key and value
-    get,    // key; value: timeout in milliseconds
+    hello,   // key: the job; value: "rank world_size token"
+    set,     // key and value
+    get,     // key; value: timeout in milliseconds
     gather,  // key: what/rank; value: "timeout first", a space and the value of the key, which it sets if `first` is 0: asks
              // for the values of what/first, what/(first + 1), …, once those of all ranks are set
+    missing,  // key: what: asks for the ranks that have not set what/rank
     // Replies.
     ok,
     value,  // value: the value of the key; of a gather, as many runs of equal values as fit: numbers in 4 bytes, and messages

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
+#include <numeric>
 #include <sstream>
 #include <utility>
 
@@ -86,8 +88,7 @@ class StoreRendezvous final : public Rendezvous {
   std::vector<std::string> exchange(const std::string& what, const std::string& local,
                                     const Deadline& deadline) {
     while (true) {
-      if (std::optional<std::vector<std::string>> all =
-              store_->gather(what, local, deadline, kNoticeSeconds))
+      if (std::optional<std::vector<std::string>> all = store_->gather(what, local, deadline, kNoticeSeconds))
         return std::move(*all);
       // At the limit, a rank that is missing because it waits for another one is about to tell so.
       const double notice = deadline.passed() ? kNoticeSeconds : 0;
@@ -97,9 +98,10 @@ class StoreRendezvous final : public Rendezvous {
   }
 
   [[noreturn]] void fail_exchange(const std::string& what, const Deadline& deadline) {
-    std::vector<int> joined, missing;
-    for (int rank = 0; rank < plan_.launch.world_size; ++rank)
-      (store_->get(fmt::format("{}/{}", what, rank), Deadline(0)) ? joined : missing).push_back(rank);
+    const std::vector<int> missing = store_->missing(what);
+    std::vector<int> all(static_cast<std::size_t>(plan_.launch.world_size)), joined;
+    std::iota(all.begin(), all.end(), 0);
+    std::ranges::set_difference(all, missing, std::back_inserter(joined));
     const std::optional<std::string> refused = store_->get(kRefusedKey, Deadline(0));
     const std::string reason =
         fmt::format("{}: after {} s {} {} joined, {} {} missing", store_->name(), deadline.seconds(),

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <iterator>
 #include <list>
 #include <map>
 #include <sstream>
@@ -36,7 +37,7 @@ constexpr int kMaxAccepted = 32;            // at a time, before the other clien
 constexpr std::size_t kMaxConnectionsPerRank = 16;
 constexpr std::size_t kMaxTotalBytes = std::size_t{256} << 20;
 constexpr std::size_t kMaxHelloBytes = 256;
-constexpr std::size_t kNumberBytes = 4;  // of the length of a run
+constexpr std::size_t kNumberBytes = 4;                 // of the length of a run
 constexpr std::chrono::milliseconds kAcceptPause(100);  // without a file descriptor for a client
 constexpr double kRefusalSeconds = 0.1;                 // for the hello message of a client that is refused
 
@@ -237,6 +238,13 @@ class TcpStoreServer {
       }
       client.wait_until =
           Clock::now() + std::chrono::milliseconds(std::clamp<std::int64_t>(milliseconds, 0, 86'400'000));
+    } else if (frame.kind == Kind::missing) {
+      const auto found = gatherings_.find(frame.key);
+      std::string ranks;
+      for (int rank = 0; rank < world_size_; ++rank)
+        if (found == gatherings_.end() || found->second.values[static_cast<std::size_t>(rank)] == nullptr)
+          ranks += fmt::format("{} ", rank);
+      client.out = bytes_of(Kind::value, ranks);
     } else {
       return false;
     }
@@ -517,10 +525,16 @@ std::optional<std::string> TcpStore::get(const std::string& key, const Deadline&
   return ask_for_value(Kind::get, key, "", deadline, answer_seconds);
 }
 
+std::vector<int> TcpStore::missing(const std::string& what) {
+  std::istringstream ranks(
+      ask({.kind = Kind::missing, .key = what, .value = ""}, Deadline(kAnswerSeconds)).value);
+  return {std::istream_iterator<int>(ranks), {}};
+}
+
 std::optional<std::vector<std::string>> TcpStore::gather(const std::string& what, const std::string& local,
                                                          const Deadline& deadline, double answer_seconds) {
-  check(local.size() <= StoreFrame::kMaxValueBytes, "{}: found a value of {} bytes, expected at most {}", name(),
-        local.size(), StoreFrame::kMaxValueBytes);
+  check(local.size() <= StoreFrame::kMaxValueBytes, "{}: found a value of {} bytes, expected at most {}",
+        name(), local.size(), StoreFrame::kMaxValueBytes);
   const auto count = static_cast<std::size_t>(member_.world_size);
   std::vector<std::string> all;
   all.reserve(count);

@@ -41,6 +41,8 @@ class TcpStore final : public Store {
                                                  const Deadline& deadline,
                                                  double answer_seconds = kAnswerSeconds) override;
 
+  std::vector<int> missing(const std::string& what) override;
+
   /// Returns the address and port of rank 0.
   const Endpoint& endpoint() const { return endpoint_; }
   /// Returns the numeric address of this side of the first connection to rank 0.
