@@ -26,7 +26,8 @@ void require_directory(const std::filesystem::path& directory);
 
 /// Returns whether `path` is a regular file. Returns false, instead of an error, if it cannot be accessed.
 bool is_file(const std::filesystem::path& path);
-bool is_file(const std::filesystem::directory_entry& entry);  // asks only about what its directory does not tell
+bool is_file(
+    const std::filesystem::directory_entry& entry);  // asks only about what its directory does not tell
 /// Returns whether `path` is a directory. Returns false, instead of an error, if it cannot be accessed.
 bool is_existing_directory(const std::filesystem::path& path);
 bool is_existing_directory(const std::filesystem::directory_entry& entry);

@@ -145,7 +145,8 @@ class Request {
   template <class T>
   void set(CURLoption option, T value) {
     const CURLcode result = CONVOY_CURL(curl_easy_setopt)(curl_.get(), option, value);
-    if (result != CURLE_OK) fail<DataError>("libcurl rejects an option: {}", CONVOY_CURL(curl_easy_strerror)(result));
+    if (result != CURLE_OK)
+      fail<DataError>("libcurl rejects an option: {}", CONVOY_CURL(curl_easy_strerror)(result));
   }
 
   /// Reads the header lines of every response. Those of a redirect are discarded at the next status line.
@@ -154,7 +155,8 @@ class Request {
     if (line.starts_with("HTTP/")) {
       range_begin_ = file_bytes_ = -1;
       body_begun_ = false;
-    } else if (line.size() > kRange.size() && CONVOY_CURL(curl_strnequal)(line.data(), kRange.data(), kRange.size())) {
+    } else if (line.size() > kRange.size() &&
+               CONVOY_CURL(curl_strnequal)(line.data(), kRange.data(), kRange.size())) {
       std::from_chars(line.data() + kRange.size(), line.data() + line.size(), range_begin_);
       if (const std::size_t slash = line.find('/'); slash != std::string_view::npos)
         std::from_chars(line.data() + slash + 1, line.data() + line.size(), file_bytes_);

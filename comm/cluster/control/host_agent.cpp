@@ -1,6 +1,9 @@
 #include "convoy/comm/cluster/control/host_agent.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
 #include <limits>
 #include <utility>
 
@@ -9,13 +12,12 @@
 #include "convoy/comm/core/collective.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_integer.h"
-#include "convoy/kernels/base/json_text.h"
 
 namespace convoy::dist {
 
 CONVOY_DEFINE_JSON(AgentWarning, rank, text)
-CONVOY_DEFINE_JSON(AgentReport, knows_of_stop, ranks, warnings)
-CONVOY_DEFINE_JSON(AgentOrders, stop_requested, stop_point, stop_code, deadline_seconds, verdict)
+CONVOY_DEFINE_JSON(AgentReport, knows_of_stop, ranks, warnings, paces)
+CONVOY_DEFINE_JSON(AgentOrders, stop_requested, stop_point, stop_code, details, deadline_seconds, verdict)
 
 namespace {
 
@@ -27,6 +29,8 @@ constexpr std::chrono::milliseconds kMessageWait{10};           // for messages 
 constexpr std::chrono::milliseconds kWaitForSameWarning{1000};  // of other ranks
 // The cause of an error may be known later than its consequences: it comes from another host.
 constexpr std::chrono::milliseconds kWaitForCause{300};
+// Longer than a report of a rank takes to the root of 16,000 hosts, and shorter than RankStatus::kResponsiveSeconds.
+constexpr double kQuietSeconds = 1.7;
 
 double seconds_of(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -39,6 +43,23 @@ RankStatus aged(RankStatus status, double seconds) {
     *age += seconds;
   for (RankStatus::Collective& collective : status.collectives) collective.seconds += seconds;
   return status;
+}
+
+std::string packed(const Json& json) {
+  std::string bytes;
+  Json::to_msgpack(json, bytes);
+  return bytes;
+}
+
+/// Reads numbers, each with a space behind it. Returns false if they do not begin at `next` or end before `end`.
+template <std::size_t N>
+bool read_numbers(const char*& next, const char* end, std::array<std::int64_t, N>& numbers) {
+  for (std::int64_t& number : numbers) {
+    const auto [behind, error] = std::from_chars(next, end, number);
+    if (error != std::errc() || behind == end) return false;
+    next = behind + 1;
+  }
+  return true;
 }
 
 /// Returns what other hosts should learn at once.
@@ -59,7 +80,9 @@ HostAgent::HostAgent(const HostMemory& memory, const std::vector<RankInfo>& all,
       all_(all),
       tree_(std::move(tree)),
       options_(std::move(options)),
-      next_warning_(options_.warn_after_seconds) {
+      next_warning_(options_.warn_after_seconds),
+      quiet_seconds_(std::min(kQuietSeconds, options_.warn_after_seconds / 2)),
+      taken_(static_cast<std::size_t>(memory.ranks())) {
   if (tree_ == nullptr) return;
   has_parent_ = !tree_->is_root();
   parent_heard_ = Clock::now();
@@ -97,6 +120,7 @@ void HostAgent::serve() {
   for (RankStatus& rank : local)  // may have been suspended as well, until about the same time
     for (double* age : {&rank.progress_seconds, &rank.beat_seconds, &rank.io_seconds})
       *age = without_pauses(*age);
+  take_paces(local);
   for (const auto& [node, child] : children_) {
     know_of_stop = know_of_stop && (child.report.knows_of_stop || child.has_left);
     if (!child.has_left && seconds_of(now_ - child.received) >= options_.host_timeout_seconds)
@@ -139,6 +163,18 @@ void HostAgent::take_warnings() {
       slot.warnings_taken = next + 1;
       warnings_.push_back({.rank = memory_.rank_at(index), .text = text, .since = Clock::now()});
     }
+  }
+}
+
+void HostAgent::take_paces(const std::vector<RankStatus>& local) {
+  for (std::size_t index = 0; index < local.size(); ++index) {
+    const RankStatus& rank = local[index];
+    if (rank.pace.block <= std::exchange(taken_[index], rank.pace.block)) continue;
+    std::vector<double> seconds = rank.pace.own_seconds;
+    seconds.resize(kStepPhases);
+    paces_ +=
+        fmt::format("{} {} {} {:.0f} ", rank.rank, rank.step, rank.pace.block, 1e6 * rank.pace.step_seconds);
+    for (const double each : seconds) paces_ += fmt::format("{:.0f} ", 1e6 * each);
   }
 }
 
@@ -187,10 +223,17 @@ void HostAgent::forgive_own_silence() {
 void HostAgent::receive_from_child(const AgentTree::Message& message) {
   Child& child = children_.at(message.node);
   if (message.kind == AgentTree::Message::Kind::text) {
-    AgentReport report = Json::parse(message.text).get<AgentReport>();
-    for (const RankStatus& rank : report.ranks)
-      if (rank.rank < 0 || static_cast<std::size_t>(rank.rank) >= all_.size())
-        fail<DataError>("found rank {}, expected one below {}", rank.rank, all_.size());
+    AgentReport report = Json::from_msgpack(message.text).get<AgentReport>();
+    const auto check_rank = [&](int rank) {
+      if (rank < 0 || static_cast<std::size_t>(rank) >= all_.size())
+        fail<DataError>("found rank {}, expected one below {}", rank, all_.size());
+    };
+    for (const RankStatus& status : report.ranks) {
+      check_rank(status.rank);
+      for (const auto& [first, last] : status.others)
+        for (const int rank : {std::min(first, last), std::max(first, last)}) check_rank(rank);
+    }
+    paces_ += report.paces;
     for (AgentWarning& warning : report.warnings) {
       warning.since = Clock::now();
       warnings_.push_back(std::move(warning));
@@ -213,7 +256,7 @@ void HostAgent::receive_from_child(const AgentTree::Message& message) {
 void HostAgent::receive_from_parent(const AgentTree::Message& message) {
   if (message.kind != AgentTree::Message::Kind::text) return lose_parent(message);
   parent_heard_ = Clock::now();
-  apply(Json::parse(message.text).get<AgentOrders>());
+  apply(Json::from_msgpack(message.text).get<AgentOrders>());
   send_down();
 }
 
@@ -253,11 +296,13 @@ std::vector<RankStatus> HostAgent::all_known(std::vector<RankStatus> ranks) cons
 }
 
 void HostAgent::decide(const std::vector<RankStatus>& ranks, bool know_of_stop) {
+  orders_.details =
+      !std::ranges::all_of(ranks, [&](const RankStatus& rank) { return is_quiet(rank, quiet_seconds_); });
   decide_stop(ranks, know_of_stop);
   decide_verdict(ranks);
   extend_deadlines(ranks);
   warn_of_stall(ranks);
-  warn_of_stragglers(ranks);
+  warn_of_stragglers();
   apply(orders_);
 }
 
@@ -265,7 +310,7 @@ void HostAgent::decide(const std::vector<RankStatus>& ranks, bool know_of_stop) 
 /// request. So once the request is visible to a rank and its points are read afterwards, it passes at most one
 /// more point than that without having seen the request, and waits there for the decision.
 void HostAgent::decide_stop(const std::vector<RankStatus>& ranks, bool know_of_stop) {
-  if (ranks.size() != all_.size() || orders_.stop_point != 0) return;
+  if (count_ranks(ranks) != all_.size() || orders_.stop_point != 0) return;
   int code = std::numeric_limits<int>::max();
   std::uint64_t passed = 0;
   for (const RankStatus& rank : ranks) {
@@ -281,9 +326,9 @@ void HostAgent::decide_stop(const std::vector<RankStatus>& ranks, bool know_of_s
 
 void HostAgent::decide_verdict(const std::vector<RankStatus>& ranks) {
   if (!orders_.verdict.empty()) return;
-  const std::optional<FirstCause> cause = first_cause(ranks);
+  std::optional<FirstCause> cause = first_cause(ranks);
   if (const RankStatus* const overdue = cause ? nullptr : overdue_of(ranks)) {
-    const std::string stall = describe_stall(ranks), culprit = describe(*overdue);
+    const std::string stall = describe_stall(expanded(ranks, all_)), culprit = describe(*overdue);
     orders_.verdict = stall.find(culprit) != std::string::npos ? stall : culprit;
   }
   if (!cause) return;
@@ -296,7 +341,7 @@ void HostAgent::decide_verdict(const std::vector<RankStatus>& ranks) {
           seconds_of(now_ - child.received) < RankStatus::kResponsiveSeconds)
         return;
   }
-  orders_.verdict = cause->text;
+  orders_.verdict = cause->is_consequence ? first_cause(expanded(ranks, all_))->text : cause->text;
 }
 
 const RankStatus* HostAgent::overdue_of(const std::vector<RankStatus>& ranks) const {
@@ -334,13 +379,27 @@ void HostAgent::warn_of_stall(const std::vector<RankStatus>& ranks) {
   if (!is_held_up || idle_seconds < next_warning_ || !orders_.verdict.empty()) return;
   while (next_warning_ <= idle_seconds) next_warning_ *= 2;
   if (options_.on_warning)
-    options_.on_warning(
-        fmt::format("no rank has made progress for {:.0f} s: {}", idle_seconds, describe_stall(ranks)));
+    options_.on_warning(fmt::format("no rank has made progress for {:.0f} s: {}", idle_seconds,
+                                    describe_stall(expanded(ranks, all_))));
 }
 
-void HostAgent::warn_of_stragglers(const std::vector<RankStatus>& ranks) {
-  if (ranks.size() != all_.size() || !options_.on_straggler) return;
-  for (const std::string& text : stragglers_.observe(ranks, options_.window_seconds))
+void HostAgent::warn_of_stragglers() {
+  const std::string paces = std::exchange(paces_, {});
+  if (paces.empty() || !options_.on_straggler) return;
+  paced_.resize(all_.size());
+  std::array<std::int64_t, 4 + kStepPhases> numbers{};  // of a rank
+  const char* next = paces.data();
+  while (read_numbers(next, paces.data() + paces.size(), numbers)) {
+    if (numbers[0] < 0 || static_cast<std::size_t>(numbers[0]) >= all_.size()) return;
+    const auto index = static_cast<std::size_t>(numbers[0]);
+    RankStatus::Pace pace{.block = static_cast<std::uint64_t>(numbers[2]),
+                          .step_seconds = 1e-6 * static_cast<double>(numbers[3])};
+    for (std::size_t i = 4; i < numbers.size(); ++i)
+      pace.own_seconds.push_back(1e-6 * static_cast<double>(numbers[i]));
+    paced_[index] = {
+        .rank = all_[index].rank, .host = all_[index].host, .step = numbers[1], .pace = std::move(pace)};
+  }
+  for (const std::string& text : stragglers_.observe(paced_, options_.window_seconds))
     options_.on_straggler(text);
 }
 
@@ -361,20 +420,23 @@ void HostAgent::apply(const AgentOrders& orders) {
 }
 
 void HostAgent::send_up(const std::vector<RankStatus>& ranks, bool know_of_stop) {
-  const std::string urgent = urgent_part(ranks) + (know_of_stop ? "stop" : "");
+  const std::string urgent =
+      urgent_part(ranks) + (know_of_stop ? "stop" : "") + (orders_.details ? "details" : "");
   if ((urgent == sent_up_ && Clock::now() < send_up_at_) || tree_->is_parent_blocked()) return;
   sent_up_ = urgent;
   send_up_at_ = Clock::now() + kMessagePeriod;
-  tree_->send_up(json_text(Json(AgentReport{know_of_stop, ranks, std::exchange(warnings_, {})})));
+  const double quiet_seconds = orders_.details ? 0 : quiet_seconds_;
+  tree_->send_up(packed(AgentReport{know_of_stop, grouped(ranks, quiet_seconds, memory_.rank_at(0)),
+                                    std::exchange(warnings_, {}), std::exchange(paces_, {})}));
 }
 
 void HostAgent::send_down() {
-  const std::string urgent =
-      fmt::format("{} {} {}", orders_.stop_requested, orders_.stop_point, orders_.verdict);
+  const std::string urgent = fmt::format("{} {} {} {}", orders_.stop_requested, orders_.stop_point,
+                                         orders_.details, orders_.verdict);
   if (urgent == sent_down_ && Clock::now() < send_down_at_) return;
   sent_down_ = urgent;
   send_down_at_ = Clock::now() + kMessagePeriod;
-  tree_->send_down(json_text(Json(orders_)));
+  tree_->send_down(packed(orders_));
 }
 
 void HostAgent::leave() {

@@ -15,6 +15,7 @@
 #include "convoy/comm/cluster/control/agent_tree.h"
 #include "convoy/comm/cluster/control/host_memory.h"
 #include "convoy/comm/cluster/control/rank_status.h"
+#include "convoy/comm/cluster/control/status_group.h"
 #include "convoy/comm/cluster/control/straggler_watch.h"
 
 namespace convoy::dist {
@@ -26,11 +27,14 @@ struct AgentWarning {
   std::chrono::steady_clock::time_point since{};  // when it came to this host
 };
 
-/// The message of an agent to its parent: the ranks below it, and their new warnings.
+/// The message of an agent to its parent: the ranks below it, and their new warnings and blocks of steps.
 struct AgentReport {
-  bool knows_of_stop = false;  // `ranks` was read after the stop request was visible to them
-  std::vector<RankStatus> ranks;
+  bool knows_of_stop = false;     // `ranks` was read after the stop request was visible to them
+  std::vector<RankStatus> ranks;  // grouped()
   std::vector<AgentWarning> warnings;
+  /// For each new block of steps of a rank: the rank, its step, and its RankStatus::Pace in microseconds; each number with
+  /// a space behind it.
+  std::string paces;
 };
 
 /// The message of an agent to its children: the decisions of the root.
@@ -38,6 +42,7 @@ struct AgentOrders {
   bool stop_requested = false;
   std::uint64_t stop_point = 0;  // 0: not decided
   int stop_code = 0;
+  bool details = false;         // some rank is not quiet: the agents tell what the quiet ones do, too
   double deadline_seconds = 0;  // from now until collectives may time out
   std::string verdict;          // empty: the job goes on
 };
@@ -91,6 +96,8 @@ class HostAgent {
   double without_pauses(double age) const;
   /// Appends the new warnings of the ranks of this host to warnings_.
   void take_warnings();
+  /// Appends the new blocks of steps of the ranks of this host to paces_.
+  void take_paces(const std::vector<RankStatus>& local);
   /// Reports the warnings that have waited for so long for those of other ranks with the same text.
   void report_warnings(std::chrono::milliseconds after);
   /// Returns whether messages have arrived.
@@ -115,7 +122,7 @@ class HostAgent {
   const RankStatus* overdue_of(const std::vector<RankStatus>& ranks) const;
   void extend_deadlines(const std::vector<RankStatus>& ranks);
   void warn_of_stall(const std::vector<RankStatus>& ranks);
-  void warn_of_stragglers(const std::vector<RankStatus>& ranks);
+  void warn_of_stragglers();
   void apply(const AgentOrders& orders);
   void send_up(const std::vector<RankStatus>& ranks, bool know_of_stop);
   void send_down();
@@ -130,6 +137,10 @@ class HostAgent {
   Clock::time_point now_{};           // of the last observe_suspension()
   AgentOrders orders_;                // the latest, of the root
   double next_warning_;               // seconds without progress
+  const double quiet_seconds_;        // is_quiet()
+  std::string paces_;                 // that have not been passed on, or considered
+  std::vector<std::uint64_t> taken_;  // the last block of each rank of this host in paces_
+  std::vector<RankStatus> paced_;     // at the root: the last blocks of all ranks
   StragglerWatch stragglers_;
   Clock::time_point
       consequence_seen_at_{};             // when a failure was first seen, all others being its consequences

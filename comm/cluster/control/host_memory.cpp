@@ -92,9 +92,8 @@ HostMemory::HostMemory(Rendezvous& rendezvous) : index_(rendezvous.info().local_
     failure = error.what();
   }
   // Also when this rank failed: the others wait for it.
-  const std::vector<std::string> texts =
-      rendezvous.all_gather((rendezvous.info().rank == 0 ? random_token() : "") + "\n" +
-                            (memory_ ? memory_->address() : ""));
+  const std::vector<std::string> texts = rendezvous.all_gather(
+      (rendezvous.info().rank == 0 ? random_token() : "") + "\n" + (memory_ ? memory_->address() : ""));
   job_ = texts.front().substr(0, texts.front().find('\n'));
   const std::string& of_host = texts[static_cast<std::size_t>(ranks_.front())];
   const std::string address = of_host.substr(of_host.find('\n') + 1);

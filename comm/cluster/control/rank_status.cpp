@@ -231,6 +231,6 @@ CONVOY_DEFINE_JSON(RankStatus::Progress, communicator, launched, completed)
 CONVOY_DEFINE_JSON(RankStatus::Pace, block, step_seconds, own_seconds)
 CONVOY_DEFINE_JSON(RankStatus, rank, host, process, life, signal, phase, step, phase_seconds,
                    progress_seconds, beat_seconds, io_seconds, collectives, progress, pace, stop_points,
-                   stop_code, stack, failure, failed_seconds, failed_by_peer)
+                   stop_code, stack, failure, failed_seconds, failed_by_peer, others)
 
 }  // namespace convoy::dist

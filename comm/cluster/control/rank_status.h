@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "convoy/comm/core/rank_observer.h"
@@ -79,6 +80,8 @@ struct RankStatus {
   std::string failure;          // the error that ends the rank; empty: none
   double failed_seconds = 0;    // since the failure
   bool failed_by_peer = false;  // the failure is a consequence of that of another rank
+  /// Further ranks that this status describes (status_group.h), as ranges: the first rank and the last.
+  std::vector<std::pair<int, int>> others;
 
   /// Returns whether the rank's process runs and has shown a sign of life in the last seconds.
   bool is_responsive() const { return life == Life::running && beat_seconds < kResponsiveSeconds; }

@@ -8,10 +8,11 @@
 namespace convoy::dist {
 namespace {
 
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return values.size() % 2 == 1 ? *middle : (*middle + *std::max_element(values.begin(), middle)) / 2;
+/// Returns the median of sorted values without the one at the index `left_out`, unless that is their number.
+double median_of(const std::vector<double>& sorted, std::size_t left_out) {
+  const std::size_t count = sorted.size() - (left_out < sorted.size() ? 1 : 0);
+  const auto at = [&](std::size_t index) { return sorted[index < left_out ? index : index + 1]; };
+  return count % 2 == 1 ? at(count / 2) : (at(count / 2 - 1) + at(count / 2)) / 2;
 }
 
 }  // namespace
@@ -27,6 +28,10 @@ std::vector<std::string> StragglerWatch::observe(std::span<const RankStatus> ran
     seconds.resize(kStepPhases);
     seconds.push_back(std::accumulate(seconds.begin(), seconds.end(), 0.0));
   }
+  std::vector<std::vector<double>> sorted(own.front().size());  // by part
+  for (const std::vector<double>& of_rank : own)
+    for (std::size_t part = 0; part < sorted.size(); ++part) sorted[part].push_back(of_rank[part]);
+  for (std::vector<double>& values : sorted) std::sort(values.begin(), values.end());
   window_.push_back(own);
   if (window_.size() > kBlocks) window_.pop_front();
   is_named_.resize(ranks.size());
@@ -34,10 +39,8 @@ std::vector<std::string> StragglerWatch::observe(std::span<const RankStatus> ran
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     std::vector<double>& excess = window_.back()[rank];
     for (std::size_t part = 0; part < excess.size(); ++part) {
-      std::vector<double> others;
-      for (std::size_t other = 0; other < ranks.size(); ++other)
-        if (other != rank) others.push_back(own[other][part]);
-      excess[part] -= median_of(std::move(others));
+      const auto mine = std::lower_bound(sorted[part].begin(), sorted[part].end(), own[rank][part]);
+      excess[part] -= median_of(sorted[part], static_cast<std::size_t>(mine - sorted[part].begin()));
     }
     excess.back() /= std::max(ranks[rank].pace.step_seconds - excess.back(), 1e-9);
 
@@ -47,7 +50,7 @@ std::vector<std::string> StragglerWatch::observe(std::span<const RankStatus> ran
       for (std::size_t phase = 0; phase < by_phase.size(); ++phase) by_phase[phase] += of_block[rank][phase];
     }
     std::sort(slow.begin(), slow.end());
-    const double median = median_of(slow);
+    const double median = median_of(slow, slow.size());
     const bool is_slow = slow.size() == kBlocks && median >= kSlow && slow[kOutliers] >= kSlow / 2;
     if (is_slow && !is_named_[rank])
       named.push_back(fmt::format(

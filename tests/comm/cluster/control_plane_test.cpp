@@ -16,6 +16,7 @@
 #include "convoy/comm/cluster/control/host_agent.h"
 #include "convoy/comm/transport/thread/thread_communicator.h"
 #include "convoy/kernels/base/check.h"
+#include "tests/comm/cluster/hosts_in_threads.h"
 #include "tests/comm/process_size.h"
 #include "tests/testing/support/temp_directory.h"
 
@@ -28,31 +29,6 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 using testing::TempDirectory;
-
-/// A rendezvous of threads that places `ranks_per_host` ranks on each host.
-class HostsInThreads final : public Rendezvous {
- public:
-  HostsInThreads(std::unique_ptr<ThreadRendezvous> threads, int ranks_per_host)
-      : Rendezvous(threads->note()), threads_(std::move(threads)) {
-    std::vector<RankInfo> all = threads_->all();
-    const int world = static_cast<int>(all.size());
-    for (RankInfo& info : all) {
-      info.node = info.rank / ranks_per_host;
-      info.nodes = (world + ranks_per_host - 1) / ranks_per_host;
-      info.local_rank = info.rank % ranks_per_host;
-      info.local_world_size = std::min(ranks_per_host, world - info.node * ranks_per_host);
-      info.host = fmt::format("host-{}", info.node);
-      info.address = "127.0.0.1";
-    }
-    set_positions(threads_->info().rank, std::move(all));
-  }
-  std::vector<std::string> all_gather(const std::string& local) override {
-    return threads_->all_gather(local);
-  }
-
- private:
-  std::unique_ptr<ThreadRendezvous> threads_;
-};
 
 struct Layout {
   int ranks, ranks_per_host;

@@ -104,9 +104,8 @@ TYPED_TEST(Stores, EndAGatherAtTheDeadlineOrWhenARankFails) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     second->set(dist::kFailureKey, "no data");
   });
-  EXPECT_LT(
-      seconds_of([&] { EXPECT_EQ(first->gather("a", "1", dist::Deadline(kPatience)), std::nullopt); }),
-      kAtOnce);
+  EXPECT_LT(seconds_of([&] { EXPECT_EQ(first->gather("a", "1", dist::Deadline(kPatience)), std::nullopt); }),
+            kAtOnce);
   later.join();
 }
 
