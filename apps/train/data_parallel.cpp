@@ -16,6 +16,7 @@
 #include "convoy/datasets/loader/sampler.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_text.h"
 
 namespace convoy {
 namespace {
@@ -140,7 +141,7 @@ void DataParallel::broadcast(const std::vector<optim::NamedState>& other_weights
 
 std::vector<std::string> DataParallel::from_rank_zero(const std::vector<std::string>& local) const {
   if (!context_.is_distributed()) return local;
-  return nlohmann::json::parse(dist::broadcast_text(*context_.control, nlohmann::json(local).dump()));
+  return nlohmann::json::parse(dist::broadcast_text(*context_.control, json_text(nlohmann::json(local))));
 }
 
 void DataParallel::restore_shards() {
