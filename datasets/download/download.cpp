@@ -62,7 +62,7 @@ constexpr auto kProgressInterval = std::chrono::milliseconds(100);
 void* curl_function(const char* name) {
   static void* const library = [] {
     void* const loaded = dlopen("libcurl.so.4", RTLD_NOW);
-    if (loaded == nullptr) fail<DataError>("{}, which a download needs; install libcurl4", dlerror());
+    if (loaded == nullptr) fail<DataError>("downloads need libcurl, which cannot be loaded: {}", dlerror());
     return loaded;
   }();
   return dlsym(library, name);
