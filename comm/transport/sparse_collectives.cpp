@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 #include <span>
 #include <string>
 #include <vector>
@@ -126,8 +127,11 @@ void tree_broadcast(const LinkGroup& group, const View& data, int root, const ch
   const BinomialTree tree(group.rank, group.size(), root);
   if (tree.parent >= 0) group.links.receive(group.at(tree.parent), data, what);
   group.links.wait(deadline);
-  for (const int child : tree.children) group.links.send(group.at(child), data);
-  group.links.wait(deadline);
+  // One after another, and first to the child with the most ranks below it: they would share this rank's link.
+  for (const int child : tree.children | std::views::reverse) {
+    group.links.send(group.at(child), data);
+    group.links.wait(deadline);
+  }
 }
 
 bool agree_along_tree(const LinkGroup& group, const CollectiveSignature& local, const Deadline& deadline) {
