@@ -26,7 +26,8 @@ void require_directory(const std::filesystem::path& directory);
 
 /// Returns whether `path` is a regular file. Returns false, instead of an error, if it cannot be accessed.
 bool is_file(const std::filesystem::path& path);
-bool is_file(const std::filesystem::directory_entry& entry);  // asks only about what its directory does not tell
+bool is_file(
+    const std::filesystem::directory_entry& entry);  // asks only about what its directory does not tell
 /// Returns whether `path` is a directory. Returns false, instead of an error, if it cannot be accessed.
 bool is_existing_directory(const std::filesystem::path& path);
 bool is_existing_directory(const std::filesystem::directory_entry& entry);
@@ -35,6 +36,9 @@ bool is_existing_directory(const std::filesystem::directory_entry& entry);
 void write_at(const io::FileDescriptor& file, std::string_view bytes, std::size_t offset,
               const std::string& name);
 
+/// Returns the first `maximum` texts with `separator` between them, and an ellipsis in place of the others.
+std::string listed(const std::vector<std::string>& texts, std::size_t maximum = 5,
+                   std::string_view separator = ", ");
 /// Returns `text` with the letters A to Z in lower case.
 std::string lower_case(std::string text);
 
