@@ -5,11 +5,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <cstring>
+#include <span>
 #include <system_error>
 
-#include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::data {
@@ -92,6 +91,11 @@ void write_at(const io::FileDescriptor& file, std::string_view bytes, std::size_
     bytes.remove_prefix(static_cast<std::size_t>(written));
     offset += static_cast<std::size_t>(written);
   }
+}
+
+std::string listed(const std::vector<std::string>& texts, std::size_t maximum, std::string_view separator) {
+  return fmt::format("{}{}{}", fmt::join(std::span(texts).first(std::min(maximum, texts.size())), separator),
+                     texts.size() > maximum ? separator : "", texts.size() > maximum ? "…" : "");
 }
 
 std::string lower_case(std::string text) {

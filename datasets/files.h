@@ -36,6 +36,9 @@ bool is_existing_directory(const std::filesystem::directory_entry& entry);
 void write_at(const io::FileDescriptor& file, std::string_view bytes, std::size_t offset,
               const std::string& name);
 
+/// Returns the first `maximum` texts with `separator` between them, and an ellipsis in place of the others.
+std::string listed(const std::vector<std::string>& texts, std::size_t maximum = 5,
+                   std::string_view separator = ", ");
 /// Returns `text` with the letters A to Z in lower case.
 std::string lower_case(std::string text);
 

@@ -48,13 +48,7 @@ nn::Module* last_convolution(const Model& model) {
 std::vector<int> checked_labels(std::span<const int> labels, const Tensor& logits) {
   const std::int64_t count = logits.size(0), classes = logits.size(1);
   std::vector<int> result(labels.begin(), labels.end());
-  if (labels.empty()) {
-    const std::vector<double> values = logits.to(DType::f64).to_vector<double>();
-    for (std::int64_t n = 0; n < count; ++n) {
-      const auto row = values.begin() + n * classes;
-      result.push_back(static_cast<int>(std::max_element(row, row + classes) - row));
-    }
-  }
+  if (labels.empty()) result = argmax(Variable(logits), 1).to_vector<std::int32_t>();
   check(std::ssize(result) == count, "grad_cam: found {} labels, expected one for each of {} images",
         result.size(), count);
   for (const int label : result)

@@ -4,7 +4,6 @@
 #include <deque>
 #include <utility>
 
-#include "convoy/engine/nn/layers.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/nearest_name.h"
 

@@ -7,28 +7,24 @@
 namespace convoy {
 namespace {
 
-const std::vector<Precision>& precisions() {
-  static const std::vector<Precision> all = {
-      {.name = "fp64", .parameters = DType::f64, .compute = DType::f64, .tf32 = false},
-      {.name = "fp32", .parameters = DType::f32, .compute = DType::f32, .tf32 = false},
-      {.name = "tf32", .parameters = DType::f32, .compute = DType::f32, .tf32 = true},
-      {.name = "bf16", .parameters = DType::f32, .compute = DType::bf16, .tf32 = false},
-      {.name = "fp16", .parameters = DType::f32, .compute = DType::f16, .tf32 = false},
-  };
-  return all;
-}
+// name, type of parameters, type of computation, TF32
+const std::vector<Precision> kPrecisions = {{"fp64", DType::f64, DType::f64, false},
+                                            {"fp32", DType::f32, DType::f32, false},
+                                            {"tf32", DType::f32, DType::f32, true},
+                                            {"bf16", DType::f32, DType::bf16, false},
+                                            {"fp16", DType::f32, DType::f16, false}};
 
 }  // namespace
 
 std::vector<std::string> precision_names() {
   std::vector<std::string> names;
-  for (const Precision& precision : precisions()) names.push_back(precision.name);
+  for (const Precision& precision : kPrecisions) names.push_back(precision.name);
   return names;
 }
 
 Precision parse_precision(std::string_view name) {
-  const auto found = std::ranges::find(precisions(), name, &Precision::name);
-  check(found != precisions().end(), "--precision: found '{}', expected one of {}", name,
+  const auto found = std::ranges::find(kPrecisions, name, &Precision::name);
+  check(found != kPrecisions.end(), "--precision: found '{}', expected one of {}", name,
         fmt::join(precision_names(), ", "));
   return *found;
 }

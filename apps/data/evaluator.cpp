@@ -6,7 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <tuple>
+#include <utility>
 
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/datasets/loader/loader.h"
@@ -124,51 +124,41 @@ double probability_of(const float* row, std::size_t classes, std::size_t c) {
   return 1 / sum;
 }
 
-/// Selects the mistakes with the highest probabilities.
-class MistakeSelection {
- public:
-  /// Adds the mistakes of a batch. `logits` is [N, C] on any device; labels, predictions and ids (indices in the
-  /// set) have N elements. Blocks until the logits are computed if there is a mistake.
-  void add(const Tensor& logits, const std::vector<std::int32_t>& labels,
-           const std::vector<std::int32_t>& predictions, const std::vector<std::int32_t>& ids) {
-    if (labels == predictions) return;
-    const std::vector<float> values = logits.to(DType::f32).to(Device::cpu()).to_vector<float>();
-    const auto classes = static_cast<std::size_t>(logits.size(1));
-    for (std::size_t i = 0; i < labels.size(); ++i) {
-      if (labels[i] == predictions[i]) continue;
-      const double probability =
-          probability_of(values.data() + i * classes, classes, static_cast<std::size_t>(predictions[i]));
-      if (std::isfinite(probability))
-        mistakes_.push_back({ids[i], labels[i], predictions[i], probability, {}});
-    }
-    keep_most_confident();
-  }
-  /// Adds the mistakes of the other ranks on rank 0, and removes them on the others. Collective; does nothing if
-  /// `comm` is null.
-  void gather(dist::Communicator* comm) {
-    if (comm == nullptr) return;
-    nlohmann::json local = nlohmann::json::array();
-    for (const Mistake& mistake : mistakes_)
-      local.push_back({mistake.image, mistake.label, mistake.prediction, mistake.probability});
-    mistakes_.clear();
-    for (const std::string& text : comm->gather_object(json_text(local)))
-      for (const nlohmann::json& each : nlohmann::json::parse(text))
-        mistakes_.push_back({each[0], each[1], each[2], each[3], {}});
-    keep_most_confident();
-  }
-  /// Returns the mistakes in descending order of probability; equal ones in the order of the set.
-  const std::vector<Mistake>& mistakes() const { return mistakes_; }
+/// Keeps those with the highest probabilities, in descending order; equal ones in the order of the set.
+void keep_most_confident(std::vector<Mistake>& mistakes) {
+  std::ranges::sort(mistakes, {},
+                    [](const Mistake& mistake) { return std::pair(-mistake.probability, mistake.image); });
+  mistakes.resize(std::min(mistakes.size(), Evaluation::kMaxMistakes));
+}
 
- private:
-  void keep_most_confident() {
-    std::ranges::sort(mistakes_, [](const Mistake& a, const Mistake& b) {
-      return std::tuple(-a.probability, a.image) < std::tuple(-b.probability, b.image);
-    });
-    mistakes_.resize(std::min(mistakes_.size(), Evaluation::kMaxMistakes));
+/// Adds the mistakes of a batch. `logits` is [N, C] on any device; labels, predictions and ids (indices in the
+/// set) have N elements. Blocks until the logits are computed if there is a mistake.
+void add_mistakes(std::vector<Mistake>& mistakes, const Tensor& logits,
+                  const std::vector<std::int32_t>& labels, const std::vector<std::int32_t>& predictions,
+                  const std::vector<std::int32_t>& ids) {
+  if (labels == predictions) return;
+  const std::vector<float> values = logits.to(DType::f32).to(Device::cpu()).to_vector<float>();
+  const auto classes = static_cast<std::size_t>(logits.size(1));
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i] == predictions[i]) continue;
+    const double probability =
+        probability_of(values.data() + i * classes, classes, static_cast<std::size_t>(predictions[i]));
+    if (std::isfinite(probability)) mistakes.push_back({ids[i], labels[i], predictions[i], probability, {}});
   }
+  keep_most_confident(mistakes);
+}
 
-  std::vector<Mistake> mistakes_;
-};
+/// Adds the mistakes of the other ranks on rank 0, and removes them on the others. Collective.
+void gather_mistakes(std::vector<Mistake>& mistakes, dist::Communicator& comm) {
+  nlohmann::json local = nlohmann::json::array();
+  for (const Mistake& mistake : mistakes)
+    local.push_back({mistake.image, mistake.label, mistake.prediction, mistake.probability});
+  mistakes.clear();
+  for (const std::string& text : comm.gather_object(json_text(local)))
+    for (const nlohmann::json& each : nlohmann::json::parse(text))
+      mistakes.push_back({each[0], each[1], each[2], each[3], {}});
+  keep_most_confident(mistakes);
+}
 
 /// Sets the files of the mistakes, and returns their images, one per row.
 Tensor images_of(std::vector<Mistake>& mistakes, const data::ImageSet& set) {
@@ -232,7 +222,6 @@ std::optional<Evaluation> evaluate(const models::Model& model, const DeviceConte
   if (options.keep_logits)  // zeros, so that the sum over ranks has the rows of all
     result.logits = Tensor::zeros({set.size(), result.classes},
                                   options.dtype == DType::f64 ? DType::f64 : DType::f32, Device::cpu());
-  MistakeSelection mistakes;
   double loss_sum = 0, top5_sum = 0;
   std::int64_t done = 0;
   while (true) {
@@ -244,7 +233,8 @@ std::optional<Evaluation> evaluate(const models::Model& model, const DeviceConte
     loss_sum += cross_entropy_sum(batch->logits, batch->labels).value().item();
     const std::vector<std::int32_t> labels = batch->labels.to_vector<std::int32_t>();
     const std::vector<std::int32_t> predictions = argmax(batch->logits, 1).to_vector<std::int32_t>();
-    mistakes.add(batch->logits.value(), labels, predictions, batch->ids.to_vector<std::int32_t>());
+    add_mistakes(result.mistakes, batch->logits.value(), labels, predictions,
+                 batch->ids.to_vector<std::int32_t>());
     if (options.top5) top5_sum += count_top5(batch->logits.value(), labels);
     for (std::size_t i = 0; i < labels.size(); ++i) {
       const auto label = static_cast<std::size_t>(labels[i]),
@@ -260,9 +250,8 @@ std::optional<Evaluation> evaluate(const models::Model& model, const DeviceConte
   if (options.comm != nullptr) {
     add_up(*options.comm, result, loss_sum, top5_sum);
     if (options.keep_logits) dist::all_reduce_and_wait(*options.comm, result.logits.view());
+    gather_mistakes(result.mistakes, *options.comm);
   }
-  mistakes.gather(options.comm);
-  result.mistakes = mistakes.mistakes();
   result.mistake_images = images_of(result.mistakes, set);
   result.count = std::accumulate(result.images.begin(), result.images.end(), std::int64_t{0});
   if (result.count == 0) fail<DataError>("evaluation: the set has no images");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "convoy/apps/common/text.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/json_text.h"
 
@@ -96,10 +97,8 @@ class LineParser {
 std::vector<ConfigEntry> parse_config(std::string_view text, std::string_view name) {
   std::vector<ConfigEntry> entries;
   int line = 0;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    LineParser parser(text.substr(0, end), name, ++line);
-    text.remove_prefix(std::min(end + 1, text.size()));
+  for (const std::string& each : split(std::string(text), '\n')) {
+    LineParser parser(each, name, ++line);
     if (!parser.at_end()) entries.push_back(parser.entry());
   }
   return entries;

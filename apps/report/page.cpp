@@ -152,10 +152,12 @@ Json timeline_of(const Json& trace_events) {
 
 Json page_data(const RunRecord& run) {
   std::size_t starts = 0;
-  for (const Json& event : run.events) starts += event["event"] == "start" ? 1 : 0;
   Json start = *run.last("start"), search;
-  for (const Json& event : run.events)
-    if (event["event"] == "start" && event.contains("lr_search")) search = event["lr_search"];
+  for (const Json& event : run.events) {
+    if (event["event"] != "start") continue;
+    ++starts;
+    if (event.contains("lr_search")) search = event["lr_search"];
+  }
   if (!start.value("config", Json()).is_object()) start["config"] = Json::object();
   if (number(start, "steps_per_epoch").value_or(0) < 1) start["steps_per_epoch"] = 1;
   const Json* const result = run.last("result");

@@ -39,12 +39,11 @@ int measure(StepOptions& options, const CommandLine& line, Job& job) {
   if (options.count) {
     fmt::print("\n{}", step_counts_table(figures.launches, *training.batch_size));
     report["counts"] = step_counts_json(figures.launches);
-    write_json(options.json, report);
-    return 0;
+  } else {
+    const Json measured = to_json(figures);
+    print_figures(measured);
+    report.update(measured);
   }
-  const Json measured = to_json(figures);
-  print_figures(measured);
-  report.update(measured);
   write_json(options.json, report);
   return 0;
 }

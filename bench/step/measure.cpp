@@ -3,7 +3,6 @@
 #include <stdlib.h>  // mkdtemp is POSIX, not in <cstdlib>
 
 #include <algorithm>
-#include <optional>
 #include <system_error>
 
 #include "convoy/apps/common/plan_cache.h"

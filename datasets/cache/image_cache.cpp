@@ -10,15 +10,17 @@
 #include <random>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "convoy/datasets/files.h"
-#include "convoy/engine/io/file.h"
 #include "convoy/engine/io/safetensors.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_integer.h"
 #include "convoy/kernels/base/json_text.h"
 
 namespace convoy::data {
+
+CONVOY_DEFINE_JSON(DecodedImages, errors, resized, chosen_size)
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -26,21 +28,6 @@ using Json = nlohmann::json;
 
 constexpr const char* kFormat = "convoy image cache 1";
 constexpr std::size_t kHeaderBytes = 4096;  // the images begin at a page
-
-std::string to_text(const DecodedImages& decoded) {
-  const Json json = {
-      {"errors", decoded.errors}, {"resized", decoded.resized}, {"chosen_size", decoded.chosen_size}};
-  return json_text(json);
-}
-
-DecodedImages from_text(std::string_view text) {
-  const Json json = Json::parse(text);
-  DecodedImages decoded;
-  json.at("errors").get_to(decoded.errors);
-  json.at("resized").get_to(decoded.resized);
-  json.at("chosen_size").get_to(decoded.chosen_size);
-  return decoded;
-}
 
 std::string_view bytes_of(const Tensor& tensor) {
   return {static_cast<const char*>(tensor.view().data), tensor.bytes()};
@@ -92,7 +79,7 @@ std::optional<DecodedImages> ImageCache::read(bool verifies) {
     const std::string& expected = metadata["hash"];
     if (const std::string hash = verifies ? hash_of(images, about) : expected; hash != expected)
       fail<CheckpointError>("{}: damaged: hash {}, expected {}", path_.string(), hash, expected);
-    DecodedImages decoded = from_text(bytes_of(about));
+    auto decoded = Json::parse(bytes_of(about)).get<DecodedImages>();
     decoded.images = images;
     return decoded;
   } catch (const std::exception& error) {  // of the file, or of its JSON text
@@ -148,10 +135,10 @@ std::uint8_t* ImageCache::create(const Shape& shape) {
 std::optional<DecodedImages> ImageCache::gather(const std::optional<DecodedImages>& local) {
   DecodedImages sum;
   bool is_complete = true;
-  for (const std::string& text : host_.all_gather(local ? to_text(*local) : "")) {
+  for (const std::string& text : host_.all_gather(local ? json_text(Json(*local)) : "")) {
     is_complete = is_complete && !text.empty();
     if (!is_complete) continue;
-    DecodedImages part = from_text(text);
+    auto part = Json::parse(text).get<DecodedImages>();
     sum.errors.merge(part.errors);
     sum.resized += part.resized;
   }
@@ -163,7 +150,7 @@ DecodedImages ImageCache::finish(const DecodedImages& decoded) {
     const std::shared_ptr<void> first(memory_, static_cast<std::byte*>(memory_.get()) + kHeaderBytes);
     const Tensor all = Tensor::from_memory(first, shape_, DType::u8, Device::cpu());
     const Tensor images = all.rows(0, drop_failed(all.view(), decoded.errors));
-    const std::string text = to_text(decoded);
+    const std::string text = json_text(Json(decoded));
     const Tensor about = Tensor::from(std::vector<std::uint8_t>(text.begin(), text.end()),
                                       {static_cast<std::int64_t>(text.size())}, Device::cpu());
     const std::string header =

@@ -165,15 +165,13 @@ class BatchCollector {
 };
 
 DataSet read_batches(const Cifar& cifar, const fs::path& directory, const ReadOptions& options) {
-  for (const BatchFile& file : cifar.files)
-    if (!is_file(directory / file.name)) fail<DataError>("{}: {} is missing", directory.string(), file.name);
   BatchCollector batches(cifar, directory.string());
-  for (const BatchFile& batch : cifar.files) {
-    const fs::path file = directory / batch.name;
-    batches.add(file.filename().string(), read_file(file, cifar.max_batch_bytes()), file.string());
-  }
-  if (const fs::path file = directory / cifar.names_file; is_file(file))
-    batches.add(cifar.names_file, read_file(file, kMaxNamesBytes), file.string());
+  const auto add = [&](const std::string& name, std::uint64_t max_bytes) {
+    if (const fs::path file = directory / name; is_file(file))
+      batches.add(name, read_file(file, max_bytes), file.string());
+  };
+  for (const BatchFile& batch : cifar.files) add(batch.name, cifar.max_batch_bytes());
+  add(cifar.names_file, kMaxNamesBytes);
   return batches.finish(options);
 }
 
@@ -230,6 +228,12 @@ std::vector<Mirrors> official_files(const Cifar& cifar) {
             .md5 = cifar.md5}}};
 }
 
+DatasetFiles files_of(const Cifar& cifar) {
+  return {.are_in = [&](const fs::path& directory) { return find_files(cifar, directory) != nullptr; },
+          .expected = [&] { return expected_files(cifar); },
+          .official = [&] { return official_files(cifar); }};
+}
+
 DataSet read_cifar(const Cifar& cifar, const fs::path& directory, const ReadOptions& options) {
   check_read_options(options);
   require_directory(directory);
@@ -239,14 +243,7 @@ DataSet read_cifar(const Cifar& cifar, const fs::path& directory, const ReadOpti
 
 }  // namespace
 
-const DatasetFiles kCifar10Files{
-    .are_in = [](const fs::path& directory) { return find_files(kCifar10, directory) != nullptr; },
-    .expected = [] { return expected_files(kCifar10); },
-    .official = [] { return official_files(kCifar10); }};
-const DatasetFiles kCifar100Files{
-    .are_in = [](const fs::path& directory) { return find_files(kCifar100, directory) != nullptr; },
-    .expected = [] { return expected_files(kCifar100); },
-    .official = [] { return official_files(kCifar100); }};
+const DatasetFiles kCifar10Files = files_of(kCifar10), kCifar100Files = files_of(kCifar100);
 
 DataSet read_cifar10(const fs::path& directory, const ReadOptions& options) {
   return read_cifar(kCifar10, directory, options);

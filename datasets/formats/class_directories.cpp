@@ -111,13 +111,6 @@ void collect_images(const fs::path& directory, int depth, std::vector<fs::path>&
   }
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  constexpr std::size_t kNamed = 5;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(kNamed, names.size()); ++i) text += (i == 0 ? "" : ", ") + names[i];
-  return text + (names.size() > kNamed ? ", …" : "");
-}
-
 /// Throws DataError if the images of the only class are in several directories, like those of classes, and none is
 /// above these.
 void refuse_nested(const fs::path& directory, const std::vector<fs::path>& files, bool is_root) {
@@ -429,15 +422,11 @@ DecodedImages decode_to_cache(const ClassDirectories& directories, const fs::pat
 }
 
 void refuse_corrupt(const DecodedImages& decoded, std::size_t count, const std::string& name) {
-  constexpr int kNamed = 3;
-  std::string text;
-  int named = 0;
-  for (const auto& [file, error] : decoded.errors)
-    if (named++ < kNamed) text += "; " + error;
-  throw ErrorWithRemedy<DataError>(
-      fmt::format("{}: {} of {} images cannot be read{}{}", name, decoded.errors.size(), count, text,
-                  named > kNamed ? "; …" : ""),
-      "set ReadOptions::skip_corrupt to leave them out");
+  std::vector<std::string> texts;
+  for (const auto& [file, error] : decoded.errors) texts.push_back(error);
+  throw ErrorWithRemedy<DataError>(fmt::format("{}: {} of {} images cannot be read; {}", name, texts.size(),
+                                               count, listed(texts, 3, "; ")),
+                                   "set ReadOptions::skip_corrupt to leave them out");
 }
 
 }  // namespace

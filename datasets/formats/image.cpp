@@ -56,16 +56,14 @@ struct Format {
   std::vector<std::string> extensions;
 };
 
-std::vector<Format> make_formats() {
-  std::vector<Format> known = {{"JPEG", {".jpg", ".jpeg"}}, {"PNG", {".png"}}, {"BMP", {".bmp"}}};
-  if (reads_webp()) known.push_back({"WebP", {".webp"}});
-  if (reads_heif()) known.push_back({"HEIC", {".heic", ".heif"}});
-  return known;
-}
-
 /// Returns the formats that this build reads.
 const std::vector<Format>& formats() {
-  static const std::vector<Format> known = make_formats();
+  static const std::vector<Format> known = [] {
+    std::vector<Format> all = {{"JPEG", {".jpg", ".jpeg"}}, {"PNG", {".png"}}, {"BMP", {".bmp"}}};
+    if (reads_webp()) all.push_back({"WebP", {".webp"}});
+    if (reads_heif()) all.push_back({"HEIC", {".heic", ".heif"}});
+    return all;
+  }();
   return known;
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -87,15 +88,10 @@ namespace {
 
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{4} << 30;
 
-constexpr const char* kTrainImages = "train-images-idx3-ubyte";
-constexpr const char* kTrainLabels = "train-labels-idx1-ubyte";
-constexpr const char* kTestImages = "t10k-images-idx3-ubyte";
-constexpr const char* kTestLabels = "t10k-labels-idx1-ubyte";
+// Images and labels for training, and for testing.
+constexpr std::array kFiles = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
+                               "t10k-labels-idx1-ubyte"};
 constexpr const char* kGzip = ".gz";
-
-struct SplitFiles {
-  fs::path images, labels;
-};
 
 /// One of the data sets in these four files.
 struct Digits {
@@ -103,7 +99,7 @@ struct Digits {
   std::string torchvision;  // the directory in which torchvision has its raw/
   std::vector<std::string> classes;
   std::vector<std::string> mirrors;        // directories on web servers, with identical copies
-  std::array<const char*, 4> md5;          // of the files in the order of their names above, compressed
+  std::array<const char*, 4> md5;          // of kFiles, compressed
   std::vector<std::int32_t> first_labels;  // of the training set; they tell the data sets apart
 };
 
@@ -140,13 +136,13 @@ fs::path find_idx(const fs::path& directory, const std::string& name) {
   return {};
 }
 
-ImageSet read_split(const SplitFiles& files, int classes) {
+ImageSet read_split(const fs::path& images, const fs::path& labels, int classes) {
   ImageSet set;
-  set.images = parse_idx_images(read_file(files.images, kMaxFileBytes), files.images.string());
-  set.labels = parse_idx_labels(read_file(files.labels, kMaxFileBytes), files.labels.string(), classes);
+  set.images = parse_idx_images(read_file(images, kMaxFileBytes), images.string());
+  set.labels = parse_idx_labels(read_file(labels, kMaxFileBytes), labels.string(), classes);
   if (set.images.size(0) != set.labels.size(0))
-    fail<DataError>("{}: {} labels, expected one for each of the {} images of {}", files.labels.string(),
-                    set.labels.size(0), set.images.size(0), files.images.string());
+    fail<DataError>("{}: {} labels, expected one for each of the {} images of {}", labels.string(),
+                    set.labels.size(0), set.images.size(0), images.string());
   return set;
 }
 
@@ -164,19 +160,19 @@ void expect_labels_of(const Digits& digits, const Tensor& labels, const fs::path
 fs::path find_files(const Digits& digits, const fs::path& directory) {
   for (const fs::path& place :
        {directory, directory / digits.name, directory / digits.torchvision / "raw", directory / "raw"})
-    for (const char* name : {kTrainImages, kTrainLabels, kTestImages, kTestLabels})
-      if (!find_idx(place, name).empty()) return place;
+    if (std::ranges::any_of(kFiles, [&](const char* name) { return !find_idx(place, name).empty(); }))
+      return place;
   return {};
 }
 
 std::string expected_files(const Digits& digits) {
-  return fmt::format("{}, {}, {} and {}, plain or {}, also in {}/raw/", kTrainImages, kTrainLabels,
-                     kTestImages, kTestLabels, kGzip, digits.torchvision);
+  return fmt::format("{}, {}, {} and {}, plain or {}, also in {}/raw/", kFiles[0], kFiles[1], kFiles[2],
+                     kFiles[3], kGzip, digits.torchvision);
 }
 
 std::vector<Mirrors> official_files(const Digits& digits) {
   std::vector<Mirrors> files;
-  for (const char* stem : {kTrainImages, kTrainLabels, kTestImages, kTestLabels}) {
+  for (const char* stem : kFiles) {
     const std::string name = fmt::format("{}{}", stem, kGzip);
     const char* const md5 = digits.md5[files.size()];
     files.emplace_back();
@@ -186,29 +182,33 @@ std::vector<Mirrors> official_files(const Digits& digits) {
   return files;
 }
 
+DatasetFiles files_of(const Digits& digits) {
+  return {.are_in = [&](const fs::path& directory) { return !find_files(digits, directory).empty(); },
+          .expected = [&] { return expected_files(digits); },
+          .official = [&] { return official_files(digits); }};
+}
+
 DataSet read_digits(const Digits& digits, const fs::path& directory, const ReadOptions& options) {
   check_read_options(options);
   require_directory(directory);
   const fs::path place = find_files(digits, directory);
   if (place.empty())
     fail<DataError>("{}: no {} here, expected {}", directory.string(), digits.title, expected_files(digits));
-  const SplitFiles train{find_idx(place, kTrainImages), find_idx(place, kTrainLabels)};
-  const SplitFiles test{find_idx(place, kTestImages), find_idx(place, kTestLabels)};
-  for (const auto& [file, name] :
-       {std::pair(train.images, kTrainImages), std::pair(train.labels, kTrainLabels),
-        std::pair(test.images, kTestImages), std::pair(test.labels, kTestLabels)})
-    if (file.empty()) fail<DataError>("{}: {} is missing, plain or .gz", place.string(), name);
+  std::vector<fs::path> files;
+  for (const char* name : kFiles)
+    if (files.push_back(find_idx(place, name)); files.back().empty())
+      fail<DataError>("{}: {} is missing, plain or .gz", place.string(), name);
   DataSet data;
   data.name = digits.name;
   data.classes = digits.classes;
   const int classes = static_cast<int>(digits.classes.size());
-  data.train = read_split(train, classes);
+  data.train = read_split(files[0], files[1], classes);
   expect_labels_of(digits, data.train.labels, place);
-  data.test = read_split(test, classes);
+  data.test = read_split(files[2], files[3], classes);
   for (ImageSet* set : {&data.train, &data.test}) *set = resized(*set, options.image_size, options.workers);
   if (data.train.images.size(1) != data.test.images.size(1) ||
       data.train.images.size(2) != data.test.images.size(2))
-    fail<DataError>("{}: images of {}, expected the shape of the training images, {}", test.images.string(),
+    fail<DataError>("{}: images of {}, expected the shape of the training images, {}", files[2].string(),
                     data.test.images.shape().text(), data.train.images.shape().text());
   data.note = fmt::format("{} from {}", digits.title, place.string());
   return data;
@@ -216,14 +216,7 @@ DataSet read_digits(const Digits& digits, const fs::path& directory, const ReadO
 
 }  // namespace
 
-const DatasetFiles kMnistFiles{
-    .are_in = [](const fs::path& directory) { return !find_files(kMnist, directory).empty(); },
-    .expected = [] { return expected_files(kMnist); },
-    .official = [] { return official_files(kMnist); }};
-const DatasetFiles kFashionMnistFiles{
-    .are_in = [](const fs::path& directory) { return !find_files(kFashionMnist, directory).empty(); },
-    .expected = [] { return expected_files(kFashionMnist); },
-    .official = [] { return official_files(kFashionMnist); }};
+const DatasetFiles kMnistFiles = files_of(kMnist), kFashionMnistFiles = files_of(kFashionMnist);
 
 DataSet read_mnist(const fs::path& directory, const ReadOptions& options) {
   return read_digits(kMnist, directory, options);

@@ -57,11 +57,11 @@ void check_read_options(const ReadOptions& options);
 /// to the names of the files.
 struct DatasetFiles {
   /// Returns whether `directory` holds files of the data set, in any layout that the reader accepts.
-  bool (*are_in)(const std::filesystem::path& directory);
+  std::function<bool(const std::filesystem::path& directory)> are_in;
   /// Returns the names of the files that are_in() looks for, for error messages.
-  std::string (*expected)();
+  std::function<std::string()> expected;
   /// Returns the official files with their mirrors.
-  std::vector<Mirrors> (*official)();
+  std::function<std::vector<Mirrors>()> official;
 };
 extern const DatasetFiles kCifar10Files;       // of read_cifar10()
 extern const DatasetFiles kCifar100Files;      // of read_cifar100()

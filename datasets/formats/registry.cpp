@@ -18,47 +18,16 @@ DataSet read_shapes(const std::filesystem::path& /*directory*/, const ReadOption
 
 // A deque, so that references to rows remain valid.
 std::deque<DatasetEntry>& table() {
+  using enum DatasetSource;
   static std::deque<DatasetEntry> rows = {
-      DatasetEntry{.name = "cifar10",
-                   .source = DatasetSource::official,
-                   .read = read_cifar10,
-                   .files = &kCifar10Files,
-                   .image_shape = {32, 32, 3},
-                   .classes = 10,
-                   .natural_images = true},
-      DatasetEntry{.name = "cifar100",
-                   .source = DatasetSource::official,
-                   .read = read_cifar100,
-                   .files = &kCifar100Files,
-                   .image_shape = {32, 32, 3},
-                   .classes = 100,
-                   .natural_images = true},
-      DatasetEntry{.name = "mnist",
-                   .source = DatasetSource::official,
-                   .read = read_mnist,
-                   .files = &kMnistFiles,
-                   .image_shape = {28, 28, 1},
-                   .classes = 10},
-      DatasetEntry{.name = "fashion-mnist",
-                   .source = DatasetSource::official,
-                   .read = read_fashion_mnist,
-                   .files = &kFashionMnistFiles,
-                   .image_shape = {28, 28, 1},
-                   .classes = 10},
-      DatasetEntry{.name = "folder",
-                   .source = DatasetSource::user_directory,
-                   .read = read_image_folder,
-                   .natural_images = true},
-      DatasetEntry{.name = "shards",
-                   .source = DatasetSource::user_directory,
-                   .read = read_shards,
-                   .natural_images = true},
-      DatasetEntry{.name = "shapes",
-                   .source = DatasetSource::generated,
-                   .read = read_shapes,
-                   .image_shape = {32, 32, 3},
-                   .classes = 10},
-  };
+      // name, source, reader, files, image shape, classes, natural images
+      {"cifar10", official, read_cifar10, &kCifar10Files, {32, 32, 3}, 10, true},
+      {"cifar100", official, read_cifar100, &kCifar100Files, {32, 32, 3}, 100, true},
+      {"mnist", official, read_mnist, &kMnistFiles, {28, 28, 1}, 10, false},
+      {"fashion-mnist", official, read_fashion_mnist, &kFashionMnistFiles, {28, 28, 1}, 10, false},
+      {"folder", user_directory, read_image_folder, nullptr, {}, 0, true},
+      {"shards", user_directory, read_shards, nullptr, {}, 0, true},
+      {"shapes", generated, read_shapes, nullptr, {32, 32, 3}, 10, false}};
   return rows;
 }
 

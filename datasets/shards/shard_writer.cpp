@@ -352,10 +352,8 @@ std::int64_t verify_shards(const fs::path& directory, int workers) {
                       std::back_inserter(errors));
   }
   if (errors.empty()) return count;
-  std::string named;
-  for (std::size_t i = 0; i < std::min<std::size_t>(errors.size(), 3); ++i) named += "; " + errors[i];
-  fail<DataError>("{}: {} of {} shards are missing or damaged{}{}", directory.string(), errors.size(), count,
-                  named, errors.size() > 3 ? "; …" : "");
+  fail<DataError>("{}: {} of {} shards are missing or damaged; {}", directory.string(), errors.size(), count,
+                  listed(errors, 3, "; "));
 }
 
 }  // namespace convoy::data

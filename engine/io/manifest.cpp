@@ -1,6 +1,5 @@
 #include "convoy/engine/io/manifest.h"
 
-#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -12,6 +11,11 @@
 #include "convoy/kernels/base/json_text.h"
 
 namespace convoy::io {
+
+CONVOY_DEFINE_JSON(FileRecord, bytes, xxhash64)
+CONVOY_DEFINE_JSON(Manifest, step, epoch, epoch_step, samples, model, optimizer, optimizer_steps, dtype,
+                   parameters_hash, metrics, extra, files)
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -30,45 +34,11 @@ std::string checksum(Json json) {
   return hash_bytes(json_text(json, 2));
 }
 
-Json to_json(const Manifest& manifest) {
-  Json json = {{"format", kManifestFormat},
-               {"version", manifest.shards() > 0 ? kShardedVersion : kManifestVersion},
-               {"step", manifest.step},
-               {"epoch", manifest.epoch},
-               {"epoch_step", manifest.epoch_step},
-               {"samples", manifest.samples},
-               {"model", manifest.model},
-               {"optimizer", manifest.optimizer},
-               {"optimizer_steps", manifest.optimizer_steps},
-               {"dtype", manifest.dtype},
-               {"parameters_hash", manifest.parameters_hash},
-               {"metrics", Json::object()},
-               {"extra", manifest.extra},
-               {"files", Json::object()}};
-  for (const auto& [name, value] : manifest.metrics)
-    json["metrics"][name] = std::isfinite(value) ? Json(value) : Json();  // JSON has no NaN and no infinity
-  for (const auto& [name, record] : manifest.files)
-    json["files"][name] = {{"bytes", record.bytes}, {"xxhash64", record.xxhash64}};
+Json json_of(const Manifest& manifest) {
+  Json json = manifest;
+  json["format"] = kManifestFormat;
+  json["version"] = manifest.shards() > 0 ? kShardedVersion : kManifestVersion;
   return json;
-}
-
-Manifest from_json(const Json& json) {
-  Manifest manifest;
-  manifest.step = JsonInteger(json.at("step"));
-  manifest.epoch = JsonInteger(json.at("epoch"));
-  manifest.epoch_step = JsonInteger(json.at("epoch_step"));
-  manifest.samples = JsonInteger(json.at("samples"));
-  json.at("model").get_to(manifest.model);
-  json.at("optimizer").get_to(manifest.optimizer);
-  manifest.optimizer_steps = JsonInteger(json.at("optimizer_steps"));
-  json.at("dtype").get_to(manifest.dtype);
-  json.at("parameters_hash").get_to(manifest.parameters_hash);
-  for (const auto& [name, value] : json.at("metrics").items())
-    manifest.metrics[name] = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
-  json.at("extra").get_to(manifest.extra);
-  for (const auto& [name, record] : json.at("files").items())
-    manifest.files[name] = {.bytes = JsonInteger(record.at("bytes")), .xxhash64 = record.at("xxhash64")};
-  return manifest;
 }
 
 /// Returns the manifest as JSON after verifying its checksum. Throws Json::exception if a field is missing or
@@ -123,7 +93,7 @@ std::string shard_file(int index, int count) {
 }
 
 void write_manifest(const fs::path& directory, const Manifest& manifest) {
-  Json json = to_json(manifest);
+  Json json = json_of(manifest);
   json = Json::parse(json_text(json, 2));  // as a reader will parse it, so that both hash the same text
   json["checksum"] = checksum(json);
   const std::string text = json_text(json, 2) + "\n";
@@ -135,8 +105,11 @@ void write_manifest(const fs::path& directory, const Manifest& manifest) {
 Manifest read_manifest(const fs::path& checkpoint) {
   const fs::path path = checkpoint / kManifestFile;
   try {
-    const Json json = parse(path);
-    Manifest manifest = from_json(json);
+    Json json = parse(path);
+    for (Json& value : json.at("metrics"))
+      if (value.is_null())
+        value = std::numeric_limits<double>::quiet_NaN();  // JSON has no NaN and no infinity
+    Manifest manifest = json.get<Manifest>();
     check_names(path, manifest);
     for (const auto& [name, record] : manifest.files) verify_file(checkpoint / name, record);
     return manifest;

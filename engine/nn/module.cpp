@@ -216,33 +216,30 @@ Variable Module::forward_with(const Variable& x, const ForwardContext& context, 
   return forward(x, context);
 }
 
-void Module::to(const DeviceContext& device) {
+template <class F>
+void Module::change_values(F&& changed) {
   initialize_missing();
-  const auto moved = [&](const Tensor& tensor) {
+  visit("", [&](const Module& module, const std::string&) {
+    for (const OwnParameter& own : module.parameters_) {
+      own.named.variable.wait_ready();
+      replace_value(own.named.variable, changed(own.named.variable.value()));
+    }
+    for (const OwnBuffer& own : module.buffers_) *own.tensor = changed(*own.tensor);
+  });
+}
+
+void Module::to(const DeviceContext& device) {
+  change_values([&](const Tensor& tensor) {
     if (tensor.context() == device) return tensor;
     Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype(), device);
     copy.copy_from(tensor);
     return copy;
-  };
-  visit("", [&](const Module& module, const std::string&) {
-    for (const OwnParameter& own : module.parameters_) {
-      own.named.variable.wait_ready();
-      replace_value(own.named.variable, moved(own.named.variable.value()));
-    }
-    for (const OwnBuffer& own : module.buffers_) *own.tensor = moved(*own.tensor);
   });
 }
 
 void Module::to(DType dtype) {
   check(is_floating(dtype), "cannot convert a model to {}: expected a floating-point type", to_string(dtype));
-  initialize_missing();
-  visit("", [&](const Module& module, const std::string&) {
-    for (const OwnParameter& own : module.parameters_) {
-      own.named.variable.wait_ready();
-      replace_value(own.named.variable, own.named.variable.value().to(dtype));
-    }
-    for (const OwnBuffer& own : module.buffers_) *own.tensor = own.tensor->to(dtype);
-  });
+  change_values([&](const Tensor& tensor) { return tensor.to(dtype); });
 }
 
 void Module::keep_low_precision_copies(DType dtype) {

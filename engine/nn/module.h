@@ -299,6 +299,9 @@ class Module {
                       const Epilogue& fused) const;
   /// Draws the values of this module and its descendants that nothing has set, as initialize(kInitialSeed).
   void initialize_missing() const;
+  /// Replaces all parameters and buffers by changed(tensor).
+  template <class F>
+  void change_values(F&& changed);
   void call_hooks(std::span<const Variable> inputs, std::span<Variable> outputs) const;
   /// Calls f(module, path) for this module and all its descendants, depth first, in order of registration.
   template <class F>

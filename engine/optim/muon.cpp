@@ -141,14 +141,7 @@ Muon::Muon(MuonGroups groups, MuonSettings settings)
     }
   }
   check(matrices > 0, "muon: found no matrix, expected a filter or a weight other than the head");
-  momentum_ = make_state();
-  if (settings.sgd_momentum == 0) momentum_.resize(matrix_groups_);
-}
-
-std::vector<NamedState> Muon::state() const {
-  std::vector<NamedState> all;
-  append_state(all, "momentum", momentum_);
-  return all;
+  momentum_ = add_state("momentum", settings.sgd_momentum == 0 ? matrix_groups_ : groups_.size());
 }
 
 void Muon::step_groups(const Indices& indices, const kernels::StepScalars& scalars) {

@@ -64,7 +64,6 @@ class Muon final : public Optimizer {
   /// Throws UsageError for invalid settings, if a matrix has less than two axes or no element, if there is no
   /// matrix, and like the constructor of Optimizer.
   explicit Muon(MuonGroups groups, MuonSettings settings = {});
-  std::vector<NamedState> state() const override;
   std::string name() const override { return "muon"; }
   bool is_elementwise() const override { return false; }
 

@@ -209,15 +209,26 @@ void Optimizer::count_missing() {
     }
 }
 
-std::vector<std::vector<Tensor>> Optimizer::make_state() const {
-  std::vector<std::vector<Tensor>> state;
-  for (const ParameterGroup& group : groups_) {
+std::vector<std::vector<Tensor>> Optimizer::add_state(const std::string& kind, std::size_t groups) {
+  std::vector<std::vector<Tensor>>& state = states_[kind];
+  for (const ParameterGroup& group : std::span(groups_).first(groups)) {
     std::vector<Tensor>& tensors = state.emplace_back();
     for (const nn::NamedParameter& parameter : group.parameters)
       tensors.push_back(Tensor::zeros(parameter.variable.shape(), parameter.variable.dtype(),
                                       parameter.variable.context()));
   }
   return state;
+}
+
+std::vector<NamedState> Optimizer::state() const {
+  std::vector<NamedState> all;
+  for (const auto& [kind, state] : states_)
+    for (std::size_t g = 0; g < state.size(); ++g)
+      for (std::size_t i = 0; i < state[g].size(); ++i) {
+        const nn::NamedParameter& parameter = groups_[g].parameters[i];
+        all.push_back({fmt::format("{}/{}", kind, parameter.name), state[g][i], parameter.kind});
+      }
+  return all;
 }
 
 View Optimizer::state_view(const nn::NamedParameter& parameter, const Tensor& state) {
@@ -257,15 +268,6 @@ void Optimizer::step_by_sgd(std::size_t first, const Indices& indices,
   on(context().stream(), [&](auto& s) { kernels::sgd_step(s, groups, scalars); });
 }
 
-void Optimizer::append_state(std::vector<NamedState>& all, std::string_view kind,
-                             const std::vector<std::vector<Tensor>>& state) const {
-  for (std::size_t g = 0; g < state.size(); ++g)
-    for (std::size_t i = 0; i < state[g].size(); ++i) {
-      const nn::NamedParameter& parameter = groups_[g].parameters[i];
-      all.push_back({fmt::format("{}/{}", kind, parameter.name), state[g][i], parameter.kind});
-    }
-}
-
 std::string to_text(const StepsByName& steps) { return json_text(nlohmann::json(steps)); }
 
 StepsByName parse_steps(const std::string& text) {
@@ -297,13 +299,7 @@ Sgd::Sgd(std::vector<ParameterGroup> groups, SgdSettings settings)
   check(settings.momentum >= 0 && settings.momentum < 1, "sgd: momentum {}, expected at least 0 and below 1",
         settings.momentum);
   check(!settings.nesterov || settings.momentum > 0, "sgd: nesterov needs a momentum above 0");
-  if (settings_.momentum > 0) momentum_ = make_state();
-}
-
-std::vector<NamedState> Sgd::state() const {
-  std::vector<NamedState> all;
-  append_state(all, "momentum", momentum_);
-  return all;
+  if (settings_.momentum > 0) momentum_ = add_state("momentum", groups_.size());
 }
 
 void Sgd::step_groups(const Indices& indices, const kernels::StepScalars& scalars) {
@@ -326,15 +322,8 @@ Adam::Adam(std::vector<ParameterGroup> groups, AdamSettings settings)
         "adam: found rms_prop and decoupled, expected one of them");
   check(std::isfinite(settings.epsilon) && settings.epsilon > 0, "adam: epsilon {}, expected above 0",
         settings.epsilon);
-  first_ = make_state();
-  second_ = make_state();
-}
-
-std::vector<NamedState> Adam::state() const {
-  std::vector<NamedState> all;
-  append_state(all, "first_moment", first_);
-  append_state(all, "second_moment", second_);
-  return all;
+  first_ = add_state("first_moment", groups_.size());
+  second_ = add_state("second_moment", groups_.size());
 }
 
 void Adam::step_groups(const Indices& indices, const kernels::StepScalars& scalars) {

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -112,7 +111,7 @@ class Optimizer {
   void set_steps(std::int64_t steps, const StepsByName& own = {});
   /// Returns the tensors that a checkpoint stores, ordered by kind of state, group and parameter. To restore
   /// the state, write into the tensors and call set_steps(), with own_steps().
-  virtual std::vector<NamedState> state() const = 0;
+  virtual std::vector<NamedState> state() const;
   /// Returns "sgd", "adam", "adamw", "rmsprop" or "muon".
   virtual std::string name() const = 0;
   /// Returns whether the update of an element depends only on its own gradient and state, apart from
@@ -137,8 +136,9 @@ class Optimizer {
   virtual bool depends_on_steps() const { return false; }
   /// Returns the index of a parameter's number of steps in StepScalars::own_steps; -1 if it is that of all.
   int own_index(std::size_t group, std::size_t parameter) const { return own_[group][parameter]; }
-  /// Returns zeros of the shape, type and device of every parameter, indexed by group and parameter.
-  std::vector<std::vector<Tensor>> make_state() const;
+  /// Adds zeros of the shape, type and device of every parameter in the first `groups` groups to state(), named
+  /// "<kind>/<parameter>". Returns the tensors, indexed by group and parameter.
+  std::vector<std::vector<Tensor>> add_state(const std::string& kind, std::size_t groups);
   /// Returns the view of a parameter's state. Throws UsageError if the parameter has moved to another device
   /// or type since.
   static View state_view(const nn::NamedParameter& parameter, const Tensor& state);
@@ -149,9 +149,6 @@ class Optimizer {
   void step_by_sgd(std::size_t first, const Indices& indices,
                    const std::vector<std::vector<Tensor>>& momentum, const SgdSettings& settings,
                    const kernels::StepScalars& scalars) const;
-  /// Appends the state of every parameter in the groups of `state` to `all`, named "<kind>/<parameter>".
-  void append_state(std::vector<NamedState>& all, std::string_view kind,
-                    const std::vector<std::vector<Tensor>>& state) const;
 
   /// Returns the stream and the memory of the parameters.
   const DeviceContext& context() const;
@@ -173,7 +170,8 @@ class Optimizer {
   Tensor gradient_coefficient(const std::vector<ConstView>& gradients,
                               const OptimizerStepOptions& options) const;
 
-  Tensor steps_;                       // f64 [1]
+  std::map<std::string, std::vector<std::vector<Tensor>>> states_;  // state(), by kind, group and parameter
+  Tensor steps_;                                                    // f64 [1]
   Tensor own_steps_;                   // f64 [parameters]; undefined before the first one is set
   std::vector<std::vector<int>> own_;  // own_index(), by group and parameter
   int owners_ = 0;                     // parameters with own_index() >= 0
@@ -192,7 +190,6 @@ class Sgd : public Optimizer {
   Sgd(const std::vector<nn::NamedParameter>& parameters, SgdSettings settings);
   /// Makes an optimizer of explicit groups. Throws UsageError like the other constructor.
   Sgd(std::vector<ParameterGroup> groups, SgdSettings settings);
-  std::vector<NamedState> state() const override;
   std::string name() const override { return "sgd"; }
   bool is_elementwise() const override { return true; }
 
@@ -223,7 +220,6 @@ class Adam : public Optimizer {
   Adam(const std::vector<nn::NamedParameter>& parameters, AdamSettings settings);
   /// Makes an optimizer of explicit groups. Throws UsageError like the other constructor.
   Adam(std::vector<ParameterGroup> groups, AdamSettings settings);
-  std::vector<NamedState> state() const override;
   std::string name() const override {
     return settings_.rms_prop ? "rmsprop" : settings_.decoupled ? "adamw" : "adam";
   }

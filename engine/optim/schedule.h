@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <string_view>
 #include <vector>
 
 namespace convoy::optim {

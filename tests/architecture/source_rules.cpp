@@ -374,7 +374,6 @@ Problems check_public_headers(const std::vector<SourceFile>& files) {
       "datasets/transforms/resize.h",
       "engine/autograd/op_observer.h",
       "engine/autograd/variable_state.h",
-      "engine/io/onnx_exporter.h",
       "engine/io/onnx_graph.h",
       "engine/ops/detail.h",
       "models/whitening.h",

@@ -3,7 +3,7 @@
 
 #include <chrono>
 #include <map>
-#include <numeric>
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -119,9 +119,7 @@ double bus_bandwidth(const CollectiveFacts& facts, int world_size) {
 }
 
 std::string expected_gather(int world_size) {
-  std::vector<int> ranks(static_cast<std::size_t>(world_size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return fmt::format("[{}]", fmt::join(ranks, " "));
+  return fmt::format("[{}]", fmt::join(std::views::iota(0, world_size), " "));
 }
 
 Findings check_collectives(const Examination& examination) {

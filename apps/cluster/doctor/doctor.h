@@ -146,10 +146,11 @@ ExitCode verdict(const Findings& findings);
 
 // Helpers of the checks.
 
-/// Returns the ranks of each host, indexed by node number.
-std::vector<std::vector<const RankFacts*>> by_host(const std::vector<RankFacts>& ranks);
+using Ranks = std::vector<const RankFacts*>;
+/// Returns the ranks of each host, by node number.
+std::map<int, Ranks> by_host(const std::vector<RankFacts>& ranks);
 /// Returns a list such as "ranks 0, 1".
-std::string rank_list(const std::vector<const RankFacts*>& ranks);
+std::string rank_list(const Ranks& ranks);
 /// Returns whether this is a loopback address or name.
 bool is_loopback(const std::string& address);
 

@@ -30,8 +30,6 @@ int installed_gpus() {
   return count;
 }
 
-using Ranks = std::vector<const RankFacts*>;
-
 constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
 
 Finding device_error(std::string found, std::string expected, std::string fix) {
@@ -189,8 +187,7 @@ Findings check_gpus(const Examination& examination) {
          .expected = "one model: every step waits for the slowest GPU, and its memory is the limit",
          .fix = "select hosts with GPUs of the same model, or such GPUs with CUDA_VISIBLE_DEVICES"});
   if (!examination.allow_shared_gpu)
-    for (const Ranks& host : by_host(examination.ranks))
-      if (!host.empty()) check_sharing(host, findings);
+    for (const auto& [node, host] : by_host(examination.ranks)) check_sharing(host, findings);
   return findings;
 }
 

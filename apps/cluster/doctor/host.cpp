@@ -77,8 +77,6 @@ dist::Variables select_variables(const dist::Variables& variables) {
   return found;
 }
 
-using Ranks = std::vector<const RankFacts*>;
-
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 bool is_by_mpi(const RankFacts& facts) { return facts.met_by == "mpi"; }
@@ -226,8 +224,7 @@ RankFacts examine_host(const dist::Variables& variables) {
 
 Findings check_hosts(const Examination& examination) {
   Findings findings;
-  for (const Ranks& host : by_host(examination.ranks)) {
-    if (host.empty()) continue;
+  for (const auto& [node, host] : by_host(examination.ranks)) {
     check_cores(host, findings);
     check_limits(host, findings);
     check_shared_memory(host, findings);

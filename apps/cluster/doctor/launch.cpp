@@ -113,30 +113,27 @@ void check_versions(const std::vector<RankFacts>& ranks, Findings& findings) {
 }
 
 void check_names_and_clocks(const std::vector<RankFacts>& ranks, Findings& findings) {
-  const auto hosts = by_host(ranks);
-  for (std::size_t node = 0; node < hosts.size(); ++node) {
-    if (hosts[node].empty()) continue;
-    const RankFacts& facts = *hosts[node].front();
-    for (std::size_t before = 0; before < node; ++before)
-      if (hosts[before].empty()) {
-        continue;
-      } else if (hosts[before].front()->machine == facts.machine) {
-        findings.push_back(
-            {.found = fmt::format("hosts {} and {} are containers of one machine ({}), which exchange data "
-                                  "through the network",
-                                  before, node, facts.host_name),
-             .expected =
-                 "containers that share memory, which is faster: with one network and one PID namespace",
-             .fix =
-                 "docker run --network=host --pid=host; Kubernetes: one pod with shareProcessNamespace: true"});
-        break;
-      } else if (hosts[before].front()->host_name == facts.host_name) {
-        findings.push_back(
-            {.found = fmt::format("hosts {} and {} are both called {}", before, node, facts.host_name),
-             .expected = "distinct host names, for messages and mpirun host lists",
-             .fix = "hostnamectl set-hostname NAME, or docker run --hostname NAME"});
-        break;
-      }
+  Ranks earlier;  // the first rank of each host before
+  for (const auto& [node, host] : by_host(ranks)) {
+    const RankFacts& facts = *host.front();
+    const auto other = std::ranges::find_if(earlier, [&](const RankFacts* each) {
+      return each->machine == facts.machine || each->host_name == facts.host_name;
+    });
+    if (other != earlier.end() && (*other)->machine == facts.machine)
+      findings.push_back(
+          {.found = fmt::format("hosts {} and {} are containers of one machine ({}), which exchange data "
+                                "through the network",
+                                (*other)->node, node, facts.host_name),
+           .expected =
+               "containers that share memory, which is faster: with one network and one PID namespace",
+           .fix =
+               "docker run --network=host --pid=host; Kubernetes: one pod with shareProcessNamespace: true"});
+    else if (other != earlier.end())
+      findings.push_back(
+          {.found = fmt::format("hosts {} and {} are both called {}", (*other)->node, node, facts.host_name),
+           .expected = "distinct host names, for messages and mpirun host lists",
+           .fix = "hostnamectl set-hostname NAME, or docker run --hostname NAME"});
+    earlier.push_back(&facts);
     const double ahead = facts.clock - ranks.front().clock;
     if (std::abs(ahead) > kMaxClockDifference)
       findings.push_back(

@@ -168,7 +168,7 @@ std::string greeting_of(const RankFacts& facts) {
 std::vector<LinkFacts> probe_links(dist::Rendezvous& rendezvous, const std::vector<RankFacts>& ranks,
                                    const PortProbes* port_probes) {
   const RankFacts& me = ranks[static_cast<std::size_t>(rendezvous.info().rank)];
-  std::vector<const RankFacts*> others;  // the first rank of each other host
+  Ranks others;  // the first rank of each other host
   for (const RankFacts& facts : ranks)
     if (port_probes != nullptr && facts.local_rank == 0 && facts.node != me.node) others.push_back(&facts);
   std::vector<std::vector<Probe>> probes(others.size());
@@ -194,8 +194,7 @@ std::vector<LinkFacts> probe_links(dist::Rendezvous& rendezvous, const std::vect
 Findings check_network(const Examination& examination) {
   Findings findings;
   const auto hosts = by_host(examination.ranks);
-  for (const auto& host : hosts) {
-    if (host.empty()) continue;
+  for (const auto& [node, host] : hosts) {
     check_interface_names(*host.front(), hosts.size() == 1, findings);
     const std::string master = value_at(host.front()->variables, "MASTER_ADDR");
     if (hosts.size() > 1 && is_loopback(master))

@@ -19,8 +19,6 @@ namespace {
 
 constexpr int kSchema = 1;
 
-using Ranks = std::vector<const RankFacts*>;
-
 std::string row(const std::string& name, const std::string& text) {
   return text.empty() ? "" : fmt::format("  {:<12}{}\n", name, text);
 }
@@ -87,17 +85,13 @@ CONVOY_DEFINE_JSON(RankFacts, rank, world_size, local_rank, node, host, host_nam
 CONVOY_DEFINE_JSON(LinkFacts, from, to, from_host, to_host, interface, address, network, error)
 CONVOY_DEFINE_JSON(CollectiveFacts, rank, host, name, gathered, bytes, seconds, wrong, error)
 
-std::vector<std::vector<const RankFacts*>> by_host(const std::vector<RankFacts>& ranks) {
-  std::vector<std::vector<const RankFacts*>> hosts;
-  for (const RankFacts& facts : ranks) {
-    const auto node = static_cast<std::size_t>(facts.node);
-    if (hosts.size() <= node) hosts.resize(node + 1);
-    hosts[node].push_back(&facts);
-  }
+std::map<int, Ranks> by_host(const std::vector<RankFacts>& ranks) {
+  std::map<int, Ranks> hosts;
+  for (const RankFacts& facts : ranks) hosts[facts.node].push_back(&facts);
   return hosts;
 }
 
-std::string rank_list(const std::vector<const RankFacts*>& ranks) {
+std::string rank_list(const Ranks& ranks) {
   std::vector<int> numbers;
   for (const RankFacts* facts : ranks) numbers.push_back(facts->rank);
   return dist::format_ranks(numbers);
@@ -128,8 +122,7 @@ std::string format_facts(const Examination& examination) {
                                  first.world_size == 1 ? "rank" : "ranks", hosts.size(),
                                  hosts.size() == 1 ? "host" : "hosts", first.source);
   text += fmt::format("{}\n", fmt::join(first.libraries, ", "));
-  for (const Ranks& host : hosts)
-    if (!host.empty()) text += format_host(host, first.clock);
+  for (const auto& [node, host] : hosts) text += format_host(host, first.clock);
   return text;
 }
 

@@ -1,8 +1,6 @@
 // The agent of convoy-launch on one host: it starts the ranks of this host, passes on their output and how
 // they end, and ends them when the launcher does.
-#include <netinet/in.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
