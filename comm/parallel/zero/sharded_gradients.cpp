@@ -156,21 +156,22 @@ void ShardedGradients::launch_next() {
   if (timer_) timer_->begin(b, gradients.bytes(), comm_.stream());
   comm_.set_bucket(static_cast<int>(b));
   comm_.reduce_scatter(gradients.view_without_waiting(), bucket.shard.view_without_waiting());
+  if (timer_) timer_->end(b, comm_.stream());
   bucket.done.record(comm_.stream());
   // Stage 2 adds the sums of the group to those of the next micro-batch, so the replicas sum only the last ones.
   const bool is_last = stage_ == ZeroStage::optimizer || reduced_batches_ + 1 == micro_batches_;
-  const bool has_second_hop = replicas_ != nullptr && is_last;
-  if (has_second_hop) reduce_replicas(bucket.shard, bucket.done, static_cast<int>(b));
-  if (timer_) timer_->end(b, has_second_hop ? replicas_->stream() : comm_.stream());
+  if (replicas_ != nullptr && is_last) reduce_replicas(bucket.shard, bucket.done, b);
   if (stage_ == ZeroStage::gradients) in_flight_.push_back(b);
   ++next_bucket_;
 }
 
 /// Replaces `sums` of this group, which are complete at `done`, by those of all groups, and records `done` again.
-void ShardedGradients::reduce_replicas(const Tensor& sums, Event& done, int bucket) {
+void ShardedGradients::reduce_replicas(const Tensor& sums, Event& done, std::optional<std::size_t> bucket) {
   done.wait(replicas_->stream());
-  replicas_->set_bucket(bucket);
+  if (timer_ && bucket) timer_->begin(*bucket, sums.bytes(), replicas_->stream());
+  if (bucket) replicas_->set_bucket(static_cast<int>(*bucket));
   replicas_->all_reduce(sums.view_without_waiting());
+  if (timer_ && bucket) timer_->end(*bucket, replicas_->stream());
   done.record(replicas_->stream());
 }
 

@@ -33,8 +33,8 @@ enum class ZeroStage : std::uint8_t {
 ///
 /// If the shards have replicas (ShardedParameters::replicas()), an all-reduce between these follows each
 /// reduce-scatter within the group, on the communication stream of the replicas. Stage 2 accumulates the
-/// micro-batches within the group, and sums them over the replicas with the last one (MiCS, arXiv:2205.00119,
-/// section 3.4, 2-hop gradient synchronization).
+/// micro-batches within the group, and sums them over the replicas with the last one (2-hop gradient
+/// synchronization of MiCS, arXiv:2205.00119). bucket_times() has the last collective of each bucket.
 class ShardedGradients final : public GradientReducer {
  public:
   /// `parameters` must outlive this object. `time_buckets` enables bucket_times().
@@ -85,7 +85,7 @@ class ShardedGradients final : public GradientReducer {
   void on_ready(std::size_t parameter);
   void launch_next();
   void launch_rest();
-  void reduce_replicas(const Tensor& sums, Event& done, int bucket = -1);
+  void reduce_replicas(const Tensor& sums, Event& done, std::optional<std::size_t> bucket = std::nullopt);
   void check_errors() const;
   void find_missing();
   Stream compute_stream() const { return comm_.context().stream(); }
@@ -102,12 +102,12 @@ class ShardedGradients final : public GradientReducer {
   Tensor flags_;                       // f32, by parameter: the number of ranks that have a gradient
   Event flags_ready_, flags_done_;
 
-  bool synchronizing_ = true;         // false: accumulate without synchronizing
-  std::size_t micro_batches_ = 1;     // of this step
-  std::size_t next_bucket_ = 0;       // to launch; those before it are launched
-  std::size_t reduced_batches_ = 0;   // micro-batches of this step whose buckets are all launched (stage 2)
-  bool is_gathered_ = true;           // all parameters are complete on this rank
-  bool has_finished_ = false;         // at least one step
+  bool synchronizing_ = true;        // false: accumulate without synchronizing
+  std::size_t micro_batches_ = 1;    // of this step
+  std::size_t next_bucket_ = 0;      // to launch; those before it are launched
+  std::size_t reduced_batches_ = 0;  // micro-batches of this step whose buckets are all launched (stage 2)
+  bool is_gathered_ = true;          // all parameters are complete on this rank
+  bool has_finished_ = false;        // at least one step
 
   // Stage 2 only:
   std::size_t buffers_ = 0;

@@ -60,7 +60,7 @@ BucketPlan plan_of_graph(const std::vector<nn::NamedParameter>& parameters, cons
 /// Parameters whose values are stored in flat buckets, of which each rank owns one shard.
 ///
 /// The ranks of a job may form several groups that hold all shards each, such as the ranks of each host: hybrid
-/// sharding (Zhang et al., MiCS, arXiv:2205.00119; Zhao et al., PyTorch FSDP, arXiv:2304.11277, section 3.2.2).
+/// sharding (Zhang et al., MiCS, arXiv:2205.00119; Zhao et al., PyTorch FSDP, arXiv:2304.11277).
 /// The ranks that hold the same shard are its replicas.
 ///
 /// A piece is the part of one parameter that is in this rank's shards, as a one-dimensional Variable that

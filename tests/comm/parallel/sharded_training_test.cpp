@@ -79,7 +79,8 @@ class Training {
     optimizer_ = make_optimizer(plan.optimizer, groups);
     optimizer_memory_ = in_use() - before_optimizer_;
     if (plan_.zero > 0) {
-      sharded_ = std::make_unique<dist::ShardedOptimizer>(*optimizer_, groups_, *shards_, comm, hosts_.own.get());
+      sharded_ =
+          std::make_unique<dist::ShardedOptimizer>(*optimizer_, groups_, *shards_, comm, hosts_.own.get());
       auto gradients = std::make_unique<dist::ShardedGradients>(*shards_, dist::ZeroStage(plan_.zero));
       sharded_gradients_ = gradients.get();
       gradients_ = std::move(gradients);
@@ -374,7 +375,8 @@ TEST(HybridSharding, StateResumesWithAnyGroups) {
     std::vector<double> result;
     on_ranks(ranks, [&](dist::Communicator& comm) {
       Training training(comm, {.zero = zero, .optimizer = "adam", .hosts = hosts});
-      training.resume(comm.rank() == 0 || zero == 0 ? state : optim::OptimizerState{}, parameters, plan.steps);
+      training.resume(comm.rank() == 0 || zero == 0 ? state : optim::OptimizerState{}, parameters,
+                      plan.steps);
       if (zero > 0) {
         const optim::OptimizerState back = training.state();
         ASSERT_EQ(back.tensors.size(), comm.rank() == 0 ? state.tensors.size() : 0);
