@@ -53,6 +53,7 @@ const std::vector<Synonyms> kSynonyms = {
      {"init-method", "dist-url", "master-addr", "master-port", "rdzv-endpoint", "rdzv-backend"}},
     {"sync-bn", {"sync-batchnorm", "sync-batch-norm", "syncbn"}},
     {"zero", {"zero-stage", "fsdp"}},
+    {"zero-group", {"sharding-strategy", "hybrid-shard", "mics-shard-size"}},
     {"eval-every", {"eval-interval", "eval-freq", "eval-steps", "val-interval", "check-val-every-n-epoch"}},
     {"log-every", {"log-interval", "log-freq", "logging-steps", "print-freq", "log-every-n-steps"}},
     {"save-every", {"save-interval", "save-freq", "save-steps"}},

@@ -63,6 +63,12 @@ std::vector<dist::ConsistencyEntry> consistency_entries_of(const Setup& setup) {
   return entries;
 }
 
+/// Returns "", or what prevents --zero-group host, for an error or a warning.
+std::string uneven_hosts(const TrainOptions& options, const Job& job) {
+  const std::string found = options.zero_group == "host" ? job.uneven_hosts() : "";
+  return found.empty() ? "" : "--zero-group host: " + found;
+}
+
 /// Returns whether rank 0 has a checkpoint to resume from. If so, replaces --stem auto, --activation auto, --lr find and
 /// --batch-size auto by the values of the checkpoint, and --init-from by what its training began with. `directory` is
 /// null on other ranks.
@@ -144,6 +150,8 @@ class Training {
     add(plans_.load());
     for (std::string& warning : batch_warnings(setup, job.info().world_size)) add(std::move(warning));
     add(oversubscription_warning(job, setup.device));
+    if (const std::string found = uneven_hosts(options_, job); !found.empty())
+      add(found + "; all ranks are one group, as with --zero-group world");
   }
 
   /// Loads the checkpoint to resume from on rank 0, or the state of `continuation` if the training `continues`, and
@@ -262,6 +270,7 @@ class Training {
         .stop_signal = StopSignals::received,
         .gradients = job_.gradients(),
         .control = job_.control(),
+        .host_groups = options_.zero_group == "host" ? job_.host_groups() : HostGroups(),
         .statistics = options_.sync_bn ? job_.statistics() : nullptr,
         .observer = &job_.control_plane(),
         .continuation = continuation};
@@ -451,6 +460,10 @@ int run_rank(const std::string& program, TrainOptions& options, const CommandLin
     if (job.is_first()) fmt::print("{}", line.config());
     return 0;
   }
+  job.run_consistent_check([&] {  // a job that has lost ranks goes on
+    const std::string found = uneven_hosts(options, job);
+    check(found.empty() || cluster().restarts_of_job() > 0, "{}", found);
+  });
   options.data.quiet = options.quiet || !job.is_first();
   DataLocation location;
   job.run_on_rank_zero_first([&] { location = locate_data(options.data); });

@@ -204,7 +204,7 @@ void Job::adopt(std::unique_ptr<dist::Communicator>& place,
 void Job::abort_communicators(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   if (abort_reason_.empty()) abort_reason_ = reason;
-  for (auto* const communicator : {&gradients_, &statistics_, &host_, &control_})
+  for (auto* const communicator : communicators())
     if (*communicator) (*communicator)->abort(reason);
 }
 
@@ -215,20 +215,37 @@ bool Job::by_messages() const {
 
 dist::Communicator* Job::gradients() const { return gradients_ ? gradients_.get() : control_.get(); }
 
-dist::Communicator* Job::part_of_control(std::unique_ptr<dist::Communicator>& place, int color,
-                                         const char* name) {
-  if (control_ && !place) {
-    adopt(place, control_->split(color));
+dist::Communicator* Job::part_of(dist::Communicator* whole, std::unique_ptr<dist::Communicator>& place,
+                                 int color, const char* name) {
+  if (whole != nullptr && !place) {
+    adopt(place, whole->split(color));
     place->set_monitor(plane_->monitor(name));
   }
   return place.get();
 }
 
 dist::Communicator* Job::statistics() {
-  return gradients_ ? gradients_.get() : part_of_control(statistics_, 0, "statistics");
+  return gradients_ ? gradients_.get() : part_of(control(), statistics_, 0, "statistics");
 }
 
-dist::Communicator* Job::host() { return part_of_control(host_, info().node, "host"); }
+dist::Communicator* Job::host() { return part_of(control(), host_, info().node, "host"); }
+
+std::string Job::uneven_hosts() const {
+  const auto [fewest, most] = std::ranges::minmax(all(), {}, &dist::RankInfo::local_world_size);
+  if (info().nodes == 1 || (fewest.local_world_size == most.local_world_size && fewest.local_world_size > 1))
+    return "";
+  return fmt::format("found hosts with {} to {} ranks ({}, {}), expected the same number, 2 or more, on each",
+                     fewest.local_world_size, most.local_world_size, fewest.host, most.host);
+}
+
+HostGroups Job::host_groups() {
+  if (info().nodes == 1 || !uneven_hosts().empty()) return {};
+  return {
+      .gradients = gradients_ ? part_of(gradients(), host_gradients_, info().node, "host gradients") : host(),
+      .control = host(),
+      .replicas = part_of(gradients(), replicas_, info().local_rank, "replicas"),
+      .is_first = info().node == 0};
+}
 
 void Job::report(const Failure& failure) const {
   print_error(program_, failure.what, info().rank);
@@ -267,7 +284,7 @@ void Job::abandon_group() {
 void Job::regroup(std::int64_t step, const DeviceContext& device) {
   {
     const std::lock_guard lock(mutex_);
-    for (auto* const communicator : {&gradients_, &statistics_, &host_, &control_}) communicator->reset();
+    for (auto* const communicator : communicators()) communicator->reset();
   }
   plane_->leave();
   const auto variables = cluster().request_group(step);
@@ -358,7 +375,7 @@ std::string Job::describe() const {
 }
 
 void Job::finish() {
-  for (auto* const communicator : {&gradients_, &statistics_, &host_, &control_})
+  for (auto* const communicator : communicators())
     if (*communicator) (*communicator)->finish();
   plane_->leave();
 }

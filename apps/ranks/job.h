@@ -1,6 +1,7 @@
 // The ranks of a program: their rendezvous, their communicators and their failure handling.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -49,6 +50,14 @@ dist::AllReduceOptions all_reduce_of(const JobOptions& options, int hosts);
 std::unique_ptr<dist::Communicator> make_cpu_communicator(const std::string& kind,
                                                           dist::Rendezvous& rendezvous,
                                                           const dist::CommOptions& options);
+
+/// The communicators of a rank by host, for --zero-group host. All null if the hosts are no groups.
+struct HostGroups {
+  dist::Communicator* gradients = nullptr;  // of the ranks of this host, on the device
+  dist::Communicator* control = nullptr;    // of the same ranks, for host memory
+  dist::Communicator* replicas = nullptr;   // of the ranks with this rank's place on each host, on the device
+  bool is_first = true;                     // rank 0 is on this host
+};
 
 /// The distributed context of one rank: its rendezvous and communicators. A program without a launcher is a
 /// job with one rank and no communicators. One thread at a time may use a job.
@@ -114,6 +123,13 @@ class Job {
   /// call is collective among all ranks. Null if there is one rank.
   dist::Communicator* host();
 
+  /// Returns "" if all hosts have the same number of ranks, at least two, or if there is one host. Otherwise
+  /// returns what was found and expected, for an error or a warning.
+  std::string uneven_hosts() const;
+  /// Returns the communicators by host, whose ranks are in the order of the job. The first call is collective among
+  /// all ranks. They are null if there is one host or uneven_hosts() is not empty.
+  HostGroups host_groups();
+
   /// Returns what the ranks tell each other besides their collectives: the control plane, in a build that has
   /// it.
   dist::JobControl& control_plane() { return *plane_; }
@@ -135,6 +151,9 @@ class Job {
 
   /// Throws UsageError on all ranks if an entry differs between ranks. Collective call.
   void verify_consistency(const std::vector<dist::ConsistencyEntry>& local);
+  /// Calls `body`, which throws the same UsageError on all ranks or on none. Converts it into a printed
+  /// ReportedError once all ranks have it. Collective call.
+  void run_consistent_check(const std::function<void()>& body);
   /// Returns a description such as "2 on 1 host, shm; rendezvous: OMPI_COMM_WORLD_*, MPI".
   std::string describe() const;
 
@@ -144,16 +163,18 @@ class Job {
  private:
   /// Joins the group of the rendezvous: sets up the control plane and the CPU communicator.
   void join(std::unique_ptr<dist::Rendezvous> rendezvous);
-  /// Calls `body`, which throws the same UsageError on all ranks or on none. Converts it into a printed
-  /// ReportedError once all ranks have it.
-  void run_consistent_check(const std::function<void()>& body);
   /// Prints a failure of this rank and calls `on_failure_`.
   void report(const Failure& failure) const;
   /// Stores a new communicator of this job.
   void adopt(std::unique_ptr<dist::Communicator>& place, std::unique_ptr<dist::Communicator> communicator);
-  /// Returns the communicator at `place`, which is that of the ranks with this color from the first call on; null if alone.
-  dist::Communicator* part_of_control(std::unique_ptr<dist::Communicator>& place, int color,
-                                      const char* name);
+  /// Returns the communicator at `place`, which is that of the ranks of `whole` with this color from the first call on;
+  /// null if alone.
+  dist::Communicator* part_of(dist::Communicator* whole, std::unique_ptr<dist::Communicator>& place,
+                              int color, const char* name);
+  /// Returns the places of all communicators, of which those that others were split from come last.
+  std::array<std::unique_ptr<dist::Communicator>*, 6> communicators() {
+    return {&host_gradients_, &replicas_, &gradients_, &statistics_, &host_, &control_};
+  }
   /// Aborts all communicators with `reason`, and those that are adopted later. Thread-safe.
   void abort_communicators(const std::string& reason);
   /// Returns whether the gradients are summed by messages, so that --allreduce applies.
@@ -169,12 +190,14 @@ class Job {
   int ranks_on_my_cores_ = 1;
   std::vector<std::string> devices_;
   std::unique_ptr<dist::JobControl> plane_;
-  std::mutex mutex_;          // guards the next five against the thread of the control plane
+  std::mutex mutex_;          // guards the next seven against the thread of the control plane
   std::string abort_reason_;  // empty: none
   std::unique_ptr<dist::Communicator> control_;
   std::unique_ptr<dist::Communicator> gradients_;   // null on the CPU
   std::unique_ptr<dist::Communicator> statistics_;  // null on GPUs, and before the first call of statistics()
   std::unique_ptr<dist::Communicator> host_;        // null before the first call of host()
+  // Null before the first call of host_groups(); the first one also on the CPU.
+  std::unique_ptr<dist::Communicator> host_gradients_, replicas_;
 };
 
 }  // namespace convoy

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 /// What a rank tells the others about its shard.
 struct ShardStatus {
-  enum : std::uint64_t { writing, written, failed };
+  enum : std::uint64_t { writing, written, failed, none };  // none: another rank writes it
   std::uint64_t state = writing;
   std::uint64_t bytes = 0;  // of the file
   std::uint64_t hash = 0;   // FileRecord::xxhash64
@@ -42,7 +42,7 @@ bool CheckpointSaver::can_write_shards() {
   // A directory with a random name, which no other file system has.
   const fs::path directory = begin_for_all(0);
   std::error_code ignored;
-  std::int32_t unseen = fs::is_directory(directory, ignored) ? 0 : 1;
+  std::int32_t unseen = !writes_shard_ || fs::is_directory(directory, ignored) ? 0 : 1;
   if (control_ != nullptr) dist::all_reduce_and_wait(*control_, View{&unseen, {1}, DType::i32});
   can_write_shards_ = unseen == 0;
   return *can_write_shards_;
@@ -59,17 +59,18 @@ void CheckpointSaver::start(const io::Snapshot& state, const io::Manifest& manif
     written.model.clear();
     written.other_weights.clear();
   }
+  if (!writes_shard_) written.shard = {};
   snapshot_.copy_from(written);
   manifest_ = manifest;
   best_ = best;
   polls_ = 0;
   shards_pending_ = is_sharded;
   record_.reset();
-  if (is_sharded)
+  if (!is_sharded)
+    start_commit({});
+  else if (writes_shard_)
     shard_ = std::async(std::launch::async,
                         [this] { return io::CheckpointDirectory::write_shard(directory_, snapshot_.shard); });
-  else
-    start_commit({});
   stall_ms_ = ms_since(begin_);
 }
 
@@ -84,7 +85,7 @@ void CheckpointSaver::start_commit(std::vector<io::FileRecord> shards) {
 /// Tells the other ranks whether this rank's shard is written. Once all are, rank 0 starts to complete the
 /// checkpoint.
 void CheckpointSaver::exchange_records() {
-  ShardStatus local;
+  ShardStatus local{.state = writes_shard_ ? ShardStatus::writing : ShardStatus::none};
   std::exception_ptr error;
   if (shard_.valid() && is_ready(shard_)) try {
       record_ = shard_.get();
@@ -99,6 +100,7 @@ void CheckpointSaver::exchange_records() {
                             View{all.data(), {kBytes * control_->size()}, DType::u8});
   if (error) std::rethrow_exception(error);
   // A rank whose write has failed ends the job with its error.
+  std::erase_if(all, [](const ShardStatus& status) { return status.state == ShardStatus::none; });
   const auto is_written = [](const ShardStatus& status) { return status.state == ShardStatus::written; };
   if (!std::ranges::all_of(all, is_written)) return;
   shards_pending_ = false;

@@ -15,22 +15,24 @@ namespace convoy {
 /// Saves the state of a training without stopping it for longer than a copy in memory takes: start() copies
 /// the state, and a thread writes the copy. At most one checkpoint is being written.
 ///
-/// If the optimizer's state is divided into shards (ZeRO), each rank writes its own. Then rank 0 writes the
-/// rest and puts the checkpoint in place. All ranks must see the directory of rank 0, as on one host or a
-/// shared file system. The thread that trains calls all functions.
+/// If the optimizer's state is divided into shards (ZeRO), each rank writes its own; of ranks that hold the same
+/// shard, one does. Then rank 0 writes the rest and puts the checkpoint in place. The ranks that write must see
+/// the directory of rank 0, as on one host or a shared file system. The thread that trains calls all functions.
 class CheckpointSaver {
  public:
-  /// `control` is a communicator of all ranks for small data in host memory; null with one rank. The
-  /// references must outlive this object.
-  CheckpointSaver(io::CheckpointDirectory& checkpoints, dist::Communicator* control)
-      : checkpoints_(checkpoints), control_(control) {}
+  /// `control` is a communicator of all ranks for small data in host memory; null with one rank. `writes_shard`
+  /// is false if another rank writes the shard that this rank holds; rank 0 writes its own. The references must
+  /// outlive this object.
+  CheckpointSaver(io::CheckpointDirectory& checkpoints, dist::Communicator* control, bool writes_shard = true)
+      : checkpoints_(checkpoints), control_(control), writes_shard_(writes_shard) {}
   /// Waits until the file that is being written is complete. With shards, the checkpoint may remain
   /// incomplete, and the next one removes it.
   ~CheckpointSaver() = default;
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
-  /// Returns whether the ranks can write shards, because all of them see the directory of rank 0. Collective.
+  /// Returns whether the shards can be written by their ranks, which then all see the directory of rank 0.
+  /// Collective.
   bool can_write_shards();
   /// Copies the state and starts to write it. No save may be in progress. On ranks other than 0 it does
   /// nothing unless the snapshot has a shard. Collective if it has. Throws OutputError if the checkpoint
@@ -59,6 +61,7 @@ class CheckpointSaver {
 
   io::CheckpointDirectory& checkpoints_;
   dist::Communicator* control_;
+  bool writes_shard_;
   std::optional<bool> can_write_shards_;
 
   // The save in progress. Its threads read these until their futures are ready.

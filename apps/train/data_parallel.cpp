@@ -43,11 +43,14 @@ DataParallel::DataParallel(const TrainContext& context)
                                       parse_precision(context_.options.precision).compute, context_.device);
   const Variable loss =
       cross_entropy_sum(context_.model(images), Tensor::zeros({1}, DType::i32, context_.device));
+  const HostGroups& hosts = context_.host_groups;
+  dist::Communicator& group = hosts.gradients != nullptr ? *hosts.gradients : *context_.gradients;
   shards_ = std::make_unique<dist::ShardedParameters>(
-      parameters, dist::plan_of_graph(parameters, loss, context_.options.bucket_mb), *context_.gradients);
+      parameters, dist::plan_of_graph(parameters, loss, context_.options.bucket_mb), group, hosts.replicas);
   optimizer_ = make_optimizer(context_.options, context_.model, shards_->pieces_of(groups));
-  sharded_ = std::make_unique<dist::ShardedOptimizer>(*optimizer_, groups, *shards_, *context_.control);
-  shard_group_ = std::make_unique<dist::CommunicatorGroup>(*context_.gradients);
+  sharded_ = std::make_unique<dist::ShardedOptimizer>(*optimizer_, groups, *shards_, *context_.control,
+                                                      hosts.control);
+  shard_group_ = std::make_unique<dist::CommunicatorGroup>(group);
 }
 
 void DataParallel::set_up_sync_batch_norm() {
@@ -159,6 +162,12 @@ io::Snapshot DataParallel::snapshot() const {
   else
     snapshot.optimizer = state_of(*optimizer_);
   return snapshot;
+}
+
+void DataParallel::check_errors() const {
+  for (dist::Communicator* const communicator :
+       {context_.gradients, context_.host_groups.gradients, context_.host_groups.replicas})
+    if (communicator != nullptr) communicator->check_errors();
 }
 
 void DataParallel::combine_running_statistics(std::int64_t train_images) const {

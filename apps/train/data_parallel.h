@@ -54,6 +54,9 @@ class DataParallel {
   /// Stores the bucket plan in the manifest, if the plan is final and not implied by the model.
   void write_plan(io::Manifest& manifest) const;
 
+  /// Throws the error of a collective of gradients that has failed. Does not block. The host launches replays of
+  /// a captured step without waiting for them, so no other call would notice.
+  void check_errors() const;
   /// Makes all parameters complete on this rank. Collective.
   void gather_parameters() { reducer_->gather_parameters(); }
   /// Sets the running statistics on every rank to those that evaluations and checkpoints use. Training

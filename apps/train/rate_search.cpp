@@ -50,6 +50,7 @@ std::vector<double> try_steps(const TrainOptions& trial, const Setup& setup, Job
                    .checkpoints = checkpoints,
                    .gradients = job.gradients(),
                    .control = job.control(),
+                   .host_groups = trial.zero_group == "host" ? job.host_groups() : HostGroups(),
                    .statistics = trial.sync_bn ? job.statistics() : nullptr,
                    .observer = &job.control_plane()});
   trainer.broadcast_state();

@@ -57,6 +57,8 @@ struct TrainContext {
   dist::Communicator* gradients = nullptr;
   /// The communicator for small messages in host memory: `gradients` on the CPU. Null with one rank.
   dist::Communicator* control = nullptr;
+  /// The groups of --zero, which hold all shards each. All null: the ranks are one group.
+  HostGroups host_groups = {};
   /// The communicator for batch norm statistics with --sync-bn and several ranks, else null. On the CPU it
   /// carries nothing else.
   dist::Communicator* statistics = nullptr;

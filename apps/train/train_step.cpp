@@ -123,7 +123,7 @@ void TrainStep::compute(const std::vector<data::Batch>& batches, std::vector<Mic
   const auto mark = [&](std::size_t k, Event Marks::*event) {
     if (times_phases_) ((*marks_[k]).*event).record();
   };
-  gradients.begin_forward();
+  gradients.begin_forward(batches.size());
   for (std::size_t k = 0, computed = 0; k < batches.size(); ++k) {
     mark(k, &Marks::begin);
     Variable loss;

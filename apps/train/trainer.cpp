@@ -40,7 +40,7 @@ Trainer::Trainer(TrainContext context)
       stopping_({.patience = options_.patience, .max_loss = kFarAboveChance * chance_loss(context_)}),
       checkpoint_([this](std::int64_t, bool is_best) { save(is_best); },
                   {.every_steps = *options_.save_every, .keep_best = options_.keep_best}),
-      saver_(context_.checkpoints, context_.control) {
+      saver_(context_.checkpoints, context_.control, context_.host_groups.is_first) {
   check(context_.observer != nullptr || !context_.is_distributed(),
         "training with {} ranks: found no observer of the job", context_.world_size());
   if (context_.observer == nullptr) context_.observer = &alone_;
@@ -142,7 +142,7 @@ int Trainer::run() try {
   if (!finished()) loader_->seek(state_.epoch, state_.epoch_step);
   while (true) {
     report(saver_.poll());
-    check_peers();
+    parallel_.check_errors();
     // Evaluations and checkpoints of this step precede the next step, so that a resumed run continues in the
     // same order.
     int signal = parallel_.agree_on_stop();
@@ -250,7 +250,8 @@ void Trainer::combine_running_statistics() {
 void Trainer::synchronize() {
   reporter_->synchronize();
   parallel_.gather_parameters();
-  check_peers();  // after a failed collective, the steps that the device has completed mean nothing
+  parallel_
+      .check_errors();  // after a failed collective, the steps that the device has completed mean nothing
 }
 
 void Trainer::take_results(CompletedSteps& completed) {
@@ -309,12 +310,6 @@ void Trainer::report_warnings() {
   }
   for (const std::string& warning : context_.observer->take_warnings())
     callbacks_.call(&training::Callback::on_warning, state_.step, warning);
-}
-
-/// Throws the error of a collective that has failed. The host launches replays of a captured step without waiting for
-/// them, so no other call would notice.
-void Trainer::check_peers() const {
-  if (context_.is_distributed()) context_.gradients->check_errors();
 }
 
 std::string Trainer::last_checkpoint() {

@@ -106,7 +106,6 @@ class Trainer {
   void warn_if_far_above_chance(std::int64_t step, std::string_view what, double loss);
   /// Reports the warnings of kernels and of the captured step since the last call.
   void report_warnings();
-  void check_peers() const;
   /// Returns the step of the last checkpoint, as a part of an error.
   std::string last_checkpoint();
   bool evaluation_due() const;

@@ -55,7 +55,7 @@ class BucketTimer {
 /// A strategy that sums the gradients of all ranks: GradientSynchronizer (replicas) or ShardedGradients
 /// (ZeRO). Each rank calls, in this order:
 ///
-///     reducer.begin_forward();
+///     reducer.begin_forward(number of micro-batches);
 ///     for (k in micro-batches) {
 ///       reducer.begin_step(k is the last micro-batch with samples on this rank);
 ///       backward(loss, {.accumulate = reducer.accumulates() && k > 0});
@@ -72,9 +72,9 @@ class GradientReducer {
  public:
   virtual ~GradientReducer() = default;
 
-  /// Starts to gather the parameters that other ranks have stepped, if there are such. Does not wait: forward
-  /// waits for each parameter where it first uses it.
-  virtual void begin_forward() {}
+  /// Begins a step of `micro_batches` micro-batches. Starts to gather the parameters that other ranks have
+  /// stepped, if there are such. Does not wait: forward waits for each parameter where it first uses it.
+  virtual void begin_forward(std::size_t /*micro_batches*/) {}
   /// Prepares for one backward. `last_micro_batch` says whether it is the last one of this step on this rank.
   /// begin_step(false) means "accumulate without synchronizing", like PyTorch's no_sync(), unless
   /// accumulates() is false.

@@ -18,7 +18,7 @@ struct RecoveryPoint {
   std::int64_t number = 0;  // the same on all ranks of a group; the next one is greater by 1
   TrainingState state;
   io::Snapshot snapshot;             // the model, and the optimizer or this rank's shard of it
-  optim::OptimizerShard peer_shard;  // with shards: a copy of the shard of a peer
+  optim::OptimizerShard peer_shard;  // with shards that no other rank holds: a copy of the shard of a peer
 };
 
 /// Returns the `local` of all ranks. Collective.
@@ -110,7 +110,8 @@ class GroupContinuation final : public Continuation {
     // Remains until the first step of the new group is due, which may lose a rank before it.
     const RecoveryPoint* const point = &points_.front();
     if (is_sharded) {
-      const std::vector<const optim::OptimizerShard*> held = {&point->snapshot.shard, &point->peer_shard};
+      std::vector<const optim::OptimizerShard*> held = {&point->snapshot.shard};
+      if (!point->peer_shard.pieces.empty()) held.push_back(&point->peer_shard);
       const std::map<int, int> provider = providers_of(context, held);
       if (const int count = held.front()->count; std::ssize(provider) != count) {
         points_.clear();  // no later group has more shards
@@ -158,9 +159,14 @@ class GroupContinuation final : public Continuation {
     }
     copy_state(trainer, point);
     point.number = points_.empty() ? 0 : points_.front().number + 1;
-    // Ranks of a host have consecutive numbers, so the farthest rank is on another host if there is one.
-    if (dist::ShardedOptimizer* const sharded = trainer.parallel().sharded())
+    point.peer_shard = {};
+    // The other hosts hold the same shards. If a rank of them has failed, the last sums are wrong.
+    if (trainer.context().host_groups.replicas != nullptr) {
+      trainer.context().control->barrier();
+    } else if (dist::ShardedOptimizer* const sharded = trainer.parallel().sharded()) {
+      // Ranks of a host have consecutive numbers, so the farthest rank is on another host if there is one.
       point.peer_shard = sharded->shard_of_peer(std::max(1, trainer.context().world_size() / 2));
+    }
     points_.insert(points_.begin(), std::move(point));
   }
 

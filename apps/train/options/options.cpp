@@ -363,6 +363,9 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
             .advanced = true});
   line.add("zero", &o.zero, "ZeRO (1: optimizer state, 2: +gradients)",
            {.value = "0|1|2", .minimum = 0, .maximum = 2});
+  line.add("zero-group", &o.zero_group,
+           "Ranks that hold all shards of --zero together; world: all, host: those of each host",
+           {.value = "NAME", .choices = {"world", "host"}, .advanced = true});
   line.add("sync-bn", &o.sync_bn, "Batch norm statistics over the samples of all ranks",
            {.fixed = true, .advanced = true});
   line.add("bn-buffers", &o.bn_buffers,
@@ -454,6 +457,8 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
   check(o.zero == 0 || !o.grad_dtype,
         "--grad-dtype {}: not supported with --zero {}, expected one of the two", o.grad_dtype.value_or(""),
         o.zero);
+  check(o.zero > 0 || o.zero_group == "world", "--zero-group {}: found --zero 0, expected 1 or 2",
+        o.zero_group);
   check_optimizer(o);
   check(o.precision != "fp64" || o.grad_dtype != "fp32",
         "--grad-dtype fp32: found --precision fp64, expected --grad-dtype bf16 or fp16, or none");

@@ -163,6 +163,7 @@ struct TrainOptions {
   double bucket_mb = 10;                  // MiB
   std::optional<std::string> grad_dtype;  // nullopt: the type they are computed in
   std::int64_t zero = 0;                  // ZeRO stage
+  std::string zero_group = "world";       // or host
   bool sync_bn = false;
   std::string bn_buffers = "local";  // or mean
   std::int64_t check_replicas = 0;   // steps; 0: at the end only

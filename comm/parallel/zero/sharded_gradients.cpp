@@ -19,6 +19,7 @@ void set_all(const Tensor& tensor, double value) {
 ShardedGradients::ShardedGradients(ShardedParameters& parameters, ZeroStage stage, bool time_buckets)
     : parameters_(parameters),
       comm_(parameters.comm()),
+      replicas_(parameters.replicas()),
       stage_(stage),
       states_(parameters.parameters().size()),
       flags_(Tensor::zeros({static_cast<std::int64_t>(states_.size())}, DType::f32,
@@ -60,7 +61,8 @@ ShardedGradients::~ShardedGradients() {
     variable(p).on_grad_begin(nullptr);
   }
   if (next_bucket_ == 0 && reduced_batches_ == 0) return;
-  comm_.abort(fmt::format("rank {} left in the middle of a step", comm_.rank()));
+  for (Communicator* const comm : {&comm_, replicas_})
+    if (comm != nullptr) comm->abort(fmt::format("rank {} left in the middle of a step", comm->rank()));
   // The collectives in flight use memory that is freed next.
   for (const Bucket& bucket : buckets_) wait_for_abandoned(bucket.done);
   wait_for_abandoned(flags_done_);
@@ -108,8 +110,18 @@ void ShardedGradients::acquire_buffer(std::size_t b) {
   place_gradients(b);
 }
 
-void ShardedGradients::begin_step(bool last_micro_batch) {
+void ShardedGradients::begin_forward(std::size_t micro_batches) {
+  micro_batches_ = micro_batches;
+  parameters_.gather();
+}
+
+void ShardedGradients::check_errors() const {
   comm_.check_errors();
+  if (replicas_ != nullptr) replicas_->check_errors();
+}
+
+void ShardedGradients::begin_step(bool last_micro_batch) {
+  check_errors();
   synchronizing_ = last_micro_batch || stage_ == ZeroStage::gradients;
 }
 
@@ -127,7 +139,7 @@ void ShardedGradients::on_ready(std::size_t parameter) {
 }
 
 void ShardedGradients::launch_next() {
-  comm_.check_errors();  // ends backward early: its results could not be used
+  check_errors();  // ends backward early: its results could not be used
   const std::size_t b = next_bucket_;
   Bucket& bucket = buckets_[b];
   const std::int64_t shard = parameters_.shards().shard_numels[b];
@@ -146,8 +158,21 @@ void ShardedGradients::launch_next() {
   comm_.reduce_scatter(gradients.view_without_waiting(), bucket.shard.view_without_waiting());
   if (timer_) timer_->end(b, comm_.stream());
   bucket.done.record(comm_.stream());
+  // Stage 2 adds the sums of the group to those of the next micro-batch, so the replicas sum only the last ones.
+  const bool is_last = stage_ == ZeroStage::optimizer || reduced_batches_ + 1 == micro_batches_;
+  if (replicas_ != nullptr && is_last) reduce_replicas(bucket.shard, bucket.done, b);
   if (stage_ == ZeroStage::gradients) in_flight_.push_back(b);
   ++next_bucket_;
+}
+
+/// Replaces `sums` of this group, which are complete at `done`, by those of all groups, and records `done` again.
+void ShardedGradients::reduce_replicas(const Tensor& sums, Event& done, std::optional<std::size_t> bucket) {
+  done.wait(replicas_->stream());
+  if (timer_ && bucket) timer_->begin(*bucket, sums.bytes(), replicas_->stream());
+  if (bucket) replicas_->set_bucket(static_cast<int>(*bucket));
+  replicas_->all_reduce(sums.view_without_waiting());
+  if (timer_ && bucket) timer_->end(*bucket, replicas_->stream());
+  done.record(replicas_->stream());
 }
 
 /// Launches the remaining buckets, with zeros for parameters that have no gradient on this rank.
@@ -183,8 +208,13 @@ void ShardedGradients::finish() {
 
   for (const Bucket& bucket : buckets_) bucket.done.wait(compute_stream());
   flags_done_.wait(compute_stream());
+  if (replicas_ != nullptr) {
+    check_errors();  // on the CPU, which has waited: replicas of a rank whose sums have failed must not step
+    reduce_replicas(flags_, flags_done_);
+    flags_done_.wait(compute_stream());
+  }
   parameters_.wait_ready();  // also those that forward has not used: the optimizer writes them next
-  comm_.check_errors();
+  check_errors();
   find_missing();
   abandon_step();  // the step is complete: resets the counters
   has_finished_ = true;
@@ -210,7 +240,7 @@ void ShardedGradients::find_missing() {
     const std::size_t p = parameters_.local_pieces()[i].parameter;
     if (!states_[p].has_gradient && counts.empty()) {
       counts = flags_.to_vector<float>();
-      comm_.check_errors();  // the flags of a failed sum mean nothing
+      check_errors();  // the flags of a failed sum mean nothing
     }
     if (states_[p].has_gradient || counts[p] > 0)
       parameters_.piece_variables()[i].mark_grad_new();

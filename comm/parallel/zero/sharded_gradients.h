@@ -30,15 +30,20 @@ enum class ZeroStage : std::uint8_t {
 /// every micro-batch, its sums are accumulated in this rank's shard. If no buffer is free, the compute stream
 /// waits for the oldest bucket in flight. A third buffer is allocated only if the order of gradients requires
 /// it.
+///
+/// If the shards have replicas (ShardedParameters::replicas()), an all-reduce between these follows each
+/// reduce-scatter within the group, on the communication stream of the replicas. Stage 2 accumulates the
+/// micro-batches within the group, and sums them over the replicas with the last one (2-hop gradient
+/// synchronization of MiCS, arXiv:2205.00119). bucket_times() has the last collective of each bucket.
 class ShardedGradients final : public GradientReducer {
  public:
   /// `parameters` must outlive this object. `time_buckets` enables bucket_times().
   ShardedGradients(ShardedParameters& parameters, ZeroStage stage, bool time_buckets = false);
-  /// Removes the hooks. In the middle of a step, also aborts the communicator, so that peers do not wait for
+  /// Removes the hooks. In the middle of a step, also aborts the communicators, so that peers do not wait for
   /// this rank's buckets.
   ~ShardedGradients() override;
 
-  void begin_forward() override { parameters_.gather(); }
+  void begin_forward(std::size_t micro_batches) override;
   /// As in GradientReducer. Stage 2 reduces every micro-batch and ignores `last_micro_batch`.
   void begin_step(bool last_micro_batch) override;
   bool accumulates() const override { return stage_ == ZeroStage::optimizer; }
@@ -65,7 +70,7 @@ class ShardedGradients final : public GradientReducer {
     Tensor shard;                // the sums of this rank's shard; stage 1: a slice of `gradients`
     std::size_t incomplete = 0;  // gradients that are not ready yet
     Event ready;                 // on the compute stream: the gradients are written
-    Event done;                  // on the communicator's stream: the sums are complete
+    Event done;                  // on the stream of the last collective: the sums are complete
   };
   struct GradientState {
     std::size_t bucket = 0;
@@ -80,6 +85,8 @@ class ShardedGradients final : public GradientReducer {
   void on_ready(std::size_t parameter);
   void launch_next();
   void launch_rest();
+  void reduce_replicas(const Tensor& sums, Event& done, std::optional<std::size_t> bucket = std::nullopt);
+  void check_errors() const;
   void find_missing();
   Stream compute_stream() const { return comm_.context().stream(); }
   const Variable& variable(std::size_t parameter) const {
@@ -88,17 +95,19 @@ class ShardedGradients final : public GradientReducer {
 
   ShardedParameters& parameters_;
   Communicator& comm_;
+  Communicator* replicas_;  // null: none
   ZeroStage stage_;
   std::vector<Bucket> buckets_;
   std::vector<GradientState> states_;  // by parameter
   Tensor flags_;                       // f32, by parameter: the number of ranks that have a gradient
   Event flags_ready_, flags_done_;
 
-  bool synchronizing_ = true;         // false: accumulate without synchronizing
-  std::size_t next_bucket_ = 0;       // to launch; those before it are launched
-  std::int64_t reduced_batches_ = 0;  // micro-batches of this step whose buckets are all launched (stage 2)
-  bool is_gathered_ = true;           // all parameters are complete on this rank
-  bool has_finished_ = false;         // at least one step
+  bool synchronizing_ = true;        // false: accumulate without synchronizing
+  std::size_t micro_batches_ = 1;    // of this step
+  std::size_t next_bucket_ = 0;      // to launch; those before it are launched
+  std::size_t reduced_batches_ = 0;  // micro-batches of this step whose buckets are all launched (stage 2)
+  bool is_gathered_ = true;          // all parameters are complete on this rank
+  bool has_finished_ = false;        // at least one step
 
   // Stage 2 only:
   std::size_t buffers_ = 0;

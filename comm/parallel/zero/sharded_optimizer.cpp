@@ -18,8 +18,13 @@ std::string state_name(std::string_view kind, std::string_view parameter) {
 }  // namespace
 
 ShardedOptimizer::ShardedOptimizer(optim::Optimizer& optimizer, std::vector<optim::ParameterGroup> groups,
-                                   const ShardedParameters& parameters, Communicator& control)
-    : optimizer_(optimizer), groups_(std::move(groups)), parameters_(parameters), control_(control) {
+                                   const ShardedParameters& parameters, Communicator& control,
+                                   Communicator* shard_control)
+    : optimizer_(optimizer),
+      groups_(std::move(groups)),
+      parameters_(parameters),
+      control_(control),
+      shard_control_(shard_control != nullptr ? *shard_control : control) {
   check(optimizer.is_elementwise(),
         "sharding: optimizer {} cannot be sharded, because its step is not elementwise; expected sgd, "
         "adam, adamw or rmsprop",
@@ -61,7 +66,7 @@ optim::OptimizerState ShardedOptimizer::make_whole(const DeviceContext& device) 
 optim::OptimizerState ShardedOptimizer::describe() const { return make_whole(Device::meta()); }
 
 optim::OptimizerShard ShardedOptimizer::shard() const {
-  optim::OptimizerShard shard = shard_without_values(control_.rank());
+  optim::OptimizerShard shard = shard_without_values(shard_control_.rank());
   std::vector<Tensor> values;
   for (const std::string& kind : kinds()) {
     const std::vector<Tensor> pieces = pieces_of(kind);
@@ -83,7 +88,7 @@ optim::OptimizerShard ShardedOptimizer::shard_without_values(int rank) const {
   optim::OptimizerShard shard{.optimizer = optimizer_.name(),
                               .steps = optimizer_.steps(),
                               .index = rank,
-                              .count = control_.size(),
+                              .count = shard_control_.size(),
                               .pieces = {}};
   for (const std::string& kind : kinds())
     for (const ShardPlan::Piece& piece : parameters_.shards().pieces[static_cast<std::size_t>(rank)]) {
@@ -106,14 +111,14 @@ void ShardedOptimizer::for_each_gathered_bucket(const F& f) const {
         if (const ShardPlan::Piece& piece = parameters_.local_pieces()[i]; piece.bucket == b)
           local.slice(piece.offset, {piece.numel}).copy_from(pieces[i]);
       const Tensor bucket = Tensor::empty({shards.numel(b)}, dtype, Device::cpu());
-      all_gather_and_wait(control_, local.view(), bucket.view());
+      all_gather_and_wait(shard_control_, local.view(), bucket.view());
       f(kind, b, bucket);
     }
   }
 }
 
 optim::OptimizerShard ShardedOptimizer::shard_of_peer(int distance) const {
-  const int peer = (control_.rank() + distance) % control_.size();
+  const int peer = (shard_control_.rank() + distance) % shard_control_.size();
   const ShardPlan& shards = parameters_.shards();
   optim::OptimizerShard shard = shard_without_values(peer);
   std::size_t next = 0;  // pieces are in the order of kinds and buckets

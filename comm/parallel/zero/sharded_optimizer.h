@@ -18,21 +18,24 @@ namespace convoy::dist {
 class ShardedOptimizer {
  public:
   /// `optimizer` is this rank's optimizer, created from parameters.pieces_of(groups). `groups` holds whole
-  /// parameters. `control` is a CPU communicator of the same ranks. All references must outlive this object.
-  /// Throws UsageError if the optimizer is not elementwise: its step of one element depends on others.
+  /// parameters. `control` is a CPU communicator of all ranks, and `shard_control` one of the ranks of
+  /// parameters.comm(); null: these are all ranks. All objects must outlive this one. Throws UsageError if the
+  /// optimizer is not elementwise: its step of one element depends on others.
   ShardedOptimizer(optim::Optimizer& optimizer, std::vector<optim::ParameterGroup> groups,
-                   const ShardedParameters& parameters, Communicator& control);
+                   const ShardedParameters& parameters, Communicator& control,
+                   Communicator* shard_control = nullptr);
 
   /// Returns the full state without values: its tensors are on the meta device.
   optim::OptimizerState describe() const;
   /// Returns this rank's shard of the state, which shares the optimizer's tensors. Blocks until the device
   /// has computed the number of steps.
   optim::OptimizerShard shard() const;
-  /// Returns the shard of rank (rank + distance) % size in host memory, so that this rank can replace it.
+  /// Returns the shard of rank (rank + distance) % size of the group in host memory, so that this rank can replace it.
   /// Needs memory for that shard and one bucket. Collective; blocks until the shard is received.
   optim::OptimizerShard shard_of_peer(int distance) const;
   /// Returns the full state of all ranks' optimizers in host memory on rank 0, and an empty state on the
-  /// other ranks, which need memory for one bucket. Collective; blocks until the state is received.
+  /// other ranks, which need memory for one bucket. Replicas send nothing to rank 0. Collective; blocks until the
+  /// state is received.
   optim::OptimizerState gather() const;
   /// Sets the state of all ranks' optimizers, the number of steps to that of rank 0, and
   /// Optimizer::own_steps() to `own_steps` of all ranks together. For each tensor of the full state, `fill`
@@ -55,7 +58,7 @@ class ShardedOptimizer {
   optim::OptimizerShard shard_without_values(int rank) const;
   /// Returns the full state with tensors of zeros on `device`.
   optim::OptimizerState make_whole(const DeviceContext& device) const;
-  /// Calls f(kind, bucket number, the bucket of all ranks in host memory) for each kind and bucket.
+  /// Calls f(kind, bucket number, the bucket of all shards in host memory) for each kind and bucket.
   /// Collective.
   template <class F>
   void for_each_gathered_bucket(const F& f) const;
@@ -63,7 +66,8 @@ class ShardedOptimizer {
   optim::Optimizer& optimizer_;
   std::vector<optim::ParameterGroup> groups_;
   const ShardedParameters& parameters_;
-  Communicator& control_;
+  Communicator& control_;        // of all ranks
+  Communicator& shard_control_;  // of the ranks with one shard each
 };
 
 }  // namespace convoy::dist

@@ -90,11 +90,12 @@ ShardedParameters::Bucket::Bucket(std::int64_t numel, const Tensor& like)
     : values(Tensor::zeros({numel}, like.dtype(), like.context())), gathered(like.stream()) {}
 
 ShardedParameters::ShardedParameters(std::vector<nn::NamedParameter> parameters, BucketPlan plan,
-                                     Communicator& comm)
+                                     Communicator& comm, Communicator* replicas)
     : parameters_(std::move(parameters)),
       plan_(std::move(plan)),
       shards_(ShardPlan::of(plan_, comm.size(), size_of(type_of(parameters_, comm.context())))),
       comm_(comm),
+      replicas_(replicas),
       stepped_(comm.context().stream()) {
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
     const Bucket& bucket = buckets_.emplace_back(shards_.numel(b), parameters_.front().variable.value());

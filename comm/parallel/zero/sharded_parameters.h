@@ -59,6 +59,10 @@ BucketPlan plan_of_graph(const std::vector<nn::NamedParameter>& parameters, cons
 
 /// Parameters whose values are stored in flat buckets, of which each rank owns one shard.
 ///
+/// The ranks of a job may form several groups that hold all shards each, such as the ranks of each host: hybrid
+/// sharding (Zhang et al., MiCS, arXiv:2205.00119; Zhao et al., PyTorch FSDP, arXiv:2304.11277).
+/// The ranks that hold the same shard are its replicas.
+///
 /// A piece is the part of one parameter that is in this rank's shards, as a one-dimensional Variable that
 /// shares the parameter's memory. This rank's optimizer steps only the pieces. gather() then sends the shards
 /// of all ranks with one all-gather per bucket, in the order in which forward uses the buckets. Forward waits
@@ -67,10 +71,12 @@ BucketPlan plan_of_graph(const std::vector<nn::NamedParameter>& parameters, cons
 /// One thread uses an object of this class.
 class ShardedParameters {
  public:
-  /// Moves the values of `parameters` into buckets. All of them must require a gradient, have one type, and
-  /// be and stay on the communicator's device. `comm` must outlive this object. Throws UsageError otherwise,
-  /// or if the model is too small for the number of ranks.
-  ShardedParameters(std::vector<nn::NamedParameter> parameters, BucketPlan plan, Communicator& comm);
+  /// Moves the values of `parameters` into buckets, with one shard per rank of `comm`. All of them must require
+  /// a gradient, have one type, and be and stay on the communicator's device. `replicas` connects the ranks that
+  /// hold the same shard, in other groups; null: there is one group. Both communicators must outlive this
+  /// object. Throws UsageError otherwise, or if the model is too small for the number of ranks.
+  ShardedParameters(std::vector<nn::NamedParameter> parameters, BucketPlan plan, Communicator& comm,
+                    Communicator* replicas = nullptr);
   /// Removes the ready hooks from the parameters.
   ~ShardedParameters();
   ShardedParameters(const ShardedParameters&) = delete;
@@ -99,8 +105,10 @@ class ShardedParameters {
   }
   /// Returns this rank's pieces.
   const std::vector<Variable>& piece_variables() const { return piece_variables_; }
-  /// Returns the communicator that gathers the values.
+  /// Returns the communicator of the group, which gathers the values.
   Communicator& comm() const { return comm_; }
+  /// Returns the communicator of the ranks that hold this rank's shard; null if no other rank does.
+  Communicator* replicas() const { return replicas_; }
 
  private:
   struct Bucket {
@@ -116,6 +124,7 @@ class ShardedParameters {
   BucketPlan plan_;
   ShardPlan shards_;
   Communicator& comm_;
+  Communicator* replicas_;
   std::vector<Bucket> buckets_;
   std::vector<Variable> piece_variables_;
   Event stepped_;  // on the compute stream: the optimizer has written this rank's shards

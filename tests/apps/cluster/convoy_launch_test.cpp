@@ -412,6 +412,33 @@ TEST_F(ConvoyLaunchHosts, ContinueWithoutALostHost) {
   EXPECT_EQ(workshop.result("run")["world_size"], 2);
 }
 
+/// Every host holds all shards of the optimizer's state, so no rank keeps a copy of a peer's. After the loss of a rank,
+/// the hosts have different numbers of ranks, which become one group.
+TEST_F(ConvoyLaunchHosts, ContinueWithTheShardsOfTheRemainingRanks) {
+  const Arguments steps = {"--epochs", "12",    "--eval-every", "0",    "--save-every", "1000000",
+                           "--zero",   "1",     "--zero-group", "host", "--precision",  "fp64",
+                           "--lr",     "0.001", "--optimizer",  "adamw"};
+  ASSERT_EQ(run_program(training("whole", flags({}), steps)).exit_code, 0);
+  const double expected = workshop.result("whole")["test_loss"];
+  for (const bool loses_host : {true, false}) {
+    const std::string out = loses_host ? "host" : "rank";
+    Process job(training(out, flags({"--max-restarts", "2", "--min-ranks", "2"}), steps));
+    wait_for_step(workshop, out, 25);
+    for (const char* const rank : {"RANK=2", "RANK=3"})
+      for (const pid_t found : find_processes(rank, workshop.path(out)))
+        if (loses_host || rank == std::string("RANK=3")) kill(found, SIGKILL);
+    const ProcessResult result = job.wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("continuing after step "));
+    const Json last = workshop.result(out);
+    EXPECT_EQ(last["world_size"], loses_host ? 2 : 3);
+    EXPECT_NEAR(last["test_loss"].get<double>(), expected, 1e-6 * expected);
+    EXPECT_EQ(result.out.find("all ranks are one group") != std::string::npos ||
+                  result.err.find("all ranks are one group") != std::string::npos,
+              !loses_host);
+  }
+}
+
 /// A host without power sends nothing, and closes no connection.
 TEST_F(ConvoyLaunchHosts, ContinueWithoutAFrozenHost) {
   Process job(training(

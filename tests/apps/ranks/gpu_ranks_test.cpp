@@ -12,6 +12,7 @@
 
 #include "tests/apps/rank_runs.h"
 #include "tests/testing/support/free_port.h"
+#include "tests/testing/support/two_hosts.h"
 
 namespace convoy::testing {
 namespace {
@@ -184,6 +185,41 @@ TEST_F(GpuRanks, ShardTheOptimizer) {
     expect_same_losses(out, "alone");
     EXPECT_TRUE(workshop.events(out, "warning").empty()) << workshop.events(out, "warning").front().dump();
     EXPECT_LE(workshop.result(out)["optimizer_bytes"].get<double>(), all_bytes / 2 + 1024);
+  }
+}
+
+/// Each host holds all shards, and has two NCCL communicators of its own ranks and their replicas.
+TEST_F(GpuRanks, ShardTheOptimizerOnEachHost) {
+  if (!TwoHosts::missing().empty()) GTEST_SKIP() << TwoHosts::missing();
+  const TwoHosts hosts;
+  const Arguments flags = {"--optimizer", "adamw", "--clip-norm", "0.5", "--bucket-mb", "0.05"};
+  const ProcessResult alone = train("alone", 1, flags);
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  const double all_bytes = workshop.result("alone")["optimizer_bytes"];
+  int run = 0;
+  for (const Arguments& more :
+       {Arguments{"--zero", "1", "--cuda-graph"}, Arguments{"--zero", "2", "--no-cuda-graph"},
+        Arguments{"--zero", "2", "--cuda-graph", "--micro-batch-size", "1"}}) {
+    const std::string out = "hosts" + std::to_string(run++);
+    SCOPED_TRACE(out);
+    Arguments training = with(flags, more);
+    training = with(training, {"--device", "cuda", "--precision", "fp64", "--batch-size", "5", "--max-steps",
+                               "4", "--check-replicas", "1", "--zero-group", "host", "--rendezvous",
+                               "tcp://" + hosts.address(0) + ":29500"});
+    std::vector<std::unique_ptr<Process>> ranks;
+    for (int rank = 0; rank < 4; ++rank)
+      ranks.push_back(std::make_unique<Process>(
+          with({"/usr/sbin/ip", "netns", "exec", hosts.name(rank / 2)},
+               workshop.train_arguments(out, training)),
+          ProcessOptions{.environment = {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "4"}}}));
+    for (const auto& rank : ranks) {
+      const ProcessResult result = rank->wait();
+      ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
+    }
+    expect_same_losses(out, "alone");
+    EXPECT_TRUE(workshop.events(out, "warning").empty()) << workshop.events(out, "warning").front().dump();
+    EXPECT_LE(workshop.result(out)["optimizer_bytes"].get<double>(), all_bytes / 2 + 1024);
+    EXPECT_GT(workshop.result(out)["optimizer_bytes"].get<double>(), all_bytes / 3);
   }
 }
 

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
 #include "tests/apps/rank_runs.h"
+#include "tests/testing/support/free_port.h"
 
 namespace convoy::testing {
 namespace {
@@ -200,10 +202,144 @@ TEST_F(ZeroRuns, RefuseUnsupportedCombinations) {
       run_program(workshop.train_arguments("run", {"--zero", "1", "--grad-dtype", "bf16"}));
   EXPECT_EQ(bf16.exit_code, 2);
   EXPECT_THAT(bf16.err, HasSubstr("--grad-dtype bf16: not supported with --zero 1"));
+  const ProcessResult none = run_program(workshop.train_arguments("run", {"--zero-group", "host"}));
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("--zero-group host: found --zero 0, expected 1 or 2"));
   const ProcessResult three = run_program(workshop.train_arguments("run", {"--zero", "3"}));
   EXPECT_EQ(three.exit_code, 2);
   EXPECT_THAT(three.err, HasSubstr("--zero"));
   EXPECT_FALSE(std::filesystem::exists(workshop.path("run")));
+}
+
+/// Two hosts: this one, and a PID namespace of it, whose ranks share no memory with the others.
+class ZeroHosts : public ZeroRuns {
+ protected:
+  void SetUp() override {
+    Arguments probe = kContainer;
+    probe.push_back("/bin/true");
+    if (run_program(probe).exit_code != 0) GTEST_SKIP() << "needs the permission to create PID namespaces";
+  }
+  /// Trains with `first` ranks on this host and `second` ones on the other, which sees an empty directory at the path
+  /// `hidden` unless that is empty. Returns the results of the processes, of which the last one has the second host.
+  std::vector<ProcessResult> train(const std::string& out, int first, int second, const Arguments& flags,
+                                   const std::string& hidden = "") const {
+    const Arguments program = workshop.train_arguments(out, flags);
+    const int port = free_port();
+    std::vector<std::unique_ptr<Process>> processes;
+    std::string others;
+    for (int rank = 0; rank < first + second; ++rank)
+      if (rank < first)
+        processes.push_back(std::make_unique<Process>(
+            program, ProcessOptions{.environment = rank_environment(rank, first + second, port)}));
+      else
+        others += std::to_string(rank) + " ";
+    Arguments inside = kContainer;
+    inside.insert(inside.end(), {"sh", "-c",
+                                 R"([ -z "$HIDDEN" ] || mount -t tmpfs none "$HIDDEN" || exit 99
+                                    for rank in $RANKS; do RANK=$rank "$@" & pids="$pids $!"; done
+                                    for pid in $pids; do wait $pid || code=$?; done
+                                    exit ${code:-0})",
+                                 "sh"});
+    inside.insert(inside.end(), program.begin(), program.end());
+    Environment environment = rank_environment(first, first + second, port);
+    environment.insert({{"RANKS", others}, {"HIDDEN", hidden}});
+    processes.push_back(std::make_unique<Process>(inside, ProcessOptions{.environment = environment}));
+    std::vector<ProcessResult> results;
+    for (const auto& process : processes) results.push_back(process->wait());
+    return results;
+  }
+  void expect_success(const std::vector<ProcessResult>& results) const {
+    for (const ProcessResult& result : results) EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  }
+
+  const Arguments kContainer = {"/usr/bin/unshare", "--pid", "--mount-proc", "--fork", "--kill-child"};
+};
+
+TEST_F(ZeroHosts, HoldAllShardsEachAndResumeWithOtherGroups) {
+  const Arguments flags = {"--batch-size",
+                           "12",
+                           "--micro-batch-size",
+                           "2",
+                           "--epochs",
+                           "0",
+                           "--precision",
+                           "fp64",
+                           "--optimizer",
+                           "adam",
+                           "--clip-norm",
+                           "0.5",
+                           "--save-every",
+                           "2",
+                           "--max-steps",
+                           "8",
+                           "--bucket-mb",
+                           "0.05",
+                           "--keep-last",
+                           "0",
+                           "--deterministic",
+                           "--log-every",
+                           "1"};
+  const Outcome whole = train_on(workshop, "whole", 1, "", flags);
+  ASSERT_EQ(whole.losses.size(), 8U);
+  // Each run resumes from a checkpoint of the previous one, and takes an intermediate checkpoint.
+  struct Leg {
+    int first, second;  // ranks by host
+    Arguments flags;
+    std::size_t shards;  // files of the optimizer's state
+  };
+  const std::vector<Leg> legs = {{2, 2, {"--zero", "2", "--zero-group", "host"}, 2},
+                                 {2, 2, {"--zero", "1", "--zero-group", "world"}, 4},
+                                 {3, 3, {"--zero", "1", "--zero-group", "host"}, 3},
+                                 {2, 1, {"--zero", "0"}, 1}};
+  std::string from = "auto";
+  for (std::size_t leg = 0; leg < legs.size(); ++leg) {
+    SCOPED_TRACE(::testing::Message() << "leg " << leg);
+    const std::string out = "leg" + std::to_string(leg);
+    Arguments more = with(with(flags, legs[leg].flags), {"--resume", from, "--check-replicas", "1"});
+    expect_success(train(out, legs[leg].first, legs[leg].second, more));
+    const std::size_t first = 2 * leg;  // steps before the checkpoint
+    const std::vector<double> losses = workshop.numbers(out, "step", "loss");
+    ASSERT_EQ(losses.size(), whole.losses.size() - first);
+    for (std::size_t step = 0; step < losses.size(); ++step)
+      EXPECT_NEAR(losses[step], whole.losses[first + step], 1e-9 * whole.losses[first + step]);
+    EXPECT_NEAR(workshop.result(out)["test_loss"].get<double>(), whole.test_loss, 1e-9 * whole.test_loss);
+    EXPECT_EQ(files_of_checkpoint(workshop.path(out)).size(), 2 + legs[leg].shards);
+    from = workshop.checkpoint(out, static_cast<int>(first) + 2);
+    ASSERT_TRUE(std::filesystem::exists(from));
+  }
+}
+
+TEST_F(ZeroHosts, WriteTheShardsOfTheFirstHostWithoutASharedFileSystem) {
+  if (!may_mount()) GTEST_SKIP() << kNeedsMount;
+  const std::filesystem::path out = workshop.path("run");
+  std::filesystem::create_directory(out);
+  const Arguments flags = {"--max-steps", "3", "--save-every", "2",    "--optimizer", "adam",
+                           "--zero",      "1", "--zero-group", "host", "--trace"};
+  expect_success(train("run", 2, 2, flags, out));
+  EXPECT_THAT(read_text(out / "trace.json"), HasSubstr("bucket 1 ("));
+  EXPECT_THAT(files_of_checkpoint(out), UnorderedElementsAre("model.safetensors", "manifest.json",
+                                                             "optimizer-00001-of-00002.safetensors",
+                                                             "optimizer-00002-of-00002.safetensors"));
+  EXPECT_EQ(workshop.train("run", {"--max-steps", "4", "--optimizer", "adam", "--resume", "auto"}).exit_code,
+            0);
+}
+
+TEST_F(ZeroHosts, RefuseHostsWithDifferentNumbersOfRanks) {
+  const Arguments flags = {"--zero", "1", "--zero-group", "host", "--data", "missing"};
+  for (const ProcessResult& result : train("run", 2, 1, flags)) {
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.err, HasSubstr("--zero-group host: found hosts with 1 to 2 ranks ("));
+    EXPECT_THAT(result.err, HasSubstr("expected the same number, 2 or more, on each"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(workshop.path("run")));
+}
+
+TEST_F(ZeroHosts, OfOneHostEqualTheWorldBitwise) {
+  const auto hash = [&](const char* group) {
+    return train_on(workshop, group, 2, "shm", {"--zero", "2", "--zero-group", group, "--max-steps", "4"})
+        .hash;
+  };
+  EXPECT_EQ(hash("host"), hash("world"));
 }
 
 }  // namespace

@@ -36,6 +36,22 @@ struct Plan {
   std::optional<double> clip_norm = std::nullopt;
   double bucket_mb = 0.05;
   int steps = 3;
+  int hosts = 1;  // which hold all shards each
+};
+
+/// The communicators of a rank by host, if the ranks of `all` are on `hosts` of the same size, in their order.
+struct Hosts {
+  Hosts(dist::Communicator& all, int hosts) {
+    if (hosts == 1) return;
+    const int ranks = all.size() / hosts;
+    own = all.split(all.rank() / ranks);
+    replicas = all.split(all.rank() % ranks);
+  }
+  void finish() const {
+    for (const auto& comm : {own.get(), replicas.get()})
+      if (comm != nullptr) comm->finish();
+  }
+  std::unique_ptr<dist::Communicator> own, replicas;
 };
 
 /// One rank's training in fp64 with two samples per micro-batch, which depend on the step and the rank.
@@ -43,6 +59,7 @@ class Training {
  public:
   Training(dist::Communicator& comm, const Plan& plan)
       : comm_(comm),
+        hosts_(comm, plan.hosts),
         plan_(plan),
         size_(plan.model == "lenet" ? 16 : 8),
         model_(
@@ -54,14 +71,16 @@ class Training {
           cross_entropy_sum(model_(Tensor::zeros({1, size_, size_, 3}, DType::f64, comm.context())),
                             Tensor::zeros({1}, DType::i32, comm.context()));
       shards_ = std::make_unique<dist::ShardedParameters>(
-          model_.parameters(), dist::plan_of_graph(model_.parameters(), loss, plan.bucket_mb), comm);
+          model_.parameters(), dist::plan_of_graph(model_.parameters(), loss, plan.bucket_mb), group(),
+          hosts_.replicas.get());
       groups = shards_->pieces_of(groups_);
     }
     before_optimizer_ = in_use();
     optimizer_ = make_optimizer(plan.optimizer, groups);
     optimizer_memory_ = in_use() - before_optimizer_;
     if (plan_.zero > 0) {
-      sharded_ = std::make_unique<dist::ShardedOptimizer>(*optimizer_, groups_, *shards_, comm);
+      sharded_ =
+          std::make_unique<dist::ShardedOptimizer>(*optimizer_, groups_, *shards_, comm, hosts_.own.get());
       auto gradients = std::make_unique<dist::ShardedGradients>(*shards_, dist::ZeroStage(plan_.zero));
       sharded_gradients_ = gradients.get();
       gradients_ = std::move(gradients);
@@ -72,9 +91,9 @@ class Training {
   }
 
   void run(int steps) {
-    dist::CommunicatorGroup group(comm_);
+    dist::CommunicatorGroup norms(group());
     for (int end = step_ + steps; step_ < end; ++step_) {
-      gradients_->begin_forward();
+      gradients_->begin_forward(static_cast<std::size_t>(plan_.micro_batches));
       for (std::int64_t k = 0; k < plan_.micro_batches; ++k) {
         gradients_->begin_step(k + 1 == plan_.micro_batches);
         backward(loss(k), {.accumulate = gradients_->accumulates() && k > 0});
@@ -82,7 +101,7 @@ class Training {
       }
       gradients_->finish();
       optimizer_->step(0.01 / (1 + step_),
-                       {.clip_norm = plan_.clip_norm, .process_group = plan_.zero > 0 ? &group : nullptr});
+                       {.clip_norm = plan_.clip_norm, .process_group = plan_.zero > 0 ? &norms : nullptr});
       gradients_->end_step();
     }
     gradients_->gather_parameters();
@@ -119,12 +138,19 @@ class Training {
   const dist::ShardedGradients& sharded_gradients() const { return *sharded_gradients_; }
   const dist::GradientReducer& gradients() const { return *gradients_; }
   const dist::ShardPlan& shards() const { return shards_->shards(); }
+  const dist::ShardedOptimizer& sharded() const { return *sharded_; }
+  const Hosts& hosts() const { return hosts_; }
+  void finish() const {
+    hosts_.finish();
+    comm_.finish();
+  }
   std::size_t optimizer_memory() const { return optimizer_memory_; }
   std::size_t parameter_bytes() const {
     return static_cast<std::size_t>(model_.parameter_count()) * sizeof(double);
   }
 
  private:
+  dist::Communicator& group() const { return hosts_.own ? *hosts_.own : comm_; }
   static void append(std::vector<double>& all, const Tensor& tensor) {
     const std::vector<double> values = tensor.to_vector<double>();
     all.insert(all.end(), values.begin(), values.end());
@@ -146,6 +172,7 @@ class Training {
   }
 
   dist::Communicator& comm_;
+  Hosts hosts_;
   Plan plan_;
   std::int64_t size_;  // height and width of an image, the smallest that the model accepts
   models::Model model_;
@@ -166,7 +193,7 @@ std::vector<double> train(int ranks, const Plan& plan) {
     Training training(comm, plan);
     training.run(plan.steps);
     results[static_cast<std::size_t>(comm.rank())] = training.parameters();
-    comm.finish();
+    training.finish();
   });
   EXPECT_THAT(results, Each(results.front()));
   return results.front();
@@ -275,30 +302,129 @@ TEST(Sharded, StateResumesWithAnyNumberOfRanks) {
   }
 }
 
+// ---- Hybrid sharding: each host holds all shards ----
+
+// A group of one rank holds everything, and two ranks have one order of addition.
+TEST(HybridSharding, OfOneRankPerHostEqualsReplicatedTrainingBitwise) {
+  const std::vector<double> whole = train(2, {.zero = 0});
+  for (const int zero : {1, 2}) EXPECT_EQ(train(2, {.zero = zero, .hosts = 2}), whole) << "stage " << zero;
+}
+
+// The ranks of a host are added first: another order, of at most 6 numbers in fp64.
+TEST(HybridSharding, EqualsReplicatedTraining) {
+  for (const char* optimizer : {"sgd", "adamw"})
+    for (const auto& [ranks, hosts] : {std::pair(4, 2), std::pair(6, 2), std::pair(6, 3)}) {
+      Plan plan{.optimizer = optimizer};
+      const std::vector<double> whole = train(ranks, plan);
+      plan.hosts = hosts;
+      for (plan.zero = 1; plan.zero <= 2; ++plan.zero)
+        EXPECT_LE(distance(train(ranks, plan), whole), 1e-9)
+            << optimizer << ", " << ranks << " ranks on " << hosts << " hosts, stage " << plan.zero;
+    }
+}
+
+TEST(HybridSharding, ClipsByGlobalNormAndAccumulatesMicroBatches) {
+  for (const auto& [model, ranks] : {std::pair("lenet", 6), std::pair("resnet20", 4)}) {
+    Plan plan{.model = model, .micro_batches = 3, .clip_norm = 0.05, .steps = 2};
+    const std::vector<double> whole = train(ranks, plan);
+    plan.hosts = 2;
+    for (plan.zero = 1; plan.zero <= 2; ++plan.zero)
+      EXPECT_LE(distance(train(ranks, plan), whole), 1e-9) << model << ", stage " << plan.zero;
+  }
+}
+
+TEST(HybridSharding, StoresAndSendsTheStateOfOneHost) {
+  constexpr int kRanks = 4, kHosts = 2, kMicroBatches = 3;
+  for (const int zero : {1, 2})
+    on_ranks(kRanks, [&](dist::Communicator& comm) {
+      Training training(comm, {.zero = zero, .micro_batches = kMicroBatches, .hosts = kHosts});
+      EXPECT_EQ(training.shards().ranks, kRanks / kHosts);
+      const std::size_t rounding =
+          2 * training.shards().pieces.front().size() * 512 + training.shards().shard_numels.size() * 128;
+      EXPECT_LE(training.optimizer_memory(), 2 * training.parameter_bytes() / (kRanks / kHosts) + rounding);
+
+      const std::uint64_t before = training.hosts().replicas->sequence_number();
+      training.run(1);
+      // One all-reduce per bucket and one of the flags, however many micro-batches there are.
+      EXPECT_EQ(training.hosts().replicas->sequence_number() - before,
+                training.shards().shard_numels.size() + 1);
+
+      const optim::OptimizerShard shard = training.sharded().shard();
+      EXPECT_EQ(shard.count, kRanks / kHosts);
+      EXPECT_EQ(shard.index, comm.rank() % shard.count);
+      training.finish();
+    });
+}
+
+TEST(HybridSharding, StateResumesWithAnyGroups) {
+  const Plan plan{.zero = 2, .optimizer = "adam", .steps = 2, .hosts = 2};
+  optim::OptimizerState state;
+  std::vector<double> parameters;
+  on_ranks(4, [&](dist::Communicator& comm) {
+    Training training(comm, plan);
+    training.run(plan.steps);
+    optim::OptimizerState whole = training.state();  // on rank 0
+    EXPECT_EQ(whole.tensors.empty(), comm.rank() != 0);
+    if (comm.rank() == 0) {
+      state = std::move(whole);
+      parameters = training.parameters();
+    }
+    training.finish();
+  });
+  const auto resume_on = [&](int ranks, int zero, int hosts) {
+    std::vector<double> result;
+    on_ranks(ranks, [&](dist::Communicator& comm) {
+      Training training(comm, {.zero = zero, .optimizer = "adam", .hosts = hosts});
+      training.resume(comm.rank() == 0 || zero == 0 ? state : optim::OptimizerState{}, parameters,
+                      plan.steps);
+      if (zero > 0) {
+        const optim::OptimizerState back = training.state();
+        ASSERT_EQ(back.tensors.size(), comm.rank() == 0 ? state.tensors.size() : 0);
+        for (std::size_t i = 0; i < back.tensors.size(); ++i)
+          EXPECT_EQ(back.tensors[i].tensor.to_vector<double>(), state.tensors[i].tensor.to_vector<double>());
+      }
+      training.run(2);
+      if (comm.rank() == 0) result = training.parameters();
+      training.finish();
+    });
+    return result;
+  };
+  for (const int ranks : {4, 6}) {
+    const std::vector<double> whole = resume_on(ranks, 0, 1);
+    EXPECT_LE(distance(resume_on(ranks, 1, 2), whole), 1e-9);
+    EXPECT_LE(distance(resume_on(ranks, 2, 1), whole), 1e-9);
+  }
+  EXPECT_LE(distance(resume_on(6, 2, 3), resume_on(6, 0, 1)), 1e-9);
+}
+
 nn::NamedParameter parameter(const std::string& name, std::int64_t count, const DeviceContext& device) {
   return {name, Variable(Tensor::full({count}, 1, DType::f64, device), true)};
 }
 
-TEST(Sharded, StepsParameterWithGradientOnAnyRankOnly) {
+/// Trains on some ranks, of which rank 1 alone has a gradient of `one`, and the last one none at all.
+void expect_step_with_gradient_on_any_rank_only(int ranks, int hosts) {
   for (const dist::ZeroStage stage : {dist::ZeroStage::optimizer, dist::ZeroStage::gradients})
-    on_ranks(3, [&](dist::Communicator& comm) {
+    on_ranks(ranks, [&](dist::Communicator& comm) {
+      const Hosts by_host(comm, hosts);
+      dist::Communicator& group = by_host.own ? *by_host.own : comm;
       const nn::NamedParameter everywhere = parameter("everywhere", 30, comm.context()),
                                one = parameter("one", 50, comm.context()),
                                nowhere = parameter("nowhere", 40, comm.context());
       const std::vector<nn::NamedParameter> all = {everywhere, one, nowhere};
       const Variable used = sum(everywhere.variable) + sum(one.variable);
-      dist::ShardedParameters shards(all, dist::plan_of_graph(all, used, 0.0003), comm);
+      dist::ShardedParameters shards(all, dist::plan_of_graph(all, used, 0.0003), group,
+                                     by_host.replicas.get());
       EXPECT_EQ(shards.plan().buckets.back().slices.back().parameter,
                 2U);  // the parameter that the graph does not contain
       optim::Sgd optimizer(shards.pieces_of({optim::ParameterGroup{.parameters = all, .weight_decay = 1}}),
                            {});
       dist::ShardedGradients gradients(shards, stage);
       for (int step = 0; step < 3; ++step) {
-        gradients.begin_forward();
+        gradients.begin_forward(1);
         Variable loss = sum(everywhere.variable * 1.0);
         if (comm.rank() == 1) loss = loss + sum(one.variable * 2.0);
         gradients.begin_step(true);
-        if (comm.rank() != 2) backward(loss);
+        if (comm.rank() != ranks - 1) backward(loss);
         gradients.end_micro_batch();
         gradients.finish();
         if (std::any_of(shards.piece_variables().begin(), shards.piece_variables().end(),
@@ -308,12 +434,21 @@ TEST(Sharded, StepsParameterWithGradientOnAnyRankOnly) {
         gradients.end_step();
       }
       gradients.gather_parameters();
-      // p -= 0.5 (g + p), where g = 2 is the sum over ranks, three times from 1: -0.5, -1.25, -1.625.
-      EXPECT_THAT(everywhere.variable.value().to_vector<double>(), Each(-1.625));
-      EXPECT_THAT(one.variable.value().to_vector<double>(), Each(-1.625));
+      // p -= 0.5 (g + p), where g is the sum over ranks, three times from 1: exact in binary.
+      const auto trained = [](double g) { return (1 - 7 * g) / 8; };
+      EXPECT_THAT(everywhere.variable.value().to_vector<double>(), Each(trained(ranks - 1)));
+      EXPECT_THAT(one.variable.value().to_vector<double>(), Each(trained(2)));
       EXPECT_THAT(nowhere.variable.value().to_vector<double>(), Each(1));
+      by_host.finish();
       comm.finish();
     });
+}
+
+TEST(Sharded, StepsParameterWithGradientOnAnyRankOnly) { expect_step_with_gradient_on_any_rank_only(3, 1); }
+
+TEST(HybridSharding, StepsParameterWithGradientOnAnyRankOnly) {
+  expect_step_with_gradient_on_any_rank_only(4, 2);
+  expect_step_with_gradient_on_any_rank_only(6, 3);
 }
 
 /// A training by AdamW of parameters of which "rare" has a gradient in every second step only, and "never" in
@@ -369,7 +504,7 @@ RareGradients with_rare_gradients(const RareGradients& from, int ranks, dist::Ze
     dist::ShardedGradients gradients(shards, stage);
     dist::CommunicatorGroup group(comm);
     for (int step = begin; step < end; ++step) {
-      gradients.begin_forward();
+      gradients.begin_forward(1);
       gradients.begin_step(true);
       if (comm.rank() == ranks - 1) backward(RareGradients::loss(all, step));
       gradients.end_micro_batch();
@@ -435,7 +570,7 @@ TEST(Sharded, LeavingAStepEndsWaitOfPeers) {
     const std::vector<nn::NamedParameter> all = {parameter("a", 64, comm.context())};
     dist::ShardedParameters shards(all, dist::plan_of_graph(all, sum(all.front().variable), 1), comm);
     auto gradients = std::make_unique<dist::ShardedGradients>(shards, dist::ZeroStage::optimizer);
-    gradients->begin_forward();
+    gradients->begin_forward(1);
     if (comm.rank() == 1) {
       backward(sum(all.front().variable));
       gradients.reset();
@@ -448,6 +583,32 @@ TEST(Sharded, LeavingAStepEndsWaitOfPeers) {
                   }),
                   HasSubstr("rank 1 left in the middle of a step"));
     }
+  });
+}
+
+// Rank 3 shares no communicator of the gradients with rank 0.
+TEST(HybridSharding, LeavingAStepEndsWaitOfPeers) {
+  on_ranks(4, [](dist::Communicator& comm) {
+    const Hosts by_host(comm, 2);
+    const std::vector<nn::NamedParameter> all = {parameter("a", 64, comm.context())};
+    dist::ShardedParameters shards(all, dist::plan_of_graph(all, sum(all.front().variable), 1), *by_host.own,
+                                   by_host.replicas.get());
+    auto gradients = std::make_unique<dist::ShardedGradients>(shards, dist::ZeroStage::gradients);
+    gradients->begin_forward(1);
+    if (comm.rank() == 3) {
+      gradients->begin_step(true);
+      backward(sum(all.front().variable));
+      gradients.reset();
+      return;
+    }
+    EXPECT_THROW(
+        {
+          gradients->begin_step(true);
+          backward(sum(all.front().variable));
+          gradients->end_micro_batch();
+          gradients->finish();
+        },
+        PeerError);
   });
 }
 
