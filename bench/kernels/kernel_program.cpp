@@ -7,8 +7,8 @@
 #include <optional>
 #include <regex>
 
-#include "bench/counted/counted_launch.h"
-#include "bench/counted/gpu_model.h"
+#include "tests/cuda_emulator/counted/counted_launch.h"
+#include "tests/cuda_emulator/counted/gpu_model.h"
 #include "bench/kernels/op_run.h"
 #include "convoy/apps/common/machine.h"
 #include "convoy/apps/flags/compute.h"

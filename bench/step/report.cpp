@@ -4,7 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "bench/counted/gpu_model.h"
+#include "tests/cuda_emulator/counted/gpu_model.h"
 #include "bench/programs/results.h"
 #include "bench/step/step.h"
 #include "convoy/apps/common/machine.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/counted/counted_launch.h"
+#include "tests/cuda_emulator/counted/counted_launch.h"
 #include "convoy/apps/flags/command_line.h"
 #include "convoy/apps/ranks/job.h"
 #include "convoy/apps/train/options/options.h"

@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "bench/counted/counted_launch.h"
-#include "bench/counted/gpu_model.h"
+#include "tests/cuda_emulator/counted/counted_launch.h"
+#include "tests/cuda_emulator/counted/gpu_model.h"
 #include "bench/kernels/kernel_rows.h"
 #include "emulator/runtime/emulator.h"
 #include "tests/bench/counted_step.h"

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "bench/counted/counted_launch.h"
+#include "tests/cuda_emulator/counted/counted_launch.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::bench {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "bench/counted/counted_launch.h"
+#include "tests/cuda_emulator/counted/counted_launch.h"
 
 namespace convoy::bench {
 

@@ -1,5 +1,5 @@
 // Counting in a build whose GPUs are not emulated.
-#include "bench/counted/counted_launch.h"
+#include "tests/cuda_emulator/counted/counted_launch.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::bench {

@@ -2,7 +2,7 @@
 #include <map>
 #include <set>
 
-#include "bench/counted/counted_launch.h"
+#include "tests/cuda_emulator/counted/counted_launch.h"
 #include "convoy/kernels/base/check.h"
 #include "emulator/counting/source_lines.h"
 #include "emulator/runtime/emulator.h"

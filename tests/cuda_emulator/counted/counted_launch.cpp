@@ -1,4 +1,4 @@
-#include "bench/counted/counted_launch.h"
+#include "tests/cuda_emulator/counted/counted_launch.h"
 
 namespace convoy::bench {
 namespace {

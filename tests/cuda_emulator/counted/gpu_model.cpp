@@ -1,4 +1,4 @@
-#include "bench/counted/gpu_model.h"
+#include "tests/cuda_emulator/counted/gpu_model.h"
 
 #include <algorithm>
 #include <cmath>
