@@ -7,8 +7,6 @@
 #include <optional>
 #include <regex>
 
-#include "tests/cuda_emulator/counted/counted_launch.h"
-#include "tests/cuda_emulator/counted/gpu_model.h"
 #include "bench/kernels/op_run.h"
 #include "convoy/apps/common/machine.h"
 #include "convoy/apps/flags/compute.h"
@@ -16,6 +14,8 @@
 #include "convoy/bench/kernels/user_op.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/version.h"
+#include "tests/cuda_emulator/counted/counted_launch.h"
+#include "tests/cuda_emulator/counted/gpu_model.h"
 
 namespace convoy::bench {
 namespace {

@@ -4,12 +4,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "tests/cuda_emulator/counted/gpu_model.h"
 #include "bench/programs/results.h"
 #include "bench/step/step.h"
 #include "convoy/apps/common/machine.h"
 #include "convoy/apps/common/text.h"
 #include "convoy/version.h"
+#include "tests/cuda_emulator/counted/gpu_model.h"
 
 namespace convoy::bench {
 namespace {

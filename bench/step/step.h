@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "tests/cuda_emulator/counted/counted_launch.h"
 #include "convoy/apps/flags/command_line.h"
 #include "convoy/apps/ranks/job.h"
 #include "convoy/apps/train/options/options.h"
 #include "convoy/apps/train/trainer.h"
+#include "tests/cuda_emulator/counted/counted_launch.h"
 
 namespace convoy::bench {
 

@@ -10,11 +10,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tests/cuda_emulator/counted/counted_launch.h"
-#include "tests/cuda_emulator/counted/gpu_model.h"
 #include "bench/kernels/kernel_rows.h"
 #include "emulator/runtime/emulator.h"
 #include "tests/bench/counted_step.h"
+#include "tests/cuda_emulator/counted/counted_launch.h"
+#include "tests/cuda_emulator/counted/gpu_model.h"
 #include "tests/testing/op_cases/model_case.h"
 #include "tests/testing/support/process.h"
 #include "tests/testing/support/temp_directory.h"

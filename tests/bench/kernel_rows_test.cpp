@@ -5,8 +5,8 @@
 
 #include <set>
 
-#include "tests/cuda_emulator/counted/counted_launch.h"
 #include "convoy/kernels/base/check.h"
+#include "tests/cuda_emulator/counted/counted_launch.h"
 
 namespace convoy::bench {
 namespace {

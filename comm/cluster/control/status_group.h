@@ -9,7 +9,7 @@
 
 namespace convoy::dist {
 
-/// Returns whether the rank needs nobody's attention: it has left, or it runs and has made progress, or moved bytes of
+/// Returns whether the rank needs no attention: it has left, or it runs and has made progress, or moved bytes of
 /// files, within `seconds`.
 bool is_quiet(const RankStatus& rank, double seconds);
 

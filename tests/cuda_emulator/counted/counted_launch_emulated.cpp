@@ -2,10 +2,10 @@
 #include <map>
 #include <set>
 
-#include "tests/cuda_emulator/counted/counted_launch.h"
 #include "convoy/kernels/base/check.h"
 #include "emulator/counting/source_lines.h"
 #include "emulator/runtime/emulator.h"
+#include "tests/cuda_emulator/counted/counted_launch.h"
 #include "tests/cuda_emulator/vendor/vendor.h"
 
 namespace convoy::bench {

@@ -1,6 +1,6 @@
 // Counting in a build whose GPUs are not emulated.
-#include "tests/cuda_emulator/counted/counted_launch.h"
 #include "convoy/kernels/base/check.h"
+#include "tests/cuda_emulator/counted/counted_launch.h"
 
 namespace convoy::bench {
 
