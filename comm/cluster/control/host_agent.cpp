@@ -224,14 +224,13 @@ void HostAgent::receive_from_child(const AgentTree::Message& message) {
   Child& child = children_.at(message.node);
   if (message.kind == AgentTree::Message::Kind::text) {
     AgentReport report = Json::from_msgpack(message.text).get<AgentReport>();
-    const auto check_rank = [&](int rank) {
-      if (rank < 0 || static_cast<std::size_t>(rank) >= all_.size())
-        fail<DataError>("found rank {}, expected one below {}", rank, all_.size());
+    const auto check_ranks = [&](int first, int last) {
+      if (first < 0 || last < first || static_cast<std::size_t>(last) >= all_.size())
+        fail<DataError>("found ranks {} to {}, expected some below {}", first, last, all_.size());
     };
     for (const RankStatus& status : report.ranks) {
-      check_rank(status.rank);
-      for (const auto& [first, last] : status.others)
-        for (const int rank : {std::min(first, last), std::max(first, last)}) check_rank(rank);
+      check_ranks(status.rank, status.rank);
+      for (const auto& [first, last] : status.others) check_ranks(first, last);
     }
     paces_ += report.paces;
     for (AgentWarning& warning : report.warnings) {

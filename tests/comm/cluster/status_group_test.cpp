@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -27,6 +28,7 @@ using ::testing::Pair;
 using ::testing::SizeIs;
 
 constexpr double kQuiet = 1.7;
+constexpr double kPatience = 60;  // seconds until a condition fails
 
 /// Ranks of a training that goes on: each is somewhere else in its step.
 std::vector<RankStatus> running_ranks(int first, int count) {
@@ -152,12 +154,12 @@ class RootOfManyRanks : public ::testing::Test {
 
   static int first_of(int child) { return 1 + kRanksBelow * (child - 1); }
 
-  /// Runs the root for some seconds. `statuses` returns those below a child, from its first rank on. Returns the share
-  /// of a core that the root takes.
+  /// Runs the root for some seconds, and until `is_over`. `statuses` returns those below a child, from its first
+  /// rank on. Returns the share of a core that the root takes.
   template <class Statuses>
-  double run(double seconds, const Statuses& statuses) {
+  double run(double seconds, const Statuses& statuses, const std::function<bool()>& is_over) {
     using std::chrono::steady_clock;
-    std::atomic<bool> is_over = false;
+    std::atomic<bool> has_left = false;
     double share = 0;
     std::vector<std::thread> threads;
     for (auto& rendezvous : rendezvous_in_threads(1 + kChildren, 60))
@@ -167,8 +169,8 @@ class RootOfManyRanks : public ::testing::Test {
         const int node = hosts.info().node;
         HostMemory memory(hosts);
         if (node == 0) {
-          share = run_root(seconds, memory, std::move(tree));
-          is_over = true;
+          share = run_root(seconds, memory, std::move(tree), is_over);
+          has_left = true;
         } else {
           const std::vector<RankStatus> ranks = grouped(statuses(first_of(node)), kQuiet, first_of(node));
           nlohmann::json report = {{"knows_of_stop", false},
@@ -177,12 +179,12 @@ class RootOfManyRanks : public ::testing::Test {
                                    {"paces", ""}};
           largest = std::max(largest.load(), nlohmann::json::to_msgpack(report).size());
           std::uint64_t block = 0;
-          for (auto next = steady_clock::now(); !is_over; next += std::chrono::milliseconds(500)) {
+          for (auto next = steady_clock::now(); !has_left; next += std::chrono::milliseconds(500)) {
             if (slow_rank > 0) report["paces"] = paces(first_of(node), ++block);
             std::string bytes;
             nlohmann::json::to_msgpack(report, bytes);
             tree->send_up(bytes);
-            while (!is_over && steady_clock::now() < next) tree->poll(std::chrono::milliseconds(50));
+            while (!has_left && steady_clock::now() < next) tree->poll(std::chrono::milliseconds(50));
           }
           tree->leave();
         }
@@ -200,34 +202,39 @@ class RootOfManyRanks : public ::testing::Test {
     return all_paces;
   }
 
-  double run_root(double seconds, HostMemory& memory, std::unique_ptr<AgentTree> tree) {
+  double run_root(double seconds, HostMemory& memory, std::unique_ptr<AgentTree> tree,
+                  const std::function<bool()>& is_over) {
     const auto cpu_seconds = [] {
       timespec used{};
       clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
       return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
     };
+    root = &memory;
     memory.mine().state = RankSlot::State::running;
     HostAgent agent(memory, all, std::move(tree),
                     {.warn_after_seconds = 4,
                      .on_warning = [&](const std::string& text) { warnings.push_back(text); },
                      .on_straggler = [&](const std::string& text) { stragglers.push_back(text); }});
     const double begin = cpu_seconds();
-    for (const Deadline end(seconds); !end.passed();) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto age = [&] {
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    };
+    while (age() < seconds || (age() < kPatience && !is_over())) {
       memory.mine().beat = memory.mine().progress = steady_nanoseconds() - progress_age;
       memory.mine().beat = steady_nanoseconds();
       if (slow_rank > 0) {
         memory.mine().step_seconds = 0.11;
         memory.mine().own_seconds[1] = 0.08;
-        memory.mine().block =
-            static_cast<std::uint64_t>(2 * (seconds - std::chrono::duration<double>(end.left()).count()));
+        memory.mine().block = static_cast<std::uint64_t>(2 * age());
       }
       agent.serve();
     }
-    const double used = cpu_seconds() - begin;
+    const double share = (cpu_seconds() - begin) / age();
     verdict = memory.get(kVerdict);
     memory.mine().state = RankSlot::State::left;
     agent.leave();
-    return used / seconds;
+    return share;
   }
 
   std::vector<RankInfo> all;
@@ -236,11 +243,13 @@ class RootOfManyRanks : public ::testing::Test {
   std::vector<std::string> stragglers;
   int slow_rank = 0;  // 0: no blocks of steps are reported
   std::string verdict;
+  HostMemory* root = nullptr;            // of the root, while it runs
   std::atomic<std::size_t> largest = 0;  // report, in bytes
 };
 
 TEST_F(RootOfManyRanks, HearsLittleWhileAllRanksMakeProgress) {
-  const double share = run(5, [&](int first) { return running_ranks(first, kRanksBelow); });
+  const double share = run(
+      5, [&](int first) { return running_ranks(first, kRanksBelow); }, [] { return true; });
   fmt::print("the root of {} ranks takes {:.1f} % of a core; a report has at most {} bytes\n", all.size(),
              100 * share, largest.load());
   EXPECT_THAT(warnings, IsEmpty());
@@ -250,7 +259,9 @@ TEST_F(RootOfManyRanks, HearsLittleWhileAllRanksMakeProgress) {
 
 TEST_F(RootOfManyRanks, NamesTheRankThatAllOthersWaitFor) {
   progress_age = 5'000'000'000;
-  const double share = run(3, [&](int first) { return waiting_ranks(first, kRanksBelow, 9000); });
+  const double share = run(
+      3, [&](int first) { return waiting_ranks(first, kRanksBelow, 9000); },
+      [&] { return !warnings.empty() && warnings.back().find("16383 ranks wait") != std::string::npos; });
   fmt::print("the root of {} ranks that wait takes {:.1f} % of a core; a report has at most {} bytes\n",
              all.size(), 100 * share, largest.load());
   ASSERT_FALSE(warnings.empty());
@@ -263,7 +274,8 @@ TEST_F(RootOfManyRanks, NamesTheRankThatAllOthersWaitFor) {
 /// Ten times as many blocks as in reality.
 TEST_F(RootOfManyRanks, NamesTheRankThatIsSlow) {
   slow_rank = 5000;
-  const double share = run(8, [&](int first) { return running_ranks(first, kRanksBelow); });
+  const double share = run(
+      5, [&](int first) { return running_ranks(first, kRanksBelow); }, [&] { return !stragglers.empty(); });
   fmt::print("the root of {} ranks with ten times as many blocks of steps takes {:.1f} % of a core\n",
              all.size(), 100 * share);
   ASSERT_THAT(stragglers, SizeIs(1));
@@ -272,11 +284,12 @@ TEST_F(RootOfManyRanks, NamesTheRankThatIsSlow) {
 }
 
 TEST_F(RootOfManyRanks, NamesTheRankThatHasFailed) {
-  run(2, [&](int first) {
+  const auto statuses = [&](int first) {
     std::vector<RankStatus> ranks = running_ranks(first, kRanksBelow);
     if (first == first_of(20)) ranks[300].failure = "the disk is full";
     return ranks;
-  });
+  };
+  run(0, statuses, [&] { return root->get(kVerdict) != ""; });
   EXPECT_THAT(verdict, HasSubstr(fmt::format("rank {}: the disk is full", first_of(20) + 300)));
 }
 
