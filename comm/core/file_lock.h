@@ -8,11 +8,10 @@
 
 namespace convoy::dist {
 
-// Offsets of the lock bytes, far behind the data of any file. kRankLocks is the first of one byte per rank.
-// The other locks are held only for short operations.
+// Offsets of the lock bytes, far behind the data of any file. kRankLocks is the first of one byte per rank, and the other
+// one is held while a stale file is replaced.
 constexpr std::int64_t kRankLocks = std::int64_t{1} << 40;
-constexpr std::int64_t kWriteLock = std::int64_t{1} << 41;
-constexpr std::int64_t kReplaceLock = kWriteLock + 1;
+constexpr std::int64_t kReplaceLock = std::int64_t{1} << 41;
 
 inline struct flock lock_of(short type, std::int64_t first, std::int64_t count) {
   struct flock lock {};
@@ -27,11 +26,6 @@ inline struct flock lock_of(short type, std::int64_t first, std::int64_t count) 
 inline bool try_lock(int file, std::int64_t byte) {
   struct flock lock = lock_of(F_WRLCK, byte, 1);
   return fcntl(file, F_OFD_SETLK, &lock) == 0;
-}
-
-inline void unlock(int file, std::int64_t byte) {
-  struct flock lock = lock_of(F_UNLCK, byte, 1);
-  fcntl(file, F_OFD_SETLK, &lock);
 }
 
 /// Returns whether another open file description holds a lock on any of the bytes [first, first + count).

@@ -9,6 +9,9 @@
 
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/bootstrap/host.h"
+#include "convoy/comm/cluster/net/network_interfaces.h"
+#include "convoy/comm/cluster/net/secret.h"
+#include "convoy/comm/cluster/store/meeting_file.h"
 #include "convoy/comm/cluster/store/tcp_store.h"
 #include "convoy/comm/core/collective.h"
 #include "convoy/kernels/base/check.h"
@@ -21,7 +24,7 @@ constexpr double kNoticeSeconds = 0.5;  // for a notice to reach a rank 0, which
 /// The description that each rank publishes when it joins.
 struct JoinMessage {
   HostId host;
-  /// Both ends of the connection to rank 0; empty without one.
+  /// Both ends of the connection to rank 0.
   std::string address, address_of_rank_0;
 };
 
@@ -51,9 +54,14 @@ void add_addresses(std::span<const JoinMessage> joined, std::vector<RankInfo>& i
 
 class StoreRendezvous final : public Rendezvous {
  public:
-  StoreRendezvous(std::unique_ptr<Store> store, const RendezvousPlan& plan, const JoinMessage& local,
-                  const RendezvousOptions& options, const Deadline& deadline)
-      : Rendezvous(plan.note), store_(std::move(store)), plan_(plan), timeout_(options.timeout_seconds) {
+  StoreRendezvous(std::unique_ptr<TcpStore> store, std::unique_ptr<MeetingFile> file,
+                  const RendezvousPlan& plan, const RendezvousOptions& options, const Deadline& deadline)
+      : Rendezvous(plan.note),
+        store_(std::move(store)),
+        file_(std::move(file)),
+        plan_(plan),
+        timeout_(options.timeout_seconds) {
+    const JoinMessage local{this_host(), store_->local_address(), store_->address_of_rank_0()};
     const std::vector<std::string> texts = exchange("rank", to_string(local), deadline);
     std::vector<JoinMessage> joined;
     std::vector<HostId> hosts;
@@ -104,7 +112,8 @@ class StoreRendezvous final : public Rendezvous {
     std::ranges::set_difference(all, missing, std::back_inserter(joined));
     const std::optional<std::string> refused = store_->get(kRefusedKey, Deadline(0));
     const std::string reason =
-        fmt::format("{}: after {} s {} {} joined, {} {} missing", store_->name(), deadline.seconds(),
+        fmt::format("{}: after {} s {} {} joined, {} {} missing",
+                    plan_.path.empty() ? store_->name() : "file://" + plan_.path, deadline.seconds(),
                     format_ranks(joined), joined.size() == 1 ? "has" : "have", format_ranks(missing),
                     missing.size() == 1 ? "is" : "are") +
         (refused ? "; is CONVOY_SECRET the same on all ranks? Handshakes without it: " + *refused : "");
@@ -112,7 +121,9 @@ class StoreRendezvous final : public Rendezvous {
     throw PeerError(reason);
   }
 
-  std::unique_ptr<Store> store_;
+  std::unique_ptr<TcpStore> store_;
+  std::unique_ptr<MeetingFile>
+      file_;  // of rank 0; removed before the server of `store_` waits for the other ranks
   const RendezvousPlan plan_;
   const double timeout_;
   const int exceptions_ = std::uncaught_exceptions();
@@ -127,15 +138,28 @@ std::unique_ptr<Rendezvous> rendezvous_by_store(const RendezvousPlan& plan,
   const Deadline deadline(options.timeout_seconds);
   const StoreMember member{
       .rank = plan.launch.rank, .world_size = plan.launch.world_size, .job = plan.launch.job};
-  if (plan.method == RendezvousPlan::Method::file)
-    return std::make_unique<StoreRendezvous>(open_file_store(plan.path, member, deadline), plan,
-                                             JoinMessage{.host = this_host()}, options, deadline);
-  auto store = std::make_unique<TcpStore>(plan.endpoint, member, deadline, plan.launch.other_ports);
-  const JoinMessage local{this_host(), store->local_address(), store->address_of_rank_0()};
+  std::unique_ptr<TcpStore> store;
+  std::unique_ptr<MeetingFile> file;
   RendezvousPlan used = plan;
-  if (const int port = store->endpoint().port; port != plan.endpoint.port)
-    used.note += fmt::format(" (port {}, because another program uses {})", port, plan.endpoint.port);
-  return std::make_unique<StoreRendezvous>(std::move(store), used, local, options, deadline);
+  if (plan.method != RendezvousPlan::Method::file) {
+    store = std::make_unique<TcpStore>(plan.endpoint, member, deadline, plan.launch.other_ports);
+    if (const int port = store->endpoint().port; port != plan.endpoint.port)
+      used.note += fmt::format(" (port {}, because another program uses {})", port, plan.endpoint.port);
+  } else if (member.rank > 0) {
+    store = std::make_unique<TcpStore>(
+        "file://" + plan.path, [&] { return MeetingFile::read(plan.path, member); }, member, deadline);
+  } else {
+    const std::optional<std::string> chosen = address_of_chosen_interface();
+    StorePlace place{.secret = random_token()};
+    store = std::make_unique<TcpStore>(Endpoint{chosen.value_or(""), 0}, member, deadline, std::vector<int>{},
+                                       place.secret);
+    place.endpoints.push_back(store->endpoint());
+    if (!chosen)
+      for (const std::string& address : addresses_of_this_host())
+        place.endpoints.push_back({address, store->endpoint().port});
+    file = std::make_unique<MeetingFile>(plan.path, member, place);
+  }
+  return std::make_unique<StoreRendezvous>(std::move(store), std::move(file), used, options, deadline);
 }
 
 void tell_failure(Rendezvous& rendezvous, const std::string& reason) noexcept {

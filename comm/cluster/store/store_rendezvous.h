@@ -1,4 +1,4 @@
-// Initialization through a key-value store: over TCP or in a shared file.
+// Initialization through a key-value store, whose place is known or stands in a shared file.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace convoy::dist {
 
-/// Initializes the rank of the plan through a TcpStore at plan.endpoint or a FileStore at plan.path. For
+/// Initializes the rank of the plan through a TcpStore at plan.endpoint, or at the place in the file plan.path. For
 /// RendezvousOptions::by_store. Throws the errors of Rendezvous::init().
 std::unique_ptr<Rendezvous> rendezvous_by_store(const RendezvousPlan& plan, const RendezvousOptions& options);
 

@@ -43,6 +43,16 @@ constexpr double kRefusalSeconds = 0.1;                 // for the hello message
 
 Socket spare_descriptor() { return Socket(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
+/// Rank 0 refuses this rank.
+struct Refused : PeerError {
+  using PeerError::PeerError;
+};
+
+/// Returns whether the rank may set the key. A key that ends with "/" and a rank belongs to that rank.
+bool may_set(int rank, const std::string& key) {
+  return key == kFailureKey || key.ends_with("/" + std::to_string(rank));
+}
+
 std::string bytes_of(Kind kind, const std::string& value = "") {
   return StoreFrame{.kind = kind, .key = "", .value = value}.bytes();
 }
@@ -369,66 +379,77 @@ class TcpStoreServer {
 }  // namespace
 
 TcpStore::TcpStore(const Endpoint& endpoint, const StoreMember& member, const Deadline& deadline,
-                   const std::vector<int>& other_ports)
-    : endpoint_(endpoint), member_(member), secret_(job_secret()), token_(random_token()) {
-  std::vector<int> ports = {endpoint.port};
-  ports.insert(ports.end(), other_ports.begin(), other_ports.end());
-  if (member.rank == 0) {
-    serve(ports);
-    ports = {endpoint_.port};
-  }
-  std::unique_ptr<Connection> first = connect(ports, deadline);
-  local_address_ = local_address_of(first->socket);
-  remote_address_ = remote_address_of(first->socket);
-  idle_.push_back(std::move(first));
+                   const std::vector<int>& other_ports, const std::string& secret)
+    : endpoint_(endpoint), member_(member), secret_(secret), token_(random_token()) {
+  StorePlace place{.endpoints = {endpoint}, .secret = secret};
+  for (const int port : other_ports) place.endpoints.push_back({endpoint.host, port});
+  if (member.rank == 0) place.endpoints = {serve(place.endpoints)};
+  connect([&] { return place; }, deadline);
 }
 
-void TcpStore::serve(const std::vector<int>& ports) {
-  for (const int port : ports) {
-    endpoint_.port = port;
-    try {
+TcpStore::TcpStore(const std::string& name, const std::function<StorePlace()>& find,
+                   const StoreMember& member, const Deadline& deadline)
+    : name_(name), member_(member), token_(random_token()) {
+  connect(find, deadline);
+}
+
+Endpoint TcpStore::serve(const std::vector<Endpoint>& places) {
+  for (Endpoint place : places) try {
+      Socket listener = listen_at(place);
+      place.port = local_port_of(listener);
+      if (place.host.empty()) place.host = "127.0.0.1";  // among all interfaces
       server_ =
-          std::make_shared<TcpStoreServer>(listen_at(endpoint_), member_.world_size, member_.job, secret_);
-      return;
+          std::make_shared<TcpStoreServer>(std::move(listener), member_.world_size, member_.job, secret_);
+      return place;
     } catch (const UsageError&) {
-      if (port == ports.back()) throw;
+      if (place.port == places.back().port) throw;
     }
-  }
+  return {};  // not reached
 }
 
-std::unique_ptr<TcpStore::Connection> TcpStore::connect(const std::vector<int>& ports,
-                                                        const Deadline& deadline) {
+void TcpStore::connect(const std::function<StorePlace()>& find, const Deadline& deadline) {
   std::string reason;
   for (auto pause = std::chrono::milliseconds(10);;
        pause = std::min(2 * pause, std::chrono::milliseconds(500))) {
-    for (const int port : ports) {
-      endpoint_.port = port;
-      std::string now = "no reply";
+    const StorePlace place = find();
+    const bool is_one = place.endpoints.size() == 1;
+    std::string now = place.missing;
+    secret_ = place.secret;
+    for (const Endpoint& endpoint : place.endpoints) {
+      endpoint_ = endpoint;
+      now = "no reply";
       if (std::optional<Socket> socket = try_connect(endpoint_, deadline, now)) {
         const Deadline answer(
             std::min(kAnswerSeconds, std::chrono::duration<double>(deadline.left()).count()));
         try {
-          if (std::unique_ptr<Connection> connection = say_hello(std::move(*socket), answer))
-            return connection;
+          if (std::unique_ptr<Connection> connection = say_hello(std::move(*socket), answer)) {
+            local_address_ = local_address_of(connection->socket);
+            remote_address_ = remote_address_of(connection->socket);
+            idle_.push_back(std::move(connection));
+            return;
+          }
           now = "it closes the connection";
-        } catch (const PeerError& error) {
-          if (ports.size() == 1) throw;
+        } catch (const Refused& error) {
+          if (is_one || place.is_own_secret) throw;
           now = error.what();  // of another job, perhaps
+        } catch (const PeerError& error) {
+          if (is_one) throw;
+          now = error.what();
         }
       }
-      // An attempt that the deadline has ended says nothing new.
-      if (!deadline.passed() || reason.empty()) reason = now;
     }
+    // An attempt that the deadline has ended says nothing new.
+    if (!deadline.passed() || reason.empty()) reason = now;
     if (deadline.passed()) {
-      endpoint_.port = ports.front();
+      if (!place.endpoints.empty()) endpoint_ = place.endpoints.front();
       if (member_.rank == 0)
         fail<PeerError>("rank 0 cannot be reached at {}: {}; expected a name or an address of this host, {}",
                         name(), reason, this_host().name);
       fail<PeerError>(
-          "rank {} waited {} s for rank 0 at {}{}: {}; check that rank 0 runs there and no firewall blocks "
-          "the port",
-          member_.rank, deadline.seconds(), name(),
-          ports.size() == 1 ? "" : fmt::format(" (one of {} ports)", ports.size()), reason);
+          "rank {} waited {} s for rank 0 at {}{}: {}{}", member_.rank, deadline.seconds(), name(),
+          place.endpoints.size() < 2 ? "" : fmt::format(" (one of {} places)", place.endpoints.size()),
+          reason,
+          place.endpoints.empty() ? "" : "; check that rank 0 runs there and no firewall blocks the port");
     }
     std::this_thread::sleep_for(std::min<Deadline::Clock::duration>(pause, deadline.left()));
   }
@@ -437,8 +458,8 @@ std::unique_ptr<TcpStore::Connection> TcpStore::connect(const std::vector<int>& 
 std::unique_ptr<TcpStore::Connection> TcpStore::say_hello(Socket socket, const Deadline& deadline) {
   auto connection = std::make_unique<Connection>();
   connection->socket = std::move(socket);
-  const auto refuse = [&](const std::string& reason) {
-    fail<PeerError>("rank {} is refused at {}: {}", member_.rank, name(), reason);
+  const auto refusal = [&](const std::string& reason) {
+    return fmt::format("rank {} is refused at {}: {}", member_.rank, name(), reason);
   };
   const auto refuse_protocol = [&] {
     fail<PeerError>(
@@ -448,14 +469,13 @@ std::unique_ptr<TcpStore::Connection> TcpStore::say_hello(Socket socket, const D
   Handshake handshake = Handshake::connect(secret_, kStoreClaim);
   switch (shake_hands(connection->socket, handshake, connection->in, deadline)) {
     case Handshake::State::running: return nullptr;
-    case Handshake::State::refused: refuse(handshake.reason()); break;
+    case Handshake::State::refused: throw PeerError(refusal(handshake.reason()));
     case Handshake::State::not_a_peer: refuse_protocol(); break;
     case Handshake::State::other_secret:
-      refuse(fmt::format(
+      throw PeerError(refusal(fmt::format(
           "rank 0 there has another {}: set the same value on all ranks, and use a different port "
           "for each job",
-          kSecretVariable));
-      break;
+          kSecretVariable)));
     case Handshake::State::done: break;
   }
   const StoreFrame hello{.kind = Kind::hello,
@@ -465,7 +485,7 @@ std::unique_ptr<TcpStore::Connection> TcpStore::say_hello(Socket socket, const D
   try {
     while (true) {
       if (const std::optional<StoreFrame> answer = take_frame(connection->in)) {
-        if (answer->kind == Kind::refused) refuse(answer->value);
+        if (answer->kind == Kind::refused) throw Refused(refusal(answer->value));
         return connection;
       }
       if (!receive_some(connection->socket, connection->in, deadline)) return nullptr;

@@ -1,14 +1,12 @@
-// Locations of TCP and file stores for tests, with a function to join them, and their time limits.
+// Locations of TCP stores for tests, with a function to join them, and their time limits.
 #pragma once
 
 #include <chrono>
-#include <filesystem>
 #include <functional>
 #include <memory>
 
 #include "convoy/comm/cluster/store/tcp_store.h"
 #include "tests/testing/support/free_port.h"
-#include "tests/testing/support/temp_directory.h"
 
 namespace convoy::testing {
 
@@ -24,26 +22,13 @@ inline double seconds_of(const std::function<void()>& action) {
 }
 
 /// A location at which ranks open a store.
-struct StoreLocation {
-  virtual ~StoreLocation() = default;
-  virtual std::unique_ptr<dist::Store> open_as(const dist::StoreMember& member, double seconds) const = 0;
-  std::unique_ptr<dist::Store> open(int rank, int world_size = 2) const {
-    return open_as({rank, world_size, "job"}, kPatience);
-  }
-};
-
-struct TcpLocation : StoreLocation {
+struct TcpLocation {
   dist::Endpoint endpoint{"127.0.0.1", free_port()};
-  std::unique_ptr<dist::Store> open_as(const dist::StoreMember& member, double seconds) const override {
+  std::unique_ptr<dist::TcpStore> open_as(const dist::StoreMember& member, double seconds) const {
     return std::make_unique<dist::TcpStore>(endpoint, member, dist::Deadline(seconds));
   }
-};
-
-struct FileLocation : StoreLocation {
-  TempDirectory directory;
-  std::filesystem::path path = directory.path() / "rendezvous";
-  std::unique_ptr<dist::Store> open_as(const dist::StoreMember& member, double seconds) const override {
-    return dist::open_file_store(path.string(), member, dist::Deadline(seconds));
+  std::unique_ptr<dist::TcpStore> open(int rank, int world_size = 2) const {
+    return open_as({rank, world_size, "job"}, kPatience);
   }
 };
 

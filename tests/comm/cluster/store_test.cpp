@@ -1,4 +1,4 @@
-// Tests of the key-value stores, over TCP and in a file: values, refused ranks, stale files and cleanup.
+// Tests of the key-value store: values, refused ranks and cleanup; and of the file that tells where it is.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 #include <fstream>
 #include <thread>
 
+#include "convoy/comm/cluster/store/meeting_file.h"
 #include "convoy/comm/cluster/store/tcp_store.h"
 #include "convoy/kernels/base/error.h"
 #include "tests/comm/cluster/store_locations.h"
@@ -23,24 +24,21 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-template <class P>
 class Stores : public ::testing::Test {
  protected:
-  P location;
+  TcpLocation location;
 };
-using Locations = ::testing::Types<TcpLocation, FileLocation>;
-TYPED_TEST_SUITE(Stores, Locations);
 
-TYPED_TEST(Stores, KeepTheFirstValueOfAKey) {
-  const auto first = this->location.open(0);
-  const auto second = this->location.open(1);
+TEST_F(Stores, KeepTheFirstValueOfAKey) {
+  const auto first = location.open(0);
+  const auto second = location.open(1);
   first->set("a/0", "1");
   second->set("b/1", std::string("\0binary\n", 8));
   first->set("a/0", "2");
   second->set("empty/1", "");
   first->set(dist::kFailureKey, "the first");
   second->set(dist::kFailureKey, "the second");
-  for (dist::Store* store : {first.get(), second.get()}) {
+  for (dist::TcpStore* store : {first.get(), second.get()}) {
     EXPECT_EQ(store->get("a/0", dist::Deadline(kPatience)), "1");
     EXPECT_EQ(store->get("b/1", dist::Deadline(kPatience)), std::string("\0binary\n", 8));
     EXPECT_EQ(store->get("empty/1", dist::Deadline(kPatience)), "");
@@ -49,18 +47,18 @@ TYPED_TEST(Stores, KeepTheFirstValueOfAKey) {
   }
 }
 
-TYPED_TEST(Stores, LetRanksSetOnlyTheirOwnKeys) {
-  const auto first = this->location.open(0);
-  const auto second = this->location.open(1);
+TEST_F(Stores, LetRanksSetOnlyTheirOwnKeys) {
+  const auto first = location.open(0);
+  const auto second = location.open(1);
   for (const char* key : {"a/0", "a", "a/11", "1", ""})
     EXPECT_THAT(message_of<UsageError>([&] { second->set(key, "x"); }),
                 HasSubstr(fmt::format("rank 1 may not set '{}'", key)));
   EXPECT_EQ(first->get("a/0", dist::Deadline(0)), std::nullopt);
 }
 
-TYPED_TEST(Stores, WaitForAKey) {
-  const auto first = this->location.open(0);
-  const auto second = this->location.open(1);
+TEST_F(Stores, WaitForAKey) {
+  const auto first = location.open(0);
+  const auto second = location.open(1);
   std::thread later([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(150));
     first->set("late/0", "here");
@@ -73,9 +71,9 @@ TYPED_TEST(Stores, WaitForAKey) {
   EXPECT_LT(waited, kAtOnce);
 }
 
-TYPED_TEST(Stores, GatherTheValuesOfAllRanks) {
-  const auto first = this->location.open(0);
-  const auto second = this->location.open(1);
+TEST_F(Stores, GatherTheValuesOfAllRanks) {
+  const auto first = location.open(0);
+  const auto second = location.open(1);
   const auto expect_gathered = [&](const std::string& what, const std::string& of_first,
                                    const std::string& of_second) {
     const auto all = ElementsAre(of_first, of_second);
@@ -95,9 +93,9 @@ TYPED_TEST(Stores, GatherTheValuesOfAllRanks) {
   expect_gathered("e", " 1 ", "\n");
 }
 
-TYPED_TEST(Stores, EndAGatherAtTheDeadlineOrWhenARankFails) {
-  const auto first = this->location.open(0);
-  const auto second = this->location.open(1);
+TEST_F(Stores, EndAGatherAtTheDeadlineOrWhenARankFails) {
+  const auto first = location.open(0);
+  const auto second = location.open(1);
   EXPECT_EQ(first->gather("a", "1", dist::Deadline(0.1)), std::nullopt);
   EXPECT_EQ(second->get("a/0", dist::Deadline(kPatience)), "1");
   std::thread later([&] {
@@ -109,14 +107,14 @@ TYPED_TEST(Stores, EndAGatherAtTheDeadlineOrWhenARankFails) {
   later.join();
 }
 
-TYPED_TEST(Stores, AreThreadSafe) {
-  const auto first = this->location.open(0);
-  const auto second = this->location.open(1);
+TEST_F(Stores, AreThreadSafe) {
+  const auto first = location.open(0);
+  const auto second = location.open(1);
   std::vector<std::thread> threads;
   std::atomic<int> found = 0;
   for (int i = 0; i < 6; ++i)
     threads.emplace_back([&, i] {
-      dist::Store& local = i % 2 == 0 ? *first : *second;
+      dist::TcpStore& local = i % 2 == 0 ? *first : *second;
       for (int round = 0; round < 10; ++round) {
         const auto key_of = [&](int thread) { return fmt::format("{} {}/{}", round, thread, thread % 2); };
         local.set(key_of(i), std::to_string(i * round));
@@ -129,9 +127,9 @@ TYPED_TEST(Stores, AreThreadSafe) {
   EXPECT_EQ(found, 60);
 }
 
-TYPED_TEST(Stores, LimitTheLengthOfKeysAndValues) {
-  const auto first = this->location.open(0);
-  const auto second = this->location.open(1);
+TEST_F(Stores, LimitTheLengthOfKeysAndValues) {
+  const auto first = location.open(0);
+  const auto second = location.open(1);
   const std::string longest(dist::StoreFrame::kMaxValueBytes, 'x');
   first->set("long/0", longest);
   EXPECT_EQ(second->get("long/0", dist::Deadline(kPatience)), longest);
@@ -143,59 +141,57 @@ TYPED_TEST(Stores, LimitTheLengthOfKeysAndValues) {
   EXPECT_EQ(second->get("long/0", dist::Deadline(kPatience)), longest);
 }
 
-TYPED_TEST(Stores, RefuseSecondProcessWithSameRank) {
-  const auto first = this->location.open(0, 3);
-  const auto second = this->location.open(1, 3);
+TEST_F(Stores, RefuseSecondProcessWithSameRank) {
+  const auto first = location.open(0, 3);
+  const auto second = location.open(1, 3);
   const double seconds = seconds_of([&] {
-    EXPECT_THAT(message_of<PeerError>([&] { this->location.open(1, 3); }),
+    EXPECT_THAT(message_of<PeerError>([&] { location.open(1, 3); }),
                 HasSubstr("a rank 1 has already joined"));
   });
   EXPECT_LT(seconds, kAtOnce);
-  this->location.open(2, 3)->set("a/2", "1");
+  location.open(2, 3)->set("a/2", "1");
   EXPECT_EQ(second->get("a/2", dist::Deadline(kPatience)), "1");
 }
 
-TYPED_TEST(Stores, RefuseAnotherJob) {
-  const auto first = this->location.open(0);
+TEST_F(Stores, RefuseAnotherJob) {
+  const auto first = location.open(0);
   EXPECT_THAT(message_of<PeerError>([&] {
-                this->location.open_as({1, 2, "other"}, kPatience);
+                location.open_as({1, 2, "other"}, kPatience);
               }),
               HasSubstr("belongs to job 'job', not 'other'"));
-  EXPECT_THAT(message_of<PeerError>([&] { this->location.open(1, 3); }),
+  EXPECT_THAT(message_of<PeerError>([&] { location.open(1, 3); }),
               HasSubstr("rank 0 has a world size of 2, rank 1 of 3"));
 }
 
-TYPED_TEST(Stores, RefuseASecondRank0) {
-  const auto first = this->location.open(0);
-  EXPECT_THAT(
-      message_of<UsageError>([&] { this->location.open(0); }),
-      ::testing::AnyOf(HasSubstr("is in use; choose another port"), HasSubstr("another job uses the file")));
-  this->location.open(1)->set("a/1", "1");
+TEST_F(Stores, RefuseASecondRank0) {
+  const auto first = location.open(0);
+  EXPECT_THAT(message_of<UsageError>([&] { location.open(0); }), HasSubstr("is in use; choose another port"));
+  location.open(1)->set("a/1", "1");
   EXPECT_EQ(first->get("a/1", dist::Deadline(kPatience)), "1");
 }
 
-TYPED_TEST(Stores, WaitForRank0) {
+TEST_F(Stores, WaitForRank0) {
   std::thread late([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    this->location.open(0)->get("done/1", dist::Deadline(kPatience));
+    location.open(0)->get("done/1", dist::Deadline(kPatience));
   });
-  this->location.open(1)->set("done/1", "");
+  location.open(1)->set("done/1", "");
   late.join();
 }
 
-TYPED_TEST(Stores, ReportLocationWhenRank0IsMissing) {
+TEST_F(Stores, ReportLocationWhenRank0IsMissing) {
   const double seconds = seconds_of([&] {
     EXPECT_THAT(message_of<PeerError>([&] {
-                  this->location.open_as({1, 2, "job"}, 0.4);
+                  location.open_as({1, 2, "job"}, 0.4);
                 }),
                 HasSubstr("rank 1 waited 0.4 s for rank 0 at "));
   });
   EXPECT_LT(seconds, kAtOnce);
 }
 
-TYPED_TEST(Stores, ReportExitOfRank0) {
-  auto first = this->location.open(0);
-  const auto second = this->location.open(1);
+TEST_F(Stores, ReportExitOfRank0) {
+  auto first = location.open(0);
+  const auto second = location.open(1);
   second->set("a/1", "1");
   std::thread leaving([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -210,13 +206,13 @@ TYPED_TEST(Stores, ReportExitOfRank0) {
   EXPECT_LT(seconds, kAtOnce);
 }
 
-TYPED_TEST(Stores, StayAvailableUntilAllRanksDisconnect) {
+TEST_F(Stores, StayAvailableUntilAllRanksDisconnect) {
   // Rank 0 waits one second for the other ranks, less if all of them have disconnected.
   constexpr double kShutdownWait = 0.95;
   bool answered = false, at_once = false;
   for (int tries = 0; tries < kTries && !(answered && at_once); ++tries) {
-    auto first = this->location.open(0);
-    auto second = this->location.open(1);
+    auto first = location.open(0);
+    auto second = location.open(1);
     first->set("last/0", "word");
     std::thread leaving;
     const double seconds = seconds_of([&] {
@@ -231,7 +227,7 @@ TYPED_TEST(Stores, StayAvailableUntilAllRanksDisconnect) {
       leaving.join();
     });
     at_once = seconds < kShutdownWait;
-    const auto next = this->location.open(0);  // the location can be used again
+    const auto next = location.open(0);  // the location can be used again
   }
   EXPECT_TRUE(answered);
   EXPECT_TRUE(at_once);
@@ -255,91 +251,80 @@ TEST(StoreFrames, AreParsedIncrementally) {
   EXPECT_TRUE(bytes.empty());
 }
 
-TEST(FileStore, ReplacesFileOfKilledJob) {
-  const FileLocation location;
-  dist::StoreFrame stale{dist::StoreFrame::Kind::hello, "job", "2"};
-  location.directory.write(
-      "rendezvous", stale.bytes() + dist::StoreFrame{dist::StoreFrame::Kind::set, "a", "stale"}.bytes());
-  // Until rank 0 replaces the file, the other ranks do not join it.
-  EXPECT_THAT(message_of<PeerError>([&] {
-                location.open_as({1, 2, "job"}, 0.2);
-              }),
-              HasSubstr("from an earlier job"));
-  const auto first = location.open(0);
-  const auto second = location.open(1);
-  EXPECT_EQ(second->get("a/0", dist::Deadline(0)), std::nullopt);
-  first->set("a/0", "new");
-  EXPECT_EQ(second->get("a/0", dist::Deadline(kPatience)), "new");
+/// The file of a job of two ranks, in a directory of its own.
+class MeetingFiles : public ::testing::Test {
+ protected:
+  std::unique_ptr<dist::MeetingFile> create(const dist::StoreMember& member = {0, 2, "job"}) {
+    return std::make_unique<dist::MeetingFile>(path, member, place);
+  }
+  dist::StorePlace read(const dist::StoreMember& member = {1, 2, "job"}) {
+    return dist::MeetingFile::read(path, member);
+  }
+
+  TempDirectory directory;
+  std::string path = (directory.path() / "rendezvous").string();
+  dist::StorePlace place{.endpoints = {{"10.0.0.1", 29500}, {"fe80::1", 29500}},
+                         .secret = "0123456789abcdef"};
+};
+
+TEST_F(MeetingFiles, TellWhereRank0Is) {
+  EXPECT_THAT(read().missing, HasSubstr("No such file"));
+  {
+    const auto file = create();
+    EXPECT_EQ(read().endpoints, place.endpoints);
+    EXPECT_EQ(read().secret, place.secret);
+    EXPECT_EQ(std::filesystem::status(path).permissions(),
+              std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }
 
-TEST(FileStore, ReplacesAnEmptyFile) {  // $(mktemp)
-  const FileLocation location;
-  location.directory.write("rendezvous", "");
-  const auto first = location.open(0);
-  location.open(1)->set("a/1", "1");
-  EXPECT_EQ(first->get("a/1", dist::Deadline(kPatience)), "1");
+TEST_F(MeetingFiles, ReplaceThatOfAKilledJob) {
+  const dist::StoreFrame stale{dist::StoreFrame::Kind::hello, "job", "2 secret 10.0.0.9:1"};
+  for (const std::string& text : {stale.bytes(), std::string()}) {  // empty: of $(mktemp)
+    directory.write("rendezvous", text);
+    EXPECT_THAT(read().missing, HasSubstr("from an earlier job"));  // until rank 0 replaces it
+    const auto file = create();
+    EXPECT_EQ(read().endpoints, place.endpoints);
+  }
 }
 
-TEST(FileStore, LeavesOtherFilesUnchanged) {
-  const FileLocation location;
-  location.directory.write("rendezvous", "other data");
-  EXPECT_THAT(message_of<UsageError>([&] { location.open(0); }),
+TEST_F(MeetingFiles, LeaveOtherFilesUnchanged) {
+  directory.write("rendezvous", "other data");
+  EXPECT_THAT(message_of<UsageError>([&] { create(); }),
               HasSubstr("the file exists and is not a rendezvous file"));
-  EXPECT_THAT(message_of<PeerError>([&] {
-                location.open_as({1, 2, "job"}, 0.2);
-              }),
-              HasSubstr("rank 1 waited"));
-  std::ifstream in(location.path);
+  EXPECT_THAT(read().endpoints, ::testing::IsEmpty());
+  std::ifstream in(path);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "other data");
-  EXPECT_THAT(message_of<UsageError>([&] {
-                dist::open_file_store("/no/such/directory/x", {0, 2, ""}, dist::Deadline(1));
-              }),
+  path = "/no/such/directory/x";
+  EXPECT_THAT(message_of<UsageError>([&] { create(); }),
               HasSubstr("rank 0 cannot create the file: No such file"));
 }
 
-TEST(FileStore, RefusesAFileOfAnotherUser) {
+TEST_F(MeetingFiles, RefuseAnotherJob) {
+  const auto file = create();
+  EXPECT_THAT(message_of<UsageError>([&] { create(); }), HasSubstr("another job uses the file"));
+  EXPECT_THAT(message_of<PeerError>([&] {
+                read({1, 2, "other"});
+              }),
+              HasSubstr("belongs to job 'job', not 'other'"));
+  EXPECT_THAT(message_of<PeerError>([&] {
+                read({1, 3, "job"});
+              }),
+              HasSubstr("rank 0 has a world size of 2, rank 1 of 3"));
+  EXPECT_EQ(read().endpoints, place.endpoints);
+}
+
+TEST_F(MeetingFiles, RefuseAnotherUser) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to act as another user";
-  const FileLocation location;
-  const auto first = location.open(0);
-  std::filesystem::permissions(location.directory.path(), std::filesystem::perms::all);
-  std::filesystem::permissions(location.path, std::filesystem::perms(0666));
+  const auto file = create();
+  std::filesystem::permissions(directory.path(), std::filesystem::perms::all);
+  std::filesystem::permissions(path, std::filesystem::perms(0666));
   run_forked_ranks(1, [&](const ForkedRank&) {
     ASSERT_EQ(setegid(65534), 0);
     ASSERT_EQ(seteuid(65534), 0);
-    EXPECT_THAT(message_of<PeerError>([&] {
-                  location.open_as({1, 2, "job"}, 0.2);
-                }),
-                HasSubstr("it belongs to user 0, and this rank to user 65534"));
+    EXPECT_EQ(read().missing, "it belongs to user 0, and this rank to user 65534");
   });
-}
-
-TEST(FileStore, AppendsAfterLastCompleteRecord) {
-  const FileLocation location;
-  const auto first = location.open(0);
-  first->set("a/0", "1");
-  {
-    std::ofstream torn(location.path, std::ios::binary | std::ios::app);
-    const std::string bytes =
-        dist::StoreFrame{dist::StoreFrame::Kind::set, "torn", std::string(500, 'x')}.bytes();
-    torn << bytes.substr(0, bytes.size() / 2);
-  }
-  const auto second = location.open(1);
-  second->set("b/1", "2");
-  EXPECT_EQ(first->get("b/1", dist::Deadline(kPatience)), "2");
-  EXPECT_EQ(first->get("torn", dist::Deadline(0)), std::nullopt);
-  EXPECT_EQ(second->get("a/0", dist::Deadline(0)), "1");
-}
-
-TEST(FileStore, RemovesItsFile) {
-  const FileLocation location;
-  {
-    auto first = location.open(0);
-    auto second = location.open(1);
-    std::thread leaving([&] { first.reset(); });
-    second.reset();
-    leaving.join();
-  }
-  EXPECT_TRUE(std::filesystem::is_empty(location.directory.path()));
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ TEST(TcpStore, RefusesRanksWithoutDescriptors) {
     const auto store = location.open(0, 32);
     pause();
   }
-  std::vector<std::unique_ptr<dist::Store>> ranks;
+  std::vector<std::unique_ptr<dist::TcpStore>> ranks;
   const std::string error = message_of<PeerError>([&] {
     for (int rank = 1; rank < 32; ++rank) ranks.push_back(location.open(rank, 32));
   });
@@ -111,14 +111,14 @@ TEST(TcpStore, FailsIfAllPortsAreTaken) {
   EXPECT_THAT(message_of<PeerError>([&] {
                 dist::TcpStore(endpoint, {1, 2, "job"}, dist::Deadline(0.5), others);
               }),
-              HasSubstr("waited 0.5 s for rank 0 at tcp://" + endpoint.text() + " (one of 2 ports)"));
+              HasSubstr("waited 0.5 s for rank 0 at tcp://" + endpoint.text() + " (one of 2 places)"));
 }
 
 class TcpStoreUntrustedClients : public ::testing::Test {
  protected:
   TcpLocation location;
-  std::unique_ptr<dist::Store> first = location.open(0);
-  std::unique_ptr<dist::Store> second = location.open(1);
+  std::unique_ptr<dist::TcpStore> first = location.open(0);
+  std::unique_ptr<dist::TcpStore> second = location.open(1);
 
   // Seconds after which the server disconnects clients that have not sent a hello message.
   static constexpr double kHelloTimeout = 5;
@@ -201,7 +201,7 @@ TEST_F(TcpStoreUntrustedClients, CannotBlockOthersBySilence) {
 /// second.
 TEST(TcpStore, AStreamOfConnectionsDoesNotBlockRanks) {
   const TcpLocation location;
-  std::unique_ptr<dist::Store> first = location.open(0, 2), second;
+  std::unique_ptr<dist::TcpStore> first = location.open(0, 2), second;
   const ConnectionFlood flood(location.endpoint.port);
   EXPECT_LT(seconds_of([&] {
               second = location.open(1, 2);
@@ -273,7 +273,7 @@ struct Secret {
 
 TEST(TcpStore, CountsConnectionsThatEndInTheHandshake) {
   const TcpLocation location;
-  std::unique_ptr<dist::Store> first;
+  std::unique_ptr<dist::TcpStore> first;
   {
     const Secret set("0123456789abcdef");
     first = location.open(0);
@@ -286,7 +286,7 @@ TEST(TcpStore, CountsConnectionsThatEndInTheHandshake) {
 TEST(TcpStore, AdmitsOnlyRanksWithItsSecret) {
   const TcpLocation location;
   const std::string secret = "0123456789abcdef";
-  std::unique_ptr<dist::Store> first, second;
+  std::unique_ptr<dist::TcpStore> first, second;
   {
     const Secret set(secret);
     first = location.open(0);
