@@ -42,7 +42,7 @@ void connect_to_host(const RankFacts& me, const RankFacts& other, std::vector<Pr
                          .network = interface.network},
                 .greeting = greeting_of(other)};
     probe.socket = dist::try_connect({interface.address, interface.port}, dist::Deadline(kConnectTimeout),
-                                     probe.link.error);
+                                     probe.link.error, /*speaks_first=*/false);
     probes.push_back(std::move(probe));
   }
 }

@@ -206,7 +206,8 @@ std::optional<Socket> accept_waiting(const Socket& listener) {
   return with_options(std::move(socket));
 }
 
-std::optional<Socket> try_connect(const Endpoint& endpoint, const Deadline& deadline, std::string& reason) {
+std::optional<Socket> try_connect(const Endpoint& endpoint, const Deadline& deadline, std::string& reason,
+                                  bool speaks_first) {
   std::string ignored;
   Addresses addresses = resolve(endpoint, AI_NUMERICHOST, ignored);
   if (!addresses) addresses = resolve_name(endpoint, deadline, reason);
@@ -215,6 +216,7 @@ std::optional<Socket> try_connect(const Endpoint& endpoint, const Deadline& dead
   for (const addrinfo* next = addresses.get(); next != nullptr || !pending.empty();) {
     if (next != nullptr) {
       Socket socket = open_socket(next->ai_family);
+      if (socket && speaks_first) set_option(socket, IPPROTO_TCP, TCP_QUICKACK, 0);
       const bool connected = socket && connect(socket.descriptor(), next->ai_addr, next->ai_addrlen) == 0;
       if (connected) return with_options(std::move(socket));
       if (socket && errno == EINPROGRESS)

@@ -46,8 +46,10 @@ std::optional<Socket> accept_waiting(const Socket& listener);
 /// Tries once to connect to any address of the host, for up to 2 s after its name has been resolved: a
 /// firewall that drops packets would otherwise use up the deadline. Starts with the first address and adds
 /// the next one whenever an address fails or has not answered for 250 ms (RFC 8305, "Happy Eyeballs").
-/// Returns nullopt and sets `reason` if no address accepts the connection before the deadline.
-std::optional<Socket> try_connect(const Endpoint& endpoint, const Deadline& deadline, std::string& reason);
+/// Returns nullopt and sets `reason` if no address accepts the connection before the deadline. If this side `speaks_first`,
+/// its first bytes acknowledge the connection, which the other side accepts only then.
+std::optional<Socket> try_connect(const Endpoint& endpoint, const Deadline& deadline, std::string& reason,
+                                  bool speaks_first = true);
 
 /// Sends all bytes. Returns false if the peer has closed the connection or the deadline has passed.
 bool send_all(const Socket& socket, const std::string& bytes, const Deadline& deadline);
