@@ -1,5 +1,6 @@
 """The ways in which an exercise is checked: its solution passes, its stub and its planted mistakes do not; the solution of a
 variant passes, and the public one does not."""
+import hashlib
 import pathlib
 import re
 import shutil
@@ -7,24 +8,55 @@ import subprocess
 import tempfile
 
 from convoy_learn import checks
-from convoy_learn.exercises import ROOT, Failure, every, find
+from convoy_learn.exercises import ROOT, Failure, compiler, emulator_sources, every, find
+
+RECORD = ROOT / "tests" / "verified.txt"
 
 
 def add_commands(add):
     command = add("verify", verify, "for authors: check that solution, stub and planted mistakes of exercises behave as stated")
     command.add_argument("exercise", nargs="*", help="names of exercises (default: all)")
     command.add_argument("--changed", action="store_true", help="the first exercise, and those that differ from the main branch")
+    command.add_argument("--unless-recorded", action="store_true", help="not those that learn/tests/verified.txt has as they are")
+    command.add_argument("--record", action="store_true", help="write those that are verified into learn/tests/verified.txt")
 
 
 def verify(options):
     chosen = changed() if options.changed else [find(name) for name in options.exercise] if options.exercise else every()
-    problems = []
+    count, recorded = 0, read_record()
     for exercise in chosen:
+        if options.unless_recorded and recorded.get(exercise.id) == version_of(exercise):
+            print(f"{exercise.id}: recorded as verified", flush=True)
+            continue
+        problems = 0
         for problem in problems_of(exercise):
-            problems.append(problem)
+            problems += 1
             print(f"{exercise.id}: {problem}", flush=True)
-        print(f"{exercise.id}: verified", flush=True)
-    return 1 if problems else 0
+        if not problems:
+            print(f"{exercise.id}: verified", flush=True)
+            recorded[exercise.id] = version_of(exercise)
+        count += problems
+    if options.record:
+        RECORD.write_text("".join(f"{name} {version}\n" for name, version in sorted(recorded.items())), encoding="utf-8")
+    return 1 if count else 0
+
+
+def read_record():
+    """Returns {exercise: version} of the exercises that have been verified."""
+    return dict(line.split() for line in RECORD.read_text(encoding="utf-8").splitlines()) if RECORD.exists() else {}
+
+
+def version_of(exercise):
+    """Returns a digest of all that the verification of an exercise depends on: its files, what all share, the emulator and
+    the compiler's major version."""
+    emulator = emulator_sources()
+    paths = [exercise.driver, *exercise.directory.rglob("*"), *(ROOT / "common").rglob("*"), *(ROOT / "convoy_learn").glob("*.py")]
+    for name in ("checking", "counting", "cuemu", "include", "program", "runtime"):
+        paths += (emulator / name).rglob("*")
+    digests = {hashlib.sha256(path.name.encode() + path.read_bytes()).digest()
+               for path in paths if path.is_file() and "__pycache__" not in path.parts}
+    version = subprocess.run([compiler(), "-dumpversion"], capture_output=True).stdout
+    return hashlib.sha256(version + b"".join(sorted(digests))).hexdigest()[:16]
 
 
 def changed():

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """Tests of the program convoy-learn. The exercises themselves are tested by `convoy-learn verify`."""
+import argparse
+import copy
 import json
 import os
 import pathlib
@@ -9,6 +11,7 @@ import sys
 import tempfile
 import tomllib
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EXERCISES = ROOT / "exercises"
@@ -166,6 +169,34 @@ class Authors(unittest.TestCase):
         self.assertIn("../stub.cu: found CE001, expected CE101", problems[1])
         self.assertIn("thread_only.cu: found no match of 'no such sentence'", problems[2])
         self.assertIn("have the same message: wrong for n = 257", problems[3])
+
+
+    def test_verify_leaves_out_only_what_is_recorded_as_it_is(self):
+        exercise = exercises.find("warm-1")
+        options = argparse.Namespace(exercise=["warm-1"], changed=False, unless_recorded=True, record=True)
+        with tempfile.TemporaryDirectory() as directory:
+            record = pathlib.Path(directory) / "verified.txt"
+            with mock.patch.object(verification, "RECORD", record), mock.patch.object(verification, "problems_of", return_value=[]) as problems_of:
+                record.write_text("warm-1 0123\n")
+                self.assertEqual(verification.verify(options), 0)
+                self.assertEqual(problems_of.call_count, 1)
+                self.assertEqual(record.read_text(), f"warm-1 {verification.version_of(exercise)}\n")
+                verification.verify(options)
+                self.assertEqual(problems_of.call_count, 1)
+                record.write_text("")
+                problems_of.return_value = ["a problem"]
+                self.assertEqual(verification.verify(options), 1)
+                self.assertEqual(record.read_text(), "")
+
+    def test_another_file_is_another_version(self):
+        exercise = exercises.find("warm-1")
+        before = verification.version_of(exercise)
+        with tempfile.TemporaryDirectory() as directory:
+            other = copy.copy(exercise)
+            other.directory = pathlib.Path(shutil.copytree(exercise.directory, pathlib.Path(directory) / "warm-1"))
+            self.assertEqual(verification.version_of(other), before)
+            (other.directory / "hints.md").write_text("another")
+            self.assertNotEqual(verification.version_of(other), before)
 
 
 class Homework(Learner):

@@ -357,7 +357,7 @@ TEST_F(ConvoyLaunchSpares, AreHostsThatComeBack) {
   const std::int64_t step = workshop.events("run", "step").back()["step"];
   fs::remove(workshop.path("down-127.0.0.2"));
   const Json grown = wait_for_start(3);
-  EXPECT_EQ(grown["world_size"], 2);
+  EXPECT_EQ(grown["world_size"], 2) << read_text(workshop.path("run/log.jsonl")) << stop(job).err;
   EXPECT_GE(grown["step"], step) << "the ranks save before they stop";
   std::istringstream calls(read_text(workshop.path("calls")));
   const auto asked = std::count(std::istream_iterator<std::string>(calls), {}, "127.0.0.2");
