@@ -54,7 +54,7 @@ bool is_comparable() {
 
 /// Plans all rows and writes the files with CONVOY_UPDATE_PLANS, otherwise one of kStep: all of them take four minutes.
 TEST(PlanTable, HasAPlanForEveryConvolutionOfEveryModelAndIsUpToDate) {
-  constexpr std::size_t kStep = 8;
+  constexpr std::size_t kStep = 32;
   const bool updates = std::getenv("CONVOY_UPDATE_PLANS") != nullptr;
   const std::vector<PlanRow> rows = plan_rows(updates ? 1 : kStep);
   ASSERT_GE(rows.size(), 500u);
