@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "tests/apps/programs.h"
 
