@@ -34,7 +34,8 @@ def verify(options):
             print(f"{exercise.id}: {problem}", flush=True)
         if not problems:
             print(f"{exercise.id}: verified", flush=True)
-            recorded[exercise.id] = version_of(exercise)
+            if options.record:
+                recorded[exercise.id] = version_of(exercise)
         count += problems
     if options.record:
         RECORD.write_text("".join(f"{name} {version}\n" for name, version in sorted(recorded.items())), encoding="utf-8")
