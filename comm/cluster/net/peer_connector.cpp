@@ -95,7 +95,15 @@ std::map<int, PeerConnector::Connection> PeerConnector::connect(const std::strin
                                                                 const std::function<void()>& poll) {
   check_descriptors(to.size() + from.size());
   std::map<int, Connection> connections;
-  for (const int rank : to) connections.emplace(rank, connect_to(rank, group, deadline, poll));
+  // Answers those that wait for this rank meanwhile: otherwise they would take it for the one that does not answer.
+  const auto serve = [&] {
+    {
+      const std::lock_guard lock(mutex_);
+      accept_waiting_peers();
+    }
+    if (poll) poll();
+  };
+  for (const int rank : to) connections.emplace(rank, connect_to(rank, group, deadline, serve));
   std::vector<int> missing(from.begin(), from.end());
   while (true) {
     std::string error;
