@@ -111,6 +111,19 @@ TEST(PeerConnector, ConnectsGroupsAtTheSameTime) {
   });
 }
 
+/// Otherwise rank 2 would name rank 1, and not rank 0, for which both wait.
+TEST(PeerConnector, ARankThatConnectsAnswersTheOthers) {
+  run_ranks(3, [](int rank, PeerConnector& connector, const Overheard&) {
+    if (rank == 0) return;  // is silent, but listens
+    const std::string error = message_of<PeerError>([&] {
+      connector.connect("all", rank == 1 ? std::vector<int>{0} : std::vector<int>{1, 0},
+                        ranks_from(rank + 1, 3), dist::Deadline(1.5));
+    });
+    EXPECT_THAT(error,
+                HasSubstr(fmt::format("rank {} cannot reach rank 0 by TCP after 1.5 s: 127.0.0.1:", rank)));
+  });
+}
+
 TEST(PeerConnector, NamesMissingRanks) {
   run_ranks(3, [](int rank, PeerConnector& connector, const Overheard&) {
     if (rank == 1) return;
