@@ -190,6 +190,14 @@ REPLACE(int, pthread_cond_broadcast, (pthread_cond_t * condition)) {
   return 0;
 }
 
+/// For the stack of a thread. The ids are simulated, but a real process may have the same.
+REPLACE(int, tgkill, (pid_t process, pid_t thread, int number)) {
+  if (self() == nullptr) {
+    REAL(tgkill, process, thread, number);
+  }
+  return fail_with(ESRCH);
+}
+
 extern "C" long replaced_syscall(long number, ...) asm("syscall");
 long replaced_syscall(long number, ...) {
   std::va_list list;
