@@ -36,7 +36,7 @@
 namespace convoy::dist {
 namespace {
 
-constexpr double kReasonSeconds = 1;                    // for the reason of abort() to be sent
+constexpr double kReasonSeconds = 1;                    // without progress of the reason of abort()
 constexpr std::chrono::seconds kGrace(1);               // after the loss of a rank that owes no message
 constexpr std::chrono::milliseconds kReasonGrace(200);  // for another rank to tell why one was lost
 constexpr std::size_t kMaxReasonBytes = 1 << 16;        // of a rank that has failed
@@ -411,20 +411,24 @@ class TcpLinks final : public MessageLinks {
       if (peer.socket) peer.rest += announcement;
       waiting.push_back({.fd = peer.socket.descriptor(), .events = POLLOUT, .revents = 0});
     }
-    for (const Deadline deadline(kReasonSeconds);;) {
+    for (Deadline deadline(kReasonSeconds);;) {
+      const bool is_late = deadline.passed();
       bool is_done = true;
       for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
         Peer& peer = peers_[rank];
         if (waiting[rank].fd < 0) continue;
         const ssize_t now = ::send(waiting[rank].fd, peer.rest.data(), peer.rest.size(), MSG_NOSIGNAL);
-        if (now > 0) peer.rest.erase(0, static_cast<std::size_t>(now));
-        if (peer.rest.empty() || (now < 0 && !would_block())) {
+        if (now > 0) {
+          peer.rest.erase(0, static_cast<std::size_t>(now));
+          deadline = Deadline(kReasonSeconds);
+        }
+        if (peer.rest.empty() || (now < 0 && (is_late || !would_block()))) {
           shutdown(waiting[rank].fd, SHUT_WR);
           waiting[rank].fd = -1;
         }
         is_done = is_done && waiting[rank].fd < 0;
       }
-      if (is_done || deadline.passed()) return;
+      if (is_done) return;
       ::poll(waiting.data(), waiting.size(), static_cast<int>(kSleep.count()));
     }
   }
