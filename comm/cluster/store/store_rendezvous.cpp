@@ -122,8 +122,7 @@ class StoreRendezvous final : public Rendezvous {
   }
 
   std::unique_ptr<TcpStore> store_;
-  std::unique_ptr<MeetingFile>
-      file_;  // of rank 0; removed before the server of `store_` waits for the other ranks
+  std::unique_ptr<MeetingFile> file_;  // of rank 0; destroyed before `store_`, whose server waits for ranks
   const RendezvousPlan plan_;
   const double timeout_;
   const int exceptions_ = std::uncaught_exceptions();
