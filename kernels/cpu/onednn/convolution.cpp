@@ -14,6 +14,7 @@
 #include "convoy/kernels/cpu/onednn/versions.h"
 #include "convoy/kernels/cpu/primitives/library_threads.h"
 #include "convoy/kernels/cpu/primitives/map.h"
+#include "convoy/kernels/cpu/primitives/signal_block.h"
 #include "convoy/kernels/cpu/primitives/workspace.h"
 #include "convoy/kernels/runtime/parallel.h"
 
@@ -156,6 +157,7 @@ void Convolution::run(int thread, const ConvData& data, void* scratchpad) {
   if (call.bias) call.bias.set_data_handle(data.bias);
   call.y.set_data_handle(data.y);
   call.scratchpad.set_data_handle(scratchpad);
+  const SignalBlock block;
   primitive_.execute(call.stream, call.arguments);
   call.stream.wait();
 }

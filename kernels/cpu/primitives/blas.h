@@ -9,6 +9,7 @@
 
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/cpu/primitives/library_threads.h"
+#include "convoy/kernels/cpu/primitives/signal_block.h"
 #include "convoy/kernels/runtime/stream.h"
 
 namespace convoy::kernels::blas {
@@ -40,6 +41,7 @@ inline void gemm(CpuStream& stream, bool transpose_a, bool transpose_b, blasint 
                  blasint ldc) {
   set_library_threads(1);
   if (onednn_multiplies()) {
+    const SignalBlock block;
     const dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha,
                                             a, lda, b, ldb, beta, c, ldc);
     if (status == dnnl_success) return;
