@@ -24,18 +24,6 @@
 namespace convoy::kernels::hopper {
 namespace {
 
-/// A place in a ring of kCount stages, and the parity of the phases of its barriers.
-template <int kCount>
-struct Stage {
-  int index = 0;
-  unsigned parity = 0;
-  __device__ void advance() {
-    if (++index < kCount) return;
-    index = 0;
-    parity ^= 1;
-  }
-};
-
 /// Starts to copy the filters of a step: outputs from `first` on, and inputs from `channel` on.
 template <class T, bool kFlipped>
 __device__ void copy_filters(const Work& work, const T* filter, int first, int channel, unsigned char* to) {
@@ -50,23 +38,7 @@ __device__ void copy_filters(const Work& work, const T* filter, int first, int c
   }
 }
 
-/// Starts to copy the slab of a tile: 64 channels from `channel` on. Pixels outside of the image are zeros.
-template <class Tiling, int kWidth, class T>
-__device__ void copy_pixels(const Work& work, const T* x, int tile, int channel, unsigned char* to) {
-  const int image = tile / work.tiles_of_image;
-  const int top = tile % work.tiles_of_image * Tiling::kRows - 1;
-#pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < Tiling::kPixels * kPacks; i += kWarpgroup) {
-    const int pack = i % kPacks, pixel = i / kPacks;
-    const int row = top + pixel / Tiling::kPitch, column = pixel % Tiling::kPitch - 1;
-    const bool is_inside = tile < work.tiles && row >= 0 && row < work.height && column >= 0;
-    const std::int64_t from = (std::int64_t{image} * work.height + row) * kWidth + column;
-    cuda::copy_async(to + pack * Tiling::kPlane + pixel * kRowBytes,
-                     x + (is_inside ? from * work.inputs + channel + pack * kPack : 0), is_inside);
-  }
-}
-
-template <class Tiling, int kWidth, bool kFlipped, class T>
+template <class Tiling, bool kFlipped, class T>
 __device__ void produce(const Work& work, const T* x, const T* filter, typename Tiling::Shared& shared) {
   Stage<Tiling::kFilterStages> filters;
   Stage<Tiling::kSlabs> slab;
@@ -84,8 +56,9 @@ __device__ void produce(const Work& work, const T* x, const T* filter, typename 
       }
       for (int consumer = 0; consumer < kConsumers; ++consumer) {
         shared.free[slab.index].wait(slab.parity ^ 1);
-        copy_pixels<Tiling, kWidth>(work, x, item % work.pairs * kConsumers + consumer, step * kChannels,
-                                    shared.slabs[slab.index]);
+        const Rows rows = work.tiles[item % work.pairs * kConsumers + consumer].with_border();
+        copy_pixels<typename Tiling::Pixels>(x, work.tiles.height, work.inputs, rows, /*left=*/-1,
+                                             step * kChannels, shared.slabs[slab.index]);
         shared.full[slab.index].arrive_after_copies();
         slab.advance();
       }
@@ -150,10 +123,7 @@ __device__ void store_tile(const Work& work, int tile, int first, unsigned barri
                            ChannelSums& sums) {
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
   const int channel = thread / 32 * 16 + thread % 32 / 4;
-  const int top = tile % work.tiles_of_image * Tiling::kRows;
-  const int below = work.height - top, rows = tile >= work.tiles      ? 0
-                                              : below < Tiling::kRows ? below
-                                                                      : Tiling::kRows;
+  const Rows rows = work.tiles[tile];
   cuda::named_barrier_sync(barrier, kWarpgroup);
 #pragma unroll
   for (int j = 0; j < kCount; ++j)
@@ -162,12 +132,12 @@ __device__ void store_tile(const Work& work, int tile, int first, unsigned barri
       const int pixel = 8 * j + thread % 4 * 2 + e % 2;
       const T rounded = cuda::narrow<T>(values[j][e]);
       *reinterpret_cast<T*>(slab + pixel * Tiling::kPixelBytes + (channel + e / 2 * 8) * sizeof(T)) = rounded;
-      if (has_sums && pixel % Tiling::kPitch < kWidth && pixel / Tiling::kPitch < rows)
+      if (has_sums && pixel % Tiling::kPitch < kWidth && pixel / Tiling::kPitch < rows.count)
         sums.add(e / 2, cuda::widen(rounded));
     }
   cuda::named_barrier_sync(barrier, kWarpgroup);
-  const std::int64_t begin = (std::int64_t{tile / work.tiles_of_image} * work.height + top) * kWidth;
-  for (int i = thread; i < rows * kWidth * kPacks; i += kWarpgroup) {
+  const std::int64_t begin = (std::int64_t{rows.image} * work.tiles.height + rows.first) * kWidth;
+  for (int i = thread; i < rows.count * kWidth * kPacks; i += kWarpgroup) {
     const int pack = i % kPacks, pixel = i / kPacks;
     const int place = pixel / kWidth * Tiling::kPitch + pixel % kWidth;
     const auto* const from = reinterpret_cast<const T*>(slab + place * Tiling::kPixelBytes) + pack * kPack;
@@ -245,7 +215,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const unsigned warpgroup = threadIdx.x / kWarpgroup;
   if (warpgroup == 0) {
     cuda::release_registers<kProducerRegisters>();
-    produce<Tiles, kWidth, kFlipped>(work, x, filter, shared);
+    produce<Tiles, kFlipped>(work, x, filter, shared);
   } else {
     cuda::acquire_registers<kConsumerRegisters>();
     consume<Tiles, kWidth, kFlipped>(work, warpgroup - 1, shared, y, sums);

@@ -1,5 +1,5 @@
 // Convolution with 3x3 filters, stride 1 and padding 1 by the tensor cores of Hopper, in f16 and bf16, and its
-// gradient of the data. Sums are f32; their order depends only on the shapes and the number of multiprocessors.
+// gradients. Sums are f32; their order depends only on the shapes and the number of multiprocessors.
 #pragma once
 
 #include "convoy/kernels/base/view.h"
@@ -12,7 +12,7 @@ namespace convoy::kernels::hopper {
 /// channel o and tap 8 - t, which makes a convolution of dy the gradient of x.
 enum class Filters : std::uint8_t { forward, flipped };
 
-/// Returns whether conv2d_3x3() computes a convolution of this type and sizes in a direction: f16 or bf16; 3x3,
+/// Returns whether the functions below compute a convolution of this type and sizes: f16 or bf16; 3x3,
 /// stride 1, padding 1, dilation 1 and one group; images of 8, 16 or 32 columns; channels in multiples of 64.
 bool supports_conv2d_3x3(DType dtype, const ConvSizes& sizes);
 
@@ -21,5 +21,9 @@ bool supports_conv2d_3x3(DType dtype, const ConvSizes& sizes);
 /// [2, O] in f32: of the rounded elements of each channel, and of their squares. Requires supports_conv2d_3x3(), a
 /// GPU of compute capability 9.0, and addresses that are multiples of 16.
 void conv2d_3x3(CudaStream& stream, Filters order, ConstView x, ConstView filter, View y, View sums = {});
+
+/// Enqueues the gradient of the filter [O, 3, 3, I] in f32, the correlation of x [N, H, W, I] with dy [N, H, W, O]. Has
+/// the same requirements.
+void conv2d_3x3_filter(CudaStream& stream, ConstView dy, ConstView x, GradView dfilter);
 
 }  // namespace convoy::kernels::hopper

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "emulator/runtime/emulator.h"
 #include "tests/kernels/conv2d_cases.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/rounding.h"
@@ -35,36 +36,41 @@ kernels::ConvSizes sizes_of(const ConvCase& c) { return {c.x(), c.filter(), c.y(
 template <class T>
 class CudaConv2d3x3 : public testing::GpuTest {
  protected:
-  /// Compares both directions with the CPU in f32, and the sums of the forward one with its elements in f64.
+  /// Compares all three directions with the CPU in f32, and the sums of the forward one with its elements in f64.
   void compare(const ConvCase& c, bool in_each_order = true) {
     SCOPED_TRACE(::testing::Message() << c);
     ASSERT_TRUE(hopper::supports_conv2d_3x3(dtype_of<T>, sizes_of(c)));
     const auto x = Array<T>::random(c.x(), 1), filter = Array<T>::random(c.filter(), 2),
                dy = Array<T>::random(c.y(), 3);
     CpuStream cpu({.threads = 2});
-    Array<float> y(c.y()), dx(c.x());
+    Array<float> y(c.y()), dx(c.x()), dfilter(c.filter());
     kernels::conv2d_forward(cpu, x.template to<float>().view(), filter.template to<float>().view(), {},
                             y.view(), c.options());
     kernels::conv2d_backward_data(cpu, dy.template to<float>().view(), filter.template to<float>().view(),
                                   dx.grad(), c.options());
+    kernels::conv2d_backward_filter(cpu, dy.template to<float>().view(), x.template to<float>().view(),
+                                    dfilter.grad(), c.options());
     const DeviceContext gpu = DeviceContext::create_cuda(0);
     const DeviceArray<T> gpu_x(gpu, x), gpu_filter(gpu, filter), gpu_dy(gpu, dy);
     Repeats<T> of_y, of_dx;
-    Repeats<float> of_sums;
+    Repeats<float> of_sums, of_dfilter;
     const auto run = [&] {
       const DeviceArray<T> out_y(gpu, c.y()), out_dx(gpu, c.x());
-      const DeviceArray<float> out_sums(gpu, Shape{2, c.o});
+      const DeviceArray<float> out_sums(gpu, Shape{2, c.o}), out_dfilter(gpu, c.filter());
       hopper::conv2d_3x3(cuda_stream(gpu), Filters::forward, gpu_x.view(), gpu_filter.view(), out_y.view(),
                          out_sums.view());
       hopper::conv2d_3x3(cuda_stream(gpu), Filters::flipped, gpu_dy.view(), gpu_filter.view(), out_dx.view());
+      hopper::conv2d_3x3_filter(cuda_stream(gpu), gpu_dy.view(), gpu_x.view(), out_dfilter.grad());
       const Array<T> found = out_y.values();
       // Both sides round sums in f32.
       expect_rounded_near(found, y, 2 * dot_tolerance<T>(9 * c.i));
       expect_rounded_near(out_dx.values(), dx, 2 * dot_tolerance<T>(9 * c.o));
+      expect_rounded_near(out_dfilter.values(), dfilter, 2 * dot_tolerance<float>(c.n * c.h * c.w));
       expect_sums(found, out_sums.values());
       of_y.expect_same(found);
       of_dx.expect_same(out_dx.values());
       of_sums.expect_same(out_sums.values());
+      of_dfilter.expect_same(out_dfilter.values());
     };
     if (in_each_order)
       this->for_each_order(run);
@@ -111,6 +117,15 @@ TYPED_TEST(CudaConv2d3x3, AgreesForOddShapes) {
   this->compare(conv_3x3(1, 3, 32, 192, 64));
 }
 
+// A block has more tiles than there are slabs in shared memory, and groups of output channels.
+TYPED_TEST(CudaConv2d3x3, AgreesForManyTilesOfABlock) {
+  const emulator::ScopedSettings restored(emulator::settings());
+  emulator::Settings settings = emulator::settings();
+  settings.multiprocessors = 2;
+  emulator::set(settings);
+  this->compare(conv_3x3(9, 11, 8, 64, 128), /*in_each_order=*/false);
+}
+
 TYPED_TEST(CudaConv2d3x3, DoesNothingForAnEmptyBatch) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<TypeParam> filter(gpu, Shape{64, 3, 3, 64}), none(gpu, Shape{0, 8, 8, 64});
@@ -118,6 +133,23 @@ TYPED_TEST(CudaConv2d3x3, DoesNothingForAnEmptyBatch) {
   hopper::conv2d_3x3(cuda_stream(gpu), Filters::forward, none.view(), filter.view(), none.view(),
                      sums.view());
   EXPECT_EQ(sums.values()[127], 0);
+  const DeviceArray<float> dfilter(gpu, Array<float>({64, 3, 3, 64}, 5));
+  hopper::conv2d_3x3_filter(cuda_stream(gpu), none.view(), none.view(), dfilter.grad(GradMode::accumulate));
+  EXPECT_EQ(dfilter.values()[100], 5);
+  hopper::conv2d_3x3_filter(cuda_stream(gpu), none.view(), none.view(), dfilter.grad());
+  EXPECT_EQ(dfilter.values()[100], 0);
+}
+
+TYPED_TEST(CudaConv2d3x3, AddsToTheGradientOfTheFilter) {
+  const ConvCase c = conv_3x3(1, 3, 8, 64, 64);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  const DeviceArray<TypeParam> x(gpu, Array<TypeParam>::random(c.x(), 1)),
+      dy(gpu, Array<TypeParam>::random(c.y(), 2));
+  const DeviceArray<float> once(gpu, c.filter()), twice(gpu, Array<float>(c.filter(), 1));
+  hopper::conv2d_3x3_filter(cuda_stream(gpu), dy.view(), x.view(), once.grad());
+  hopper::conv2d_3x3_filter(cuda_stream(gpu), dy.view(), x.view(), twice.grad(GradMode::accumulate));
+  const Array<float> gradient = once.values(), sum = twice.values();
+  for (std::size_t e = 0; e < sum.size(); ++e) ASSERT_EQ(sum[e], gradient[e] + 1) << "element " << e;
 }
 
 TEST(Conv2d3x3, SupportsTheShapesOfItsHeader) {

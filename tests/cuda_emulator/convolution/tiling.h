@@ -4,25 +4,17 @@
 #include <algorithm>
 
 #include "convoy/kernels/base/view.h"
-#include "tests/cuda_emulator/tests/hopper.h"
+#include "tests/cuda_emulator/convolution/slab.h"
 
 namespace convoy::kernels::hopper {
 
-inline constexpr int kTaps = 9;
-inline constexpr int kChannels = 64;              // of a step, and output channels of a tile
-inline constexpr int kPack = 8;                   // channels in 16 bytes
-inline constexpr int kPacks = kChannels / kPack;  // planes of a slab
-inline constexpr int kDepth = 16;                 // channels of a multiplication
-inline constexpr int kConsumers = 2, kWarpgroup = 128, kWarps = 4;
+inline constexpr int kConsumers = 2;
 inline constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
 inline constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
-// Filters of a step: for each tap and each pack a plane [64 rows][16 bytes]. Planes begin 16 bytes after a multiple
-// of 128, so that 8 threads that copy a row of all planes access different banks.
-inline constexpr unsigned kRowBytes = 16, kBlockBytes = 8 * kRowBytes;
-inline constexpr unsigned kFilterPlane = kChannels * kRowBytes + 16, kTapBytes = kPacks * kFilterPlane;
+// Filters of a step: for each tap and each pack a plane [64 rows][16 bytes].
+inline constexpr unsigned kFilterPlane = plane_bytes(kChannels), kTapBytes = kPacks * kFilterPlane;
 // Named barriers; consumer c has the c-th one of each.
 inline constexpr unsigned kTurn = 1, kTile = 3;
-inline constexpr unsigned kMaxSharedBytes = 227 << 10;
 
 /// The sizes of a tile for images of kWidth columns, and the shared memory of a block. kResident: there is one
 /// step, whose filters stay in shared memory.
@@ -31,10 +23,8 @@ struct Tiling {
   static constexpr int kRows = kWidth == 32 ? 4 : 8;             // of an image
   static constexpr int kPitch = kWidth + 1;                      // pixels from row to row
   static constexpr int kColumns = (kRows * kPitch + 7) / 8 * 8;  // of the multiplication
-  static constexpr int kPixels = kColumns + 2 * kPitch + 2;      // of a slab
-  static constexpr unsigned kPlane =
-      ((kPixels + 6) / 8 * 8 + 1) * kRowBytes;  // 16 bytes after a multiple of 128
-  static constexpr unsigned kSlabBytes = kPacks * kPlane;
+  using Pixels = Slab<kWidth, kPitch, kColumns + 2 * kPitch + 2>;
+  static constexpr unsigned kPlane = Pixels::kPlane, kSlabBytes = Pixels::kBytes;
   static constexpr int kFilterStages = kResident ? 1 : 2;
   static constexpr unsigned kFilterBytes = kTaps * kTapBytes;
   static constexpr int kSlabs =
@@ -54,17 +44,14 @@ struct Tiling {
 /// The sizes of a convolution, and its work: items of two tiles of one group of 64 output channels. Block b
 /// computes the items b, b + gridDim.x, ….
 struct Work {
-  int images, height, inputs, outputs;
-  int tiles_of_image, tiles, pairs;
+  Tiles tiles;
+  int inputs, outputs, pairs;
 
   Work(const Shape& x, const Shape& y, int tile_rows)
-      : images(static_cast<int>(x[0])),
-        height(static_cast<int>(x[1])),
+      : tiles(x, tile_rows),
         inputs(static_cast<int>(x[3])),
         outputs(static_cast<int>(y[3])),
-        tiles_of_image((height + tile_rows - 1) / tile_rows),
-        tiles(images * tiles_of_image),
-        pairs((tiles + 1) / 2) {}
+        pairs((tiles.count + 1) / 2) {}
   __host__ __device__ int items() const { return outputs / kChannels * pairs; }
   __host__ __device__ int steps() const { return inputs / kChannels; }
 };

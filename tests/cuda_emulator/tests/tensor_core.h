@@ -30,4 +30,17 @@ __device__ inline void load_matrices(const void* row, std::uint32_t (&to)[4]) {
 #endif
 }
 
+/// The same with the elements of each matrix exchanged: sets to[m] to the elements of rows 2t and 2t + 1 and column g.
+__device__ inline void load_transposed_matrices(const void* row, std::uint32_t (&to)[4]) {
+#if defined(__CUDACC__)
+  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address)
+               : "memory");
+#else
+  emulator::load_transposed_matrices(to[0], to[1], to[2], to[3], emulator::shared_address(row));
+#endif
+}
+
 }  // namespace convoy::kernels::cuda

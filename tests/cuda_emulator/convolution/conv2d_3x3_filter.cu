@@ -1,0 +1,191 @@
+// The gradient of 3x3 filters: for each tap a multiplication of dy, whose rows are output channels, by x, whose columns
+// are input channels, summed over the pixels:
+//
+//   dfilter[o, tap, c] = sum over the pixels n of dy[n, o] x[n + shift of the tap, c]
+//
+// Both are slabs with the same number of pixels from row to row. Behind each row of dy is a zero, and so are the pixels
+// behind its last row: what x has in their places does not count. So pixels are summed in the order of the slab, 16 in
+// a multiplication, and a tap begins shift pixels later in x, as in conv2d_3x3.cu.
+//
+// A block has four warpgroups. The producer copies slabs. Each of the three consumers has a row of the filter: the sums
+// of its three taps for 64 outputs and 64 inputs are 96 registers of a thread, which are stored once. It loads 16 pixels
+// of dy to registers and multiplies them three times; the tensor cores read x from shared memory. While one consumer
+// loads, the tensor cores work for the two others.
+#include <algorithm>
+
+#include "convoy/kernels/cuda/primitives/element.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/reduce.h"
+#include "tests/cuda_emulator/convolution/conv2d_3x3.h"
+#include "tests/cuda_emulator/convolution/slab.h"
+#include "tests/cuda_emulator/tests/tensor_core.h"
+#include "tests/cuda_emulator/tests/warpgroup.h"
+
+namespace convoy::kernels::hopper {
+namespace {
+
+constexpr int kFilterRows = 3;  // consumers, and taps of each
+constexpr int kThreads = (1 + kFilterRows) * kWarpgroup;
+constexpr int kProducerRegisters = 24, kConsumerRegisters = 160;
+
+/// The slabs of a tile for images of kWidth columns, and the shared memory of a block.
+template <int kWidth>
+struct Tiling {
+  static constexpr int kRows = kWidth == 32 ? 4 : 8;  // of an image
+  static constexpr int kPitch = kWidth + 1;
+  static constexpr int kSteps = (kRows * kPitch + kDepth - 1) / kDepth;  // multiplications of a tap
+  using Dy = Slab<kWidth, kPitch, kSteps * kDepth>;
+  using X = Slab<kWidth, kPitch, Dy::kPixels + 2 * kPitch + 2>;
+  static constexpr int kStages =
+      std::min(6, static_cast<int>((kMaxSharedBytes - 256) / (Dy::kBytes + X::kBytes)));
+
+  struct Shared {
+    unsigned char x[kStages][X::kBytes], dy[kStages][Dy::kBytes];
+    cuda::Mbarrier full[kStages], free[kStages];
+  };
+  static_assert(kStages >= 2 && sizeof(Shared) <= kMaxSharedBytes);
+};
+
+/// The sizes of the convolution, and the work of a block: every splits-th tile of a group of 64 outputs and 64 inputs.
+struct Work {
+  Tiles tiles;
+  int inputs, outputs, splits;
+
+  Work(const Shape& x, const Shape& dy, int tile_rows, int multiprocessors)
+      : tiles(x, tile_rows), inputs(static_cast<int>(x[3])), outputs(static_cast<int>(dy[3])) {
+    splits = std::clamp(multiprocessors / groups(), 1, tiles.count);
+  }
+  int groups() const { return outputs / kChannels * (inputs / kChannels); }
+  __device__ int group() const { return static_cast<int>(blockIdx.x) / splits; }
+  __device__ int split() const { return static_cast<int>(blockIdx.x) % splits; }
+  __device__ int first_output() const { return group() / (inputs / kChannels) * kChannels; }
+  __device__ int first_input() const { return group() % (inputs / kChannels) * kChannels; }
+};
+
+template <class Tiling, class T>
+__device__ void produce(const Work& work, const T* dy, const T* x, typename Tiling::Shared& shared) {
+  Stage<Tiling::kStages> stage;
+  for (int tile = work.split(); tile < work.tiles.count; tile += work.splits) {
+    const Rows rows = work.tiles[tile];
+    shared.free[stage.index].wait(stage.parity ^ 1);
+    copy_pixels<typename Tiling::X>(x, work.tiles.height, work.inputs, rows.with_border(), /*left=*/-1,
+                                    work.first_input(), shared.x[stage.index]);
+    copy_pixels<typename Tiling::Dy>(dy, work.tiles.height, work.outputs, rows, /*left=*/0,
+                                     work.first_output(), shared.dy[stage.index]);
+    shared.full[stage.index].arrive_after_copies();
+    stage.advance();
+  }
+  cuda::commit_copies();
+  cuda::wait_for_copies<0>();
+}
+
+/// Adds the products of a tile to the sums of a row of the filter.
+template <class Tiling, class T>
+__device__ void multiply(const unsigned char* dy, const unsigned char* x, unsigned row,
+                         float (&sums)[kFilterRows][kPacks][4]) {
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x % kWarpgroup / 32;
+  // Of four matrices of 8 x 8 elements, the second and the last one have the next outputs, and the last two the next
+  // pixels.
+  const unsigned char* const from =
+      dy + (2 * warp + lane / 8 % 2) * Tiling::Dy::kPlane + (lane / 16 * 8 + lane % 8) * kRowBytes;
+  std::uint32_t a[Tiling::kSteps][4];
+#pragma unroll
+  for (int step = 0; step < Tiling::kSteps; ++step)
+    cuda::load_transposed_matrices(from + step * kDepth * kRowBytes, a[step]);
+  // Descriptors have addresses in units of 16 bytes, which are pixels.
+  const std::uint64_t b =
+      cuda::matrix_descriptor(x + row * Tiling::kPitch * kRowBytes, kBlockBytes, Tiling::X::kPlane);
+  cuda::warpgroup_fence();
+#pragma unroll
+  for (int step = 0; step < Tiling::kSteps; ++step)
+#pragma unroll
+    for (int tap = 0; tap < kFilterRows; ++tap)
+      cuda::warpgroup_multiply_add<T, /*kTransposed=*/true>(
+          sums[tap], a[step], b + static_cast<unsigned>(step * kDepth + tap));
+  cuda::warpgroup_commit();
+  cuda::warpgroup_wait<0>();
+}
+
+/// `partial`: [splits, outputs, 3, 3, inputs].
+template <class Tiling, class T>
+__device__ void consume(const Work& work, unsigned row, typename Tiling::Shared& shared, float* partial) {
+  float sums[kFilterRows][kPacks][4] = {};
+  Stage<Tiling::kStages> stage;
+  for (int tile = work.split(); tile < work.tiles.count; tile += work.splits) {
+    shared.full[stage.index].wait(stage.parity);
+    cuda::fence_async_proxy();
+    multiply<Tiling, T>(shared.dy[stage.index], shared.x[stage.index], row, sums);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) shared.free[stage.index].arrive();
+    stage.advance();
+  }
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
+  const int output = work.first_output() + thread / 32 * 16 + thread % 32 / 4;
+  const int input = work.first_input() + thread % 4 * 2;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const std::int64_t place = std::int64_t{work.split()} * work.outputs + output + 8 * half;
+#pragma unroll
+    for (int tap = 0; tap < kFilterRows; ++tap)
+#pragma unroll
+      for (int j = 0; j < kPacks; ++j) {
+        float* const to =
+            partial + (place * kTaps + static_cast<int>(row) * 3 + tap) * work.inputs + input + 8 * j;
+        cuda::store_pack(to, cuda::Pack<float, 2>{{sums[tap][j][2 * half], sums[tap][j][2 * half + 1]}});
+      }
+  }
+}
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kThreads, 1)
+    conv2d_3x3_filter_kernel(const Work work, const T* dy, const T* x, float* partial) {
+  using Tiles = Tiling<kWidth>;
+  auto& shared = cuda::shared_memory<typename Tiles::Shared>();
+  if (threadIdx.x == 0)
+    for (int i = 0; i < Tiles::kStages; ++i) {
+      shared.full[i].initialize(kWarpgroup);
+      shared.free[i].initialize(kFilterRows * kWarps);
+    }
+  __syncthreads();
+  const unsigned warpgroup = threadIdx.x / kWarpgroup;
+  if (warpgroup == 0) {
+    cuda::release_registers<kProducerRegisters>();
+    produce<Tiles>(work, dy, x, shared);
+  } else {
+    cuda::acquire_registers<kConsumerRegisters>();
+    consume<Tiles, T>(work, warpgroup - 1, shared, partial);
+  }
+}
+
+}  // namespace
+
+void conv2d_3x3_filter(CudaStream& stream, ConstView dy, ConstView x, GradView dfilter) {
+  if (dy.shape.numel() == 0) {
+    if (dfilter.mode == GradMode::overwrite) fill(stream, 0, dfilter);
+    return;
+  }
+  constexpr ElementTypes<float16, bfloat16> kTypes{"a tensor core"};
+  dispatch(kTypes, dy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto run = [&](auto width) {
+      using Tiles = Tiling<width.value>;
+      const auto kernel = conv2d_3x3_filter_kernel<T, width.value>;
+      const Work work(x.shape, dy.shape, Tiles::kRows, stream.multiprocessors());
+      const Shape shape{work.splits, work.outputs * kTaps * std::int64_t{work.inputs}};
+      const cuda::Scratch scratch(stream, View{nullptr, shape, DType::f32}.bytes());
+      constexpr int kBytes = sizeof(typename Tiles::Shared);
+      stream.make_current();
+      CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+      launch(stream, static_cast<unsigned>(work.groups() * work.splits), kThreads, kBytes, kernel, work, dy.as<T>(),
+             x.as<T>(), scratch.as<float>());
+      sum_rows(stream, View{scratch.as<void>(), shape, DType::f32},
+               GradView(View{dfilter.data, {shape[1]}, DType::f32}, dfilter.mode));
+    };
+    if (x.shape[2] == 8) return run(std::integral_constant<int, 8>{});
+    if (x.shape[2] == 16) return run(std::integral_constant<int, 16>{});
+    return run(std::integral_constant<int, 32>{});
+  });
+}
+
+}  // namespace convoy::kernels::hopper
