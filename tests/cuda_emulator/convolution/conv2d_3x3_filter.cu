@@ -101,8 +101,8 @@ __device__ void multiply(const unsigned char* dy, const unsigned char* x, unsign
   for (int step = 0; step < Tiling::kSteps; ++step)
 #pragma unroll
     for (int tap = 0; tap < kFilterRows; ++tap)
-      cuda::warpgroup_multiply_add<T, /*kTransposed=*/true>(
-          sums[tap], a[step], b + static_cast<unsigned>(step * kDepth + tap));
+      cuda::warpgroup_multiply_add<T, /*kTransposed=*/true>(sums[tap], a[step],
+                                                            b + static_cast<unsigned>(step * kDepth + tap));
   cuda::warpgroup_commit();
   cuda::warpgroup_wait<0>();
 }
@@ -177,8 +177,8 @@ void conv2d_3x3_filter(CudaStream& stream, ConstView dy, ConstView x, GradView d
       constexpr int kBytes = sizeof(typename Tiles::Shared);
       stream.make_current();
       CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-      launch(stream, static_cast<unsigned>(work.groups() * work.splits), kThreads, kBytes, kernel, work, dy.as<T>(),
-             x.as<T>(), scratch.as<float>());
+      launch(stream, static_cast<unsigned>(work.groups() * work.splits), kThreads, kBytes, kernel, work,
+             dy.as<T>(), x.as<T>(), scratch.as<float>());
       sum_rows(stream, View{scratch.as<void>(), shape, DType::f32},
                GradView(View{dfilter.data, {shape[1]}, DType::f32}, dfilter.mode));
     };
