@@ -12,8 +12,9 @@ namespace convoy::kernels::hopper {
 /// channel o and tap 8 - t, which makes a convolution of dy the gradient of x.
 enum class Filters : std::uint8_t { forward, flipped };
 
-/// Returns whether the functions below compute a convolution of this type and sizes: f16 or bf16; 3x3,
-/// stride 1, padding 1, dilation 1 and one group; images of 8, 16 or 32 columns; channels in multiples of 64.
+/// Returns whether the functions below compute a convolution of this type and sizes: f16 or bf16; 3x3, stride 1,
+/// padding 1, dilation 1 and one group; images of at most 63 columns; channels in multiples of 8. Those of 8, 16 and 32
+/// columns have code of their own, and multiples of 64 channels waste no multiplications.
 bool supports_conv2d_3x3(DType dtype, const ConvSizes& sizes);
 
 /// Enqueues y = x * filter, for arrays x [N, H, W, I] and y [N, H, W, O], where with `flipped` I is the first axis

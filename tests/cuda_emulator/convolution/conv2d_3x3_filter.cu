@@ -29,14 +29,16 @@ constexpr int kFilterRows = 3;  // consumers, and taps of each
 constexpr int kThreads = (1 + kFilterRows) * kWarpgroup;
 constexpr int kProducerRegisters = 24, kConsumerRegisters = 160;
 
-/// The slabs of a tile for images of kWidth columns, and the shared memory of a block.
+/// The slabs of a tile for images of kWidth columns, or with 0 of up to kMaxWidth, and the shared memory of a block.
 template <int kWidth>
 struct Tiling {
-  static constexpr int kRows = kWidth == 32 ? 4 : 8;  // of an image
-  static constexpr int kPitch = kWidth + 1;
-  static constexpr int kSteps = (kRows * kPitch + kDepth - 1) / kDepth;  // multiplications of a tap
-  using Dy = Slab<kWidth, kPitch, kSteps * kDepth>;
-  using X = Slab<kWidth, kPitch, Dy::kPixels + 2 * kPitch + 2>;
+  static constexpr int kMaxPitch = Images<kWidth>::kMaxPitch;
+  static constexpr int kRows = kWidth == 32 ? 4 : 8;  // without kWidth, as many as there are pixels for
+  static constexpr int kSteps =                       // multiplications of a tap
+      kWidth == 0 ? 9 : (kRows * kMaxPitch + kDepth - 1) / kDepth;
+  static constexpr int kPixels = kSteps * kDepth;
+  using Dy = Slab<kPixels>;
+  using X = Slab<kPixels + 2 * kMaxPitch + 2>;
   static constexpr int kStages =
       std::min(6, static_cast<int>((kMaxSharedBytes - 256) / (Dy::kBytes + X::kBytes)));
 
@@ -48,31 +50,41 @@ struct Tiling {
 };
 
 /// The sizes of the convolution, and the work of a block: every splits-th tile of a group of 64 outputs and 64 inputs.
+template <int kWidth>
 struct Work {
-  Tiles tiles;
+  Images<kWidth> x, dy;
+  Tiles<kWidth> tiles;
   int inputs, outputs, splits;
 
-  Work(const Shape& x, const Shape& dy, int tile_rows, int multiprocessors)
-      : tiles(x, tile_rows), inputs(static_cast<int>(x[3])), outputs(static_cast<int>(dy[3])) {
-    splits = std::clamp(multiprocessors / groups(), 1, tiles.count);
-  }
-  int groups() const { return outputs / kChannels * (inputs / kChannels); }
-  __device__ int group() const { return static_cast<int>(blockIdx.x) / splits; }
+  Work(const Shape& x_shape, const Shape& dy_shape, int multiprocessors)
+      : x(x_shape),
+        dy(dy_shape),
+        tiles(dy,
+              kWidth == 0 ? Tiling<0>::kPixels / static_cast<int>(x_shape[2] + 1) : Tiling<kWidth>::kRows),
+        inputs(static_cast<int>(x_shape[3])),
+        outputs(static_cast<int>(dy_shape[3])),
+        splits(std::clamp(multiprocessors / groups(), 1, tiles.count())) {}
+  int groups() const { return groups_of(outputs) * groups_of(inputs); }
   __device__ int split() const { return static_cast<int>(blockIdx.x) % splits; }
-  __device__ int first_output() const { return group() / (inputs / kChannels) * kChannels; }
-  __device__ int first_input() const { return group() % (inputs / kChannels) * kChannels; }
+  __device__ int first_output() const {
+    return static_cast<int>(blockIdx.x) / splits / groups_of(inputs) * kChannels;
+  }
+  __device__ int first_input() const {
+    return static_cast<int>(blockIdx.x) / splits % groups_of(inputs) * kChannels;
+  }
 };
 
-template <class Tiling, class T>
+template <class Tiling, class Work, class T>
 __device__ void produce(const Work& work, const T* dy, const T* x, typename Tiling::Shared& shared) {
   Stage<Tiling::kStages> stage;
-  for (int tile = work.split(); tile < work.tiles.count; tile += work.splits) {
+  for (int tile = work.split(); tile < work.tiles.count(); tile += work.splits) {
     const Rows rows = work.tiles[tile];
     shared.free[stage.index].wait(stage.parity ^ 1);
-    copy_pixels<typename Tiling::X>(x, work.tiles.height, work.inputs, rows.with_border(), /*left=*/-1,
-                                    work.first_input(), shared.x[stage.index]);
-    copy_pixels<typename Tiling::Dy>(dy, work.tiles.height, work.outputs, rows, /*left=*/0,
-                                     work.first_output(), shared.dy[stage.index]);
+    copy_pixels<typename Tiling::X>(work.x, x, rows.with_border(), /*left=*/-1,
+                                    Tiling::kPixels + 2 * work.x.pitch() + 2, work.first_input(),
+                                    shared.x[stage.index]);
+    copy_pixels<typename Tiling::Dy>(work.dy, dy, rows, /*left=*/0, Tiling::kPixels, work.first_output(),
+                                     shared.dy[stage.index]);
     shared.full[stage.index].arrive_after_copies();
     stage.advance();
   }
@@ -80,9 +92,9 @@ __device__ void produce(const Work& work, const T* dy, const T* x, typename Tili
   cuda::wait_for_copies<0>();
 }
 
-/// Adds the products of a tile to the sums of a row of the filter.
+/// Adds the products of a tile to the sums of a row of the filter. `x` begins with its first tap.
 template <class Tiling, class T>
-__device__ void multiply(const unsigned char* dy, const unsigned char* x, unsigned row,
+__device__ void multiply(const unsigned char* dy, const unsigned char* x,
                          float (&sums)[kFilterRows][kPacks][4]) {
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x % kWarpgroup / 32;
   // Of four matrices of 8 x 8 elements, the second and the last one have the next outputs, and the last two the next
@@ -94,8 +106,7 @@ __device__ void multiply(const unsigned char* dy, const unsigned char* x, unsign
   for (int step = 0; step < Tiling::kSteps; ++step)
     cuda::load_transposed_matrices(from + step * kDepth * kRowBytes, a[step]);
   // Descriptors have addresses in units of 16 bytes, which are pixels.
-  const std::uint64_t b =
-      cuda::matrix_descriptor(x + row * Tiling::kPitch * kRowBytes, kBlockBytes, Tiling::X::kPlane);
+  const std::uint64_t b = cuda::matrix_descriptor(x, kBlockBytes, Tiling::X::kPlane);
   cuda::warpgroup_fence();
 #pragma unroll
   for (int step = 0; step < Tiling::kSteps; ++step)
@@ -108,42 +119,45 @@ __device__ void multiply(const unsigned char* dy, const unsigned char* x, unsign
 }
 
 /// `partial`: [splits, outputs, 3, 3, inputs].
-template <class Tiling, class T>
+template <class Tiling, class T, class Work>
 __device__ void consume(const Work& work, unsigned row, typename Tiling::Shared& shared, float* partial) {
   float sums[kFilterRows][kPacks][4] = {};
   Stage<Tiling::kStages> stage;
-  for (int tile = work.split(); tile < work.tiles.count; tile += work.splits) {
+  const unsigned shift = row * static_cast<unsigned>(work.x.pitch());
+  for (int tile = work.split(); tile < work.tiles.count(); tile += work.splits) {
     shared.full[stage.index].wait(stage.parity);
     cuda::fence_async_proxy();
-    multiply<Tiling, T>(shared.dy[stage.index], shared.x[stage.index], row, sums);
+    multiply<Tiling, T>(shared.dy[stage.index], shared.x[stage.index] + shift * kRowBytes, sums);
     __syncwarp();
     if (threadIdx.x % 32 == 0) shared.free[stage.index].arrive();
     stage.advance();
   }
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
-  const int output = work.first_output() + thread / 32 * 16 + thread % 32 / 4;
-  const int input = work.first_input() + thread % 4 * 2;
+  const int first = work.first_output() + thread / 32 * 16 + thread % 32 / 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const std::int64_t place = std::int64_t{work.split()} * work.outputs + output + 8 * half;
+    const int output = first + 8 * half;
+    if (output >= work.outputs) continue;
+    const std::int64_t place = std::int64_t{work.split()} * work.outputs + output;
 #pragma unroll
     for (int tap = 0; tap < kFilterRows; ++tap)
 #pragma unroll
       for (int j = 0; j < kPacks; ++j) {
-        float* const to =
-            partial + (place * kTaps + static_cast<int>(row) * 3 + tap) * work.inputs + input + 8 * j;
-        cuda::store_pack(to, cuda::Pack<float, 2>{{sums[tap][j][2 * half], sums[tap][j][2 * half + 1]}});
+        const int input = work.first_input() + 8 * j + thread % 4 * 2;
+        if (input >= work.inputs) continue;
+        cuda::store_pack(partial + (place * kTaps + static_cast<int>(row) * 3 + tap) * work.inputs + input,
+                         cuda::Pack<float, 2>{{sums[tap][j][2 * half], sums[tap][j][2 * half + 1]}});
       }
   }
 }
 
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads, 1)
-    conv2d_3x3_filter_kernel(const Work work, const T* dy, const T* x, float* partial) {
-  using Tiles = Tiling<kWidth>;
-  auto& shared = cuda::shared_memory<typename Tiles::Shared>();
+    conv2d_3x3_filter_kernel(const Work<kWidth> work, const T* dy, const T* x, float* partial) {
+  using Sizes = Tiling<kWidth>;
+  auto& shared = cuda::shared_memory<typename Sizes::Shared>();
   if (threadIdx.x == 0)
-    for (int i = 0; i < Tiles::kStages; ++i) {
+    for (int i = 0; i < Sizes::kStages; ++i) {
       shared.full[i].initialize(kWarpgroup);
       shared.free[i].initialize(kFilterRows * kWarps);
     }
@@ -151,10 +165,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   const unsigned warpgroup = threadIdx.x / kWarpgroup;
   if (warpgroup == 0) {
     cuda::release_registers<kProducerRegisters>();
-    produce<Tiles>(work, dy, x, shared);
+    produce<Sizes>(work, dy, x, shared);
   } else {
     cuda::acquire_registers<kConsumerRegisters>();
-    consume<Tiles, T>(work, warpgroup - 1, shared, partial);
+    consume<Sizes, T>(work, warpgroup - 1, shared, partial);
   }
 }
 
@@ -169,12 +183,11 @@ void conv2d_3x3_filter(CudaStream& stream, ConstView dy, ConstView x, GradView d
   dispatch(kTypes, dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto run = [&](auto width) {
-      using Tiles = Tiling<width.value>;
       const auto kernel = conv2d_3x3_filter_kernel<T, width.value>;
-      const Work work(x.shape, dy.shape, Tiles::kRows, stream.multiprocessors());
+      const Work<width.value> work(x.shape, dy.shape, stream.multiprocessors());
       const Shape shape{work.splits, work.outputs * kTaps * std::int64_t{work.inputs}};
       const cuda::Scratch scratch(stream, View{nullptr, shape, DType::f32}.bytes());
-      constexpr int kBytes = sizeof(typename Tiles::Shared);
+      constexpr int kBytes = sizeof(typename Tiling<width.value>::Shared);
       stream.make_current();
       CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
       launch(stream, static_cast<unsigned>(work.groups() * work.splits), kThreads, kBytes, kernel, work,
@@ -184,7 +197,8 @@ void conv2d_3x3_filter(CudaStream& stream, ConstView dy, ConstView x, GradView d
     };
     if (x.shape[2] == 8) return run(std::integral_constant<int, 8>{});
     if (x.shape[2] == 16) return run(std::integral_constant<int, 16>{});
-    return run(std::integral_constant<int, 32>{});
+    if (x.shape[2] == 32) return run(std::integral_constant<int, 32>{});
+    return run(std::integral_constant<int, 0>{});
   });
 }
 

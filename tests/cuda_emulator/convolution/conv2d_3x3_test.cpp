@@ -119,6 +119,16 @@ TYPED_TEST(CudaConv2d3x3, AgreesForOddShapes) {
   this->compare(conv_3x3(1, 3, 32, 192, 64));
 }
 
+// Images whose tiles have rows of several images, and channels that do not fill a group of 64.
+TYPED_TEST(CudaConv2d3x3, AgreesForAnyWidthAndChannels) {
+  this->compare(conv_3x3(3, 4, 4, 72, 128), /*in_each_order=*/false);
+  this->compare(conv_3x3(2, 7, 7, 24, 40));
+  this->compare(conv_3x3(2, 15, 14, 64, 96), /*in_each_order=*/false);
+  this->compare(conv_3x3(1, 3, 63, 8, 16), /*in_each_order=*/false);
+  this->compare(conv_3x3(2, 1, 1, 16, 8), /*in_each_order=*/false);
+  this->compare(conv_3x3(1, 5, 32, 40, 72), /*in_each_order=*/false);
+}
+
 // A block has more tiles than there are slabs in shared memory, and several groups of output channels.
 TYPED_TEST(CudaConv2d3x3, AgreesForManyTilesOfABlock) {
 #ifdef CONVOY_EMULATED
@@ -166,10 +176,12 @@ TEST(Conv2d3x3, SupportsTheShapesOfItsHeader) {
   EXPECT_TRUE(supports(conv_3x3(128, 32, 32, 64, 64), DType::f16));
   EXPECT_FALSE(supports(conv_3x3(128, 32, 32, 64, 64), DType::f32));
   EXPECT_TRUE(supports(conv_3x3(128, 7, 8, 512, 320)));
-  EXPECT_FALSE(supports(conv_3x3(128, 32, 32, 32, 64)));
-  EXPECT_FALSE(supports(conv_3x3(128, 32, 32, 64, 96)));
-  EXPECT_FALSE(supports(conv_3x3(128, 4, 4, 512, 512)));
-  EXPECT_FALSE(supports(conv_3x3(128, 28, 28, 128, 128)));
+  EXPECT_TRUE(supports(conv_3x3(128, 4, 4, 512, 512)));
+  EXPECT_TRUE(supports(conv_3x3(128, 28, 28, 24, 96)));
+  EXPECT_FALSE(supports(conv_3x3(128, 32, 32, 12, 64)));
+  EXPECT_FALSE(supports(conv_3x3(128, 32, 32, 64, 60)));
+  EXPECT_TRUE(supports(conv_3x3(128, 64, 63, 64, 64)));
+  EXPECT_FALSE(supports(conv_3x3(128, 64, 64, 64, 64)));
   EXPECT_FALSE(supports(conv_3x3(32768, 32, 32, 64, 64))) << "2^31 elements";
   EXPECT_FALSE(supports({2, 8, 8, 64, 64, 1, 1, 1, 1}));
   EXPECT_FALSE(supports({2, 8, 8, 64, 64, 3, 3, 2, 1}));

@@ -1,9 +1,11 @@
 // Slabs: pixels in shared memory as the tensor cores read them, and the copies that fill them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "convoy/kernels/base/view.h"
+#include "convoy/kernels/cuda/primitives/divisor.h"
 #include "tests/cuda_emulator/tests/hopper.h"
 
 namespace convoy::kernels::hopper {
@@ -14,58 +16,103 @@ inline constexpr int kPack = 8;                   // channels in 16 bytes
 inline constexpr int kPacks = kChannels / kPack;  // planes of a slab
 inline constexpr int kDepth = 16;                 // of a multiplication
 inline constexpr int kWarpgroup = 128, kWarps = 4;
+inline constexpr int kMaxWidth = 63;  // of images
 inline constexpr unsigned kRowBytes = 16, kBlockBytes = 8 * kRowBytes;
 inline constexpr unsigned kMaxSharedBytes = 227 << 10;
+
+/// Returns how many groups of 64 channels there are. The last one may have fewer.
+constexpr int groups_of(int channels) { return (channels + kChannels - 1) / kChannels; }
 
 /// Returns the smallest size of a plane for `rows` rows of 16 bytes. Planes begin 16 bytes after a multiple of 128, so
 /// that 8 threads that copy a row of all planes access different banks.
 constexpr unsigned plane_bytes(int rows) { return (static_cast<unsigned>(rows + 6) / 8 * 8 + 1) * kRowBytes; }
 
-/// A slab [8 planes][pixel][16 bytes] of images of kColumns columns. From row to row there are kPitch pixels.
-template <int kColumns_, int kPitch_, int kPixels_>
+/// A slab [8 planes][pixel][16 bytes].
+template <int kPixels>
 struct Slab {
-  static constexpr int kColumns = kColumns_, kPitch = kPitch_, kPixels = kPixels_;
   static constexpr unsigned kPlane = plane_bytes(kPixels), kBytes = kPacks * kPlane;
 };
 
-/// A range of rows of an image.
+/// A range of the rows of Images.
 struct Rows {
-  int image, first, count;
+  int first, count;
   /// Returns these rows, one above and one below; none for none.
-  __device__ Rows with_border() const { return {image, first - 1, count == 0 ? 0 : count + 2}; }
+  __device__ Rows with_border() const { return {first - 1, count == 0 ? 0 : count + 2}; }
 };
 
-/// How images [N, H, W, C] are cut into tiles of whole rows.
-struct Tiles {
-  int height, rows;  // of an image, and of a tile
-  int of_image, count;
+/// The rows of images [N, H, W, C], one after another. Behind those of each image is one of zeros, the lower border of
+/// this image and the upper one of the next. kWidth: W, or 0 if it is known at run time alone.
+template <int kWidth>
+class Images {
+ public:
+  /// From row to row of a slab there is a pixel more than an image has columns.
+  static constexpr int kMaxPitch = (kWidth == 0 ? kMaxWidth : kWidth) + 1;
 
-  Tiles(const Shape& images, int tile_rows)
-      : height(static_cast<int>(images[1])),
-        rows(tile_rows),
-        of_image((height + tile_rows - 1) / tile_rows),
-        count(static_cast<int>(images[0]) * of_image) {}
+  explicit Images(const Shape& shape)
+      : channels_(static_cast<int>(shape[3])),
+        width_(static_cast<int>(shape[2])),
+        height_(static_cast<int>(shape[1])),
+        rows_(static_cast<int>(shape[0]) * (height_ + 1)),
+        pitch_(width_ + 1),
+        rows_of_image_(height_ + 1) {}
+
+  int rows() const { return rows_; }
+  int height() const { return height_; }
+  __device__ int channels() const { return channels_; }
+  __device__ int width() const { return kWidth == 0 ? width_ : kWidth; }
+  __device__ int pitch() const { return width() + 1; }
+  /// Returns the row of pixel p of a slab.
+  __device__ int row_of(int pixel) const {
+    return kWidth == 0 ? pitch_.quotient(pixel) : pixel / (kWidth + 1);
+  }
+  /// Returns where the pixels of a row begin in memory; -1 for a row of zeros and for those before the first and behind
+  /// the last one.
+  __device__ std::int64_t begin_of(int row) const {
+    if (row < 0 || row >= rows_) return -1;
+    const int image = rows_of_image_.quotient(row);
+    return row - image * (height_ + 1) == height_ ? -1 : std::int64_t{row - image} * width();
+  }
+
+ private:
+  int channels_, width_, height_, rows_;
+  cuda::Divisor pitch_, rows_of_image_;
+};
+
+/// Tiles of `rows` rows. With kWidth, all rows of a tile are of one image, whose last tile may have fewer.
+template <int kWidth>
+class Tiles {
+ public:
+  Tiles(const Images<kWidth>& images, int rows)
+      : rows_(rows),
+        rows_of_image_(kWidth == 0 ? images.rows() : images.height()),
+        of_image_((rows_of_image_ + rows - 1) / rows),
+        count_(kWidth == 0 ? of_image_ : images.rows() / (images.height() + 1) * of_image_) {}
+
+  __host__ __device__ int count() const { return count_; }
   /// Returns the rows of a tile: none from the last one on.
   __device__ Rows operator[](int tile) const {
-    const int first = tile % of_image * rows, below = height - first;
-    return {tile / of_image, first, tile >= count ? 0 : below < rows ? below : rows};
+    if (tile >= count_) return {0, 0};
+    const int first = tile % of_image_ * rows_, below = rows_of_image_ - first;
+    return {tile / of_image_ * (rows_of_image_ + 1) + first, below < rows_ ? below : rows_};
   }
+
+ private:
+  int rows_, rows_of_image_, of_image_, count_;  // an image is all images without kWidth
 };
 
-/// Starts to copy 64 channels from `channel` on to a slab, by the threads of a warpgroup: pixel p is column
-/// p % kPitch + left of row p / kPitch of `rows`. What is outside of these rows or of the image is zero.
-template <class Slab, class T>
-__device__ void copy_pixels(const T* x, int height, int channels, Rows rows, int left, int channel,
+/// Starts to copy 64 channels of `pixels` pixels to a slab, by the threads of a warpgroup: pixel p is column
+/// p - row * pitch + left of row `row` of `rows`. What is outside of these rows or of the images is zero.
+template <class Slab, class Images, class T>
+__device__ void copy_pixels(const Images& images, const T* x, Rows rows, int left, int pixels, int channel,
                             unsigned char* to) {
 #pragma unroll 1  // few registers
-  for (int i = static_cast<int>(threadIdx.x); i < Slab::kPixels * kPacks; i += kWarpgroup) {
-    const int pack = i % kPacks, pixel = i / kPacks;
-    const int below = pixel / Slab::kPitch, row = rows.first + below, column = pixel % Slab::kPitch + left;
-    const bool is_inside =
-        below < rows.count && row >= 0 && row < height && column >= 0 && column < Slab::kColumns;
-    const std::int64_t from = (std::int64_t{rows.image} * height + row) * Slab::kColumns + column;
-    cuda::copy_async(to + pack * Slab::kPlane + pixel * kRowBytes,
-                     x + (is_inside ? from * channels + channel + pack * kPack : 0), is_inside);
+  for (int i = static_cast<int>(threadIdx.x); i < pixels * kPacks; i += kWarpgroup) {
+    const int pixel = i / kPacks, plane = i % kPacks, first = channel + plane * kPack;
+    const int row = images.row_of(pixel), column = pixel - row * images.pitch() + left;
+    const std::int64_t begin = row < rows.count ? images.begin_of(rows.first + row) : -1;
+    const bool is_inside = begin >= 0 && column >= 0 && column < images.width() && first < images.channels();
+    cuda::copy_async(to + plane * Slab::kPlane + pixel * kRowBytes,
+                     x + (is_inside ? (begin + column) * images.channels() + first : 0), is_inside);
   }
 }
 

@@ -16,14 +16,15 @@ inline constexpr unsigned kFilterPlane = plane_bytes(kChannels), kTapBytes = kPa
 // Named barriers; consumer c has the c-th one of each.
 inline constexpr unsigned kTurn = 1, kTile = 3;
 
-/// The sizes of a tile for images of kWidth columns, and the shared memory of a block. kResident: there is one
-/// step, whose filters stay in shared memory.
+/// The sizes of a tile for images of kWidth columns, or with 0 of up to kMaxWidth, and the shared memory of a block.
+/// kResident: there is one step, whose filters stay in shared memory.
 template <int kWidth, bool kResident>
 struct Tiling {
-  static constexpr int kRows = kWidth == 32 ? 4 : 8;             // of an image
-  static constexpr int kPitch = kWidth + 1;                      // pixels from row to row
-  static constexpr int kColumns = (kRows * kPitch + 7) / 8 * 8;  // of the multiplication
-  using Pixels = Slab<kWidth, kPitch, kColumns + 2 * kPitch + 2>;
+  static constexpr int kMaxPitch = Images<kWidth>::kMaxPitch;
+  static constexpr int kRows = kWidth == 32 ? 4 : 8;  // without kWidth, as many as there are columns for
+  static constexpr int kColumns =                     // of the multiplication
+      kWidth == 0 ? 136 : (kRows * kMaxPitch + 7) / 8 * 8;
+  using Pixels = Slab<kColumns + 2 * kMaxPitch + 2>;
   static constexpr unsigned kPlane = Pixels::kPlane, kSlabBytes = Pixels::kBytes;
   static constexpr int kFilterStages = kResident ? 1 : 2;
   static constexpr unsigned kFilterBytes = kTaps * kTapBytes;
@@ -39,21 +40,29 @@ struct Tiling {
     cuda::Mbarrier filters_full[kFilterStages], filters_free[kFilterStages], full[kSlabs], free[kSlabs];
   };
   static_assert(sizeof(Shared) <= kMaxSharedBytes);
+
+  /// Returns the pixels of a slab, for images with this pitch.
+  static constexpr int pixels(int pitch) { return kColumns + 2 * pitch + 2; }
 };
 
 /// The sizes of a convolution, and its work: items of two tiles of one group of 64 output channels. Block b
 /// computes the items b, b + gridDim.x, ….
+template <int kWidth>
 struct Work {
-  Tiles tiles;
+  static constexpr bool kHasWidth = kWidth != 0;
+  Images<kWidth> images;  // of x; those of y have as many rows and columns
+  Tiles<kWidth> tiles;
   int inputs, outputs, pairs;
 
-  Work(const Shape& x, const Shape& y, int tile_rows)
-      : tiles(x, tile_rows),
+  Work(const Shape& x, const Shape& y)
+      : images(x),
+        tiles(images, kWidth == 0 ? Tiling<0, true>::kColumns / static_cast<int>(x[2] + 1)
+                                  : Tiling<kWidth, true>::kRows),
         inputs(static_cast<int>(x[3])),
         outputs(static_cast<int>(y[3])),
-        pairs((tiles.count + 1) / 2) {}
-  __host__ __device__ int items() const { return outputs / kChannels * pairs; }
-  __host__ __device__ int steps() const { return inputs / kChannels; }
+        pairs((tiles.count() + 1) / 2) {}
+  __host__ __device__ int items() const { return groups_of(outputs) * pairs; }
+  __host__ __device__ int steps() const { return groups_of(inputs); }
 };
 
 }  // namespace convoy::kernels::hopper
