@@ -10,7 +10,7 @@ namespace convoy::kernels {
 
 /// While it exists, signals wait that are sent to the calling thread, except those of its own faults. Also of threads that
 /// it starts meanwhile, for as long as they exist. oneDNN's code for f32 GEMM, also in convolutions, lets the stack pointer
-/// point to memory of the heap, so a signal handler would overwrite what lies below it (oneDNN's issue 4845: all versions
+/// point to memory of the heap, so a signal handler would overwrite what is below it (oneDNN's issue 4845: all versions
 /// until 2026).
 class SignalBlock {
  public:
