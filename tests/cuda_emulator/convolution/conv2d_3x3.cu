@@ -24,6 +24,10 @@
 namespace convoy::kernels::hopper {
 namespace {
 
+/// What a kernel does. `pooled` and `unpooled` are forward and flipped with indices.
+enum class Mode : std::uint8_t { forward, flipped, pooled, unpooled };
+constexpr bool is_flipped(Mode mode) { return mode == Mode::flipped || mode == Mode::unpooled; }
+
 /// Starts to copy the filters of a step: outputs from `first` on, and inputs from `channel` on.
 template <bool kFlipped, class Work, class T>
 __device__ void copy_filters(const Work& work, const T* filter, int first, int channel, unsigned char* to) {
@@ -41,8 +45,9 @@ __device__ void copy_filters(const Work& work, const T* filter, int first, int c
   }
 }
 
-template <class Tiling, bool kFlipped, class Work, class T>
-__device__ void produce(const Work& work, const T* x, const T* filter, typename Tiling::Shared& shared) {
+template <class Tiling, Mode kMode, class Work, class T>
+__device__ void produce(const Work& work, const T* x, const T* filter, const std::uint8_t* indices,
+                        typename Tiling::Shared& shared) {
   Stage<Tiling::kFilterStages> filters;
   Stage<Tiling::kSlabs> slab;
   int copied = -1;  // the filters that were copied last
@@ -51,8 +56,8 @@ __device__ void produce(const Work& work, const T* x, const T* filter, typename 
       const int group = item / work.pairs;
       if (const int wanted = group * work.steps() + step; wanted != copied) {
         shared.filters_free[filters.index].wait(filters.parity ^ 1);
-        copy_filters<kFlipped>(work, filter, group * kChannels, step * kChannels,
-                               shared.filters[filters.index]);
+        copy_filters<is_flipped(kMode)>(work, filter, group * kChannels, step * kChannels,
+                                        shared.filters[filters.index]);
         shared.filters_full[filters.index].arrive_after_copies();
         filters.advance();
         copied = wanted;
@@ -60,10 +65,16 @@ __device__ void produce(const Work& work, const T* x, const T* filter, typename 
       for (int consumer = 0; consumer < kConsumers; ++consumer) {
         shared.free[slab.index].wait(slab.parity ^ 1);
         const Rows rows = work.tiles[item % work.pairs * kConsumers + consumer].with_border();
-        copy_pixels<typename Tiling::Pixels>(work.images, x, rows, /*left=*/-1,
-                                             Tiling::pixels(work.images.pitch()), step * kChannels,
-                                             shared.slabs[slab.index]);
-        shared.full[slab.index].arrive_after_copies();
+        const int pixels = Tiling::pixels(work.images.pitch()), channel = step * kChannels;
+        if constexpr (kMode == Mode::unpooled) {
+          unpool_pixels<typename Tiling::Pixels>(work.images, x, indices, rows, /*left=*/-1, pixels, channel,
+                                                 shared.slabs[slab.index]);
+          shared.full[slab.index].arrive();
+        } else {
+          copy_pixels<typename Tiling::Pixels>(work.images, x, rows, /*left=*/-1, pixels, channel,
+                                               shared.slabs[slab.index]);
+          shared.full[slab.index].arrive_after_copies();
+        }
         slab.advance();
       }
     }
@@ -92,75 +103,140 @@ __device__ void multiply(const unsigned char* filters, const unsigned char* slab
     }
 }
 
-/// The sums of a thread's two output channels over its pixels.
+/// The sums of elements of a thread's channels, and of their squares.
+template <int kCount>
 class ChannelSums {
  public:
-  __device__ void add(int half, float value) {
-    sums_[half] += value;
-    squares_[half] += value * value;
+  __device__ void add(int channel, float value) {
+    sums_[channel] += value;
+    squares_[channel] += value * value;
   }
-  /// Adds those of the four lanes that have the same channels, and stores them in `to` [2, outputs].
-  __device__ void store(int channel, int outputs, float* to) {
+  /// Adds those of the lanes that differ in the bits of `kLanes`, which have the same channels. The first of these lanes
+  /// stores them in `to` [2, outputs], the thread's channels `step` channels apart.
+  template <unsigned kLanes>
+  __device__ void store(int channel, int step, int outputs, float* to) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float sum = of_four_lanes(sums_[half]), square = of_four_lanes(squares_[half]);
-      if (threadIdx.x % 4 == 0 && channel + 8 * half < outputs) {
-        to[channel + 8 * half] = sum;
-        to[channel + 8 * half + outputs] = square;
+    for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+      for (unsigned lane = 1; lane < 32; lane *= 2)
+        if ((kLanes & lane) != 0) {
+          sums_[i] += __shfl_xor_sync(0xffffffffu, sums_[i], lane);
+          squares_[i] += __shfl_xor_sync(0xffffffffu, squares_[i], lane);
+        }
+      if ((threadIdx.x & kLanes) == 0 && channel + i * step < outputs) {
+        to[channel + i * step] = sums_[i];
+        to[channel + i * step + outputs] = squares_[i];
       }
-      sums_[half] = squares_[half] = 0;
+      sums_[i] = squares_[i] = 0;
     }
   }
 
  private:
-  float sums_[2] = {}, squares_[2] = {};
-
-  __device__ static float of_four_lanes(float value) {
-    value += __shfl_xor_sync(0xffffffffu, value, 1);
-    return value + __shfl_xor_sync(0xffffffffu, value, 2);
-  }
+  float sums_[kCount] = {}, squares_[kCount] = {};
 };
 
-/// Rounds a tile and stores it, by way of the slab, from which all warps of the consumer have read.
-template <class Tiling, class Work, class T, int kCount>
-__device__ void store_tile(const Work& work, int tile, int first, unsigned barrier,
-                           const float (&values)[kCount][4], unsigned char* slab, T* y, bool has_sums,
-                           ChannelSums& sums) {
+/// The channels of a thread: two of a tile in registers, or with pooling a pack of the cells that it stores.
+template <Mode kMode>
+using Sums = ChannelSums<kMode == Mode::pooled ? kPack : 2>;
+
+/// Returns the first output channel that a thread has of a tile in registers. The second one is 8 more.
+__device__ inline int channel_of_thread() {
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
-  const int channel = thread / 32 * 16 + thread % 32 / 4;
-  const Rows rows = work.tiles[tile];
-  const std::int64_t top = work.images.begin_of(rows.first);
-  // Where a pixel is in y; -1 for those between the rows and behind the last one.
-  const auto place_of = [&](int pixel) -> std::int64_t {
-    const int row = work.images.row_of(pixel), column = pixel - row * work.images.pitch();
-    if (row >= rows.count || column == work.images.width()) return -1;
-    const std::int64_t begin = Work::kHasWidth ? top + row * work.images.width()  // of the same image
-                                               : work.images.begin_of(rows.first + row);
-    return begin < 0 ? -1 : begin + column;
-  };
-  cuda::named_barrier_sync(barrier, kWarpgroup);
+  return thread / 32 * 16 + thread % 32 / 4;
+}
+
+/// Rounds a tile to where the slab was, from which all warps of the consumer have read. `add(e, pixel, value)` gets each
+/// element.
+template <class Tiling, class T, int kCount, class Add>
+__device__ void round_tile(const float (&values)[kCount][4], unsigned char* to, const Add& add) {
+  const int channel = channel_of_thread();
 #pragma unroll
   for (int j = 0; j < kCount; ++j)
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const int pixel = 8 * j + thread % 4 * 2 + e % 2;
+      const int pixel = 8 * j + static_cast<int>(threadIdx.x) % 4 * 2 + e % 2;
       const T rounded = cuda::narrow<T>(values[j][e]);
-      *reinterpret_cast<T*>(slab + pixel * Tiling::kPixelBytes + (channel + e / 2 * 8) * sizeof(T)) = rounded;
-      if (has_sums && place_of(pixel) >= 0) sums.add(e / 2, cuda::widen(rounded));
+      *reinterpret_cast<T*>(to + pixel * Tiling::kPixelBytes + (channel + e / 2 * 8) * sizeof(T)) = rounded;
+      add(e / 2, pixel, cuda::widen(rounded));
     }
-  cuda::named_barrier_sync(barrier, kWarpgroup);
-  for (int i = thread; i < rows.count * work.images.pitch() * kPacks; i += kWarpgroup) {
-    const int pack = i % kPacks, pixel = i / kPacks, output = first + pack * kPack;
-    const std::int64_t place = place_of(pixel);
-    if (place < 0 || output >= work.outputs) continue;
-    const auto* const from = reinterpret_cast<const T*>(slab + pixel * Tiling::kPixelBytes) + pack * kPack;
-    cuda::store_pack(y + place * work.outputs + output, cuda::load_pack<kPack>(from));
+}
+
+/// Returns 8 channels of a pixel of a rounded tile.
+template <class Tiling, class T>
+__device__ cuda::Pack<T, kPack> load_rounded(const unsigned char* tile, int pixel, int pack) {
+  return cuda::load_pack<kPack>(reinterpret_cast<const T*>(tile + pixel * Tiling::kPixelBytes) +
+                                pack * kPack);
+}
+
+/// Stores the greatest pixel of each cell of 2 x 2 pixels of a rounded tile.
+template <class Tiling, class Work, class T>
+__device__ void pool_tile(const Work& work, Rows rows, int first, const unsigned char* tile, T* y,
+                          std::uint8_t* indices, ChannelSums<kPack>& sums) {
+  const int pitch = work.images.pitch(), pack = static_cast<int>(threadIdx.x) % kPacks;
+  for (int i = static_cast<int>(threadIdx.x) % kWarpgroup; i < rows.count * pitch * kPacks; i += kWarpgroup) {
+    const int pixel = i / kPacks, row = work.images.row_of(pixel), column = pixel - row * pitch;
+    if (row % 2 != 0 || column % 2 != 0) continue;
+    const std::int64_t cell = work.images.cell_of(rows.first + row, column);
+    if (cell < 0 || first + pack * kPack >= work.outputs) continue;
+    auto best = load_rounded<Tiling, T>(tile, pixel, pack);
+    cuda::Pack<std::uint8_t, kPack> index{};
+#pragma unroll
+    for (int other = 1; other < 4; ++other) {
+      const auto next = load_rounded<Tiling, T>(tile, pixel + other / 2 * pitch + other % 2, pack);
+#pragma unroll
+      for (int j = 0; j < kPack; ++j) {
+        const float value = cuda::widen(next.values[j]);
+        if (!(value > cuda::widen(best.values[j]) || value != value)) continue;
+        best.values[j] = next.values[j];
+        index.values[j] = static_cast<std::uint8_t>(other);
+      }
+    }
+    const std::int64_t place = cell * work.outputs + first + pack * kPack;
+    cuda::store_pack(y + place, best);
+    cuda::store_pack(indices + place, index);
+#pragma unroll
+    for (int j = 0; j < kPack; ++j) sums.add(j, cuda::widen(best.values[j]));
   }
 }
 
-template <class Tiling, bool kFlipped, class Work, class T>
+/// Rounds a tile and stores it, by way of the slab. `has_sums`: also adds its elements to `sums`.
+template <class Tiling, Mode kMode, class Work, class T, int kCount>
+__device__ void store_tile(const Work& work, int tile, int first, unsigned barrier,
+                           const float (&values)[kCount][4], unsigned char* slab, T* y, std::uint8_t* indices,
+                           bool has_sums, Sums<kMode>& sums) {
+  const Rows rows = work.tiles[tile];
+  cuda::named_barrier_sync(barrier, kWarpgroup);
+  if constexpr (kMode == Mode::pooled) {
+    round_tile<Tiling, T>(values, slab, [](int, int, float) {});
+    cuda::named_barrier_sync(barrier, kWarpgroup);
+    return pool_tile<Tiling>(work, rows, first, slab, y, indices, sums);
+  } else {
+    const std::int64_t top = work.images.begin_of(rows.first);
+    // Where a pixel is in y; -1 for those between the rows and behind the last one.
+    const auto place_of = [&](int pixel) -> std::int64_t {
+      const int row = work.images.row_of(pixel), column = pixel - row * work.images.pitch();
+      if (row >= rows.count || column == work.images.width()) return -1;
+      const std::int64_t begin = Work::kHasWidth ? top + row * work.images.width()  // of the same image
+                                                 : work.images.begin_of(rows.first + row);
+      return begin < 0 ? -1 : begin + column;
+    };
+    round_tile<Tiling, T>(values, slab, [&](int half, int pixel, float value) {
+      if (has_sums && place_of(pixel) >= 0) sums.add(half, value);
+    });
+    cuda::named_barrier_sync(barrier, kWarpgroup);
+    const int end = rows.count * work.images.pitch() * kPacks;
+    for (int i = static_cast<int>(threadIdx.x) % kWarpgroup; i < end; i += kWarpgroup) {
+      const int pack = i % kPacks, output = first + pack * kPack;
+      const std::int64_t place = place_of(i / kPacks);
+      if (place < 0 || output >= work.outputs) continue;
+      cuda::store_pack(y + place * work.outputs + output, load_rounded<Tiling, T>(slab, i / kPacks, pack));
+    }
+  }
+}
+
+template <class Tiling, Mode kMode, class Work, class T>
 __device__ void consume(const Work& work, unsigned consumer, typename Tiling::Shared& shared, T* y,
-                        float* sums) {
+                        std::uint8_t* indices, float* sums) {
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup, stride = static_cast<int>(gridDim.x);
   Stage<Tiling::kFilterStages> filters;
   Stage<Tiling::kSlabs> slab;
@@ -168,7 +244,7 @@ __device__ void consume(const Work& work, unsigned consumer, typename Tiling::Sh
     slab.advance();
     cuda::named_barrier_arrive(kTurn, kConsumers * kWarpgroup);  // consumer 0 is the first
   }
-  ChannelSums channel_sums;
+  Sums<kMode> channel_sums;
   float values[Tiling::kColumns / 8][4];
   for (int item = static_cast<int>(blockIdx.x); item < work.items(); item += stride) {
     const int group = item / work.pairs, next_group = (item + stride) / work.pairs;
@@ -183,16 +259,16 @@ __device__ void consume(const Work& work, unsigned consumer, typename Tiling::Sh
       cuda::fence_async_proxy();
       cuda::named_barrier_sync(kTurn + consumer, kConsumers * kWarpgroup);
       cuda::warpgroup_fence();
-      multiply<Tiling, kFlipped, T>(shared.filters[filters.index], shared.slabs[slab.index],
-                                    static_cast<unsigned>(work.images.pitch()), values);
+      multiply<Tiling, is_flipped(kMode), T>(shared.filters[filters.index], shared.slabs[slab.index],
+                                             static_cast<unsigned>(work.images.pitch()), values);
       cuda::warpgroup_commit();
       if (consumer == 0 || !is_last || step + 1 < work.steps())
         cuda::named_barrier_arrive(kTurn + 1 - consumer, kConsumers * kWarpgroup);
       cuda::warpgroup_wait<0>();
       if (step + 1 == work.steps())
-        store_tile<Tiling>(work, item % work.pairs * kConsumers + static_cast<int>(consumer),
-                           group * kChannels, kTile + consumer, values, shared.slabs[slab.index], y,
-                           sums != nullptr, channel_sums);
+        store_tile<Tiling, kMode>(work, item % work.pairs * kConsumers + static_cast<int>(consumer),
+                                  group * kChannels, kTile + consumer, values, shared.slabs[slab.index], y,
+                                  indices, sums != nullptr, channel_sums);
       const bool needs_filters = work.steps() == 1 && !is_last && next_group == group;
       __syncwarp();
       if (thread % 32 == 0) {
@@ -202,17 +278,24 @@ __device__ void consume(const Work& work, unsigned consumer, typename Tiling::Sh
       if (!needs_filters) filters.advance();
       for (int i = 0; i < kConsumers; ++i) slab.advance();
     }
-    if (sums != nullptr && (is_last || next_group != group))
-      channel_sums.store(
-          group * kChannels + thread / 32 * 16 + thread % 32 / 4, work.outputs,
-          sums + (blockIdx.x * kConsumers + consumer) * 2 * static_cast<unsigned>(work.outputs));
+    if (sums != nullptr && (is_last || next_group != group)) {
+      const int slot = static_cast<int>(blockIdx.x * kConsumers + consumer), first = group * kChannels;
+      if constexpr (kMode == Mode::pooled)  // the lanes of a pack
+        channel_sums.template store<8 + 16>(first + thread % kPacks * kPack, 1, work.outputs,
+                                            sums + (slot * kWarps + thread / 32) * 2 * work.outputs);
+      else
+        channel_sums.template store<1 + 2>(first + channel_of_thread(), 8, work.outputs,
+                                           sums + slot * 2 * work.outputs);
+    }
   }
 }
 
-/// `sums`: null, or [2 gridDim.x, 2, outputs] zeros, to which each consumer stores the sums of its tiles.
-template <class T, int kWidth, bool kResident, bool kFlipped>
+/// `sums`: null, or [2 gridDim.x, 2, outputs] zeros, to which each consumer stores the sums of its tiles; with pooling
+/// [8 gridDim.x, 2, outputs], to which each of its warps does. `indices` are read or written, as `kMode` says.
+template <class T, int kWidth, bool kResident, Mode kMode>
 __global__ void __launch_bounds__(kThreads, 1)
-    conv2d_3x3_kernel(const Work<kWidth> work, const T* x, const T* filter, T* y, float* sums) {
+    conv2d_3x3_kernel(const Work<kWidth> work, const T* x, const T* filter, T* y, std::uint8_t* indices,
+                      float* sums) {
   using Sizes = Tiling<kWidth, kResident>;
   auto& shared = cuda::shared_memory<typename Sizes::Shared>();
   if (threadIdx.x == 0) {
@@ -229,27 +312,35 @@ __global__ void __launch_bounds__(kThreads, 1)
   const unsigned warpgroup = threadIdx.x / kWarpgroup;
   if (warpgroup == 0) {
     cuda::release_registers<kProducerRegisters>();
-    produce<Sizes, kFlipped>(work, x, filter, shared);
+    produce<Sizes, kMode>(work, x, filter, indices, shared);
   } else {
     cuda::acquire_registers<kConsumerRegisters>();
-    consume<Sizes, kFlipped>(work, warpgroup - 1, shared, y, sums);
+    consume<Sizes, kMode>(work, warpgroup - 1, shared, y, indices, sums);
   }
 }
 
-/// Calls f with std::integral_constant of the width, or of 0 for any other one, whether there is one step, and whether filters are flipped.
+/// Calls f with std::integral_constant of the width, or of 0 for any other one or with pooling, whether there is one
+/// step, and the mode.
 template <class F>
-void choose(std::int64_t width, bool is_resident, bool is_flipped, const F& f) {
-  const auto with_bool = [](bool value, const auto& g) {
-    return value ? g(std::true_type{}) : g(std::false_type{});
+void choose(std::int64_t width, bool is_resident, Mode mode, const F& f) {
+  const auto with_resident = [&](auto constant_width, auto constant_mode) {
+    if (is_resident) return f(constant_width, std::true_type{}, constant_mode);
+    f(constant_width, std::false_type{}, constant_mode);
   };
-  with_bool(is_resident, [&](auto resident) {
-    with_bool(is_flipped, [&](auto flipped) {
-      if (width == 8) return f(std::integral_constant<int, 8>{}, resident, flipped);
-      if (width == 16) return f(std::integral_constant<int, 16>{}, resident, flipped);
-      if (width == 32) return f(std::integral_constant<int, 32>{}, resident, flipped);
-      return f(std::integral_constant<int, 0>{}, resident, flipped);
-    });
-  });
+  const auto with_width = [&](auto constant_mode) {
+    if (width == 8) return with_resident(std::integral_constant<int, 8>{}, constant_mode);
+    if (width == 16) return with_resident(std::integral_constant<int, 16>{}, constant_mode);
+    if (width == 32) return with_resident(std::integral_constant<int, 32>{}, constant_mode);
+    with_resident(std::integral_constant<int, 0>{}, constant_mode);
+  };
+  switch (mode) {
+    case Mode::forward: return with_width(std::integral_constant<Mode, Mode::forward>{});
+    case Mode::flipped: return with_width(std::integral_constant<Mode, Mode::flipped>{});
+    case Mode::pooled:
+      return with_resident(std::integral_constant<int, 0>{}, std::integral_constant<Mode, Mode::pooled>{});
+    case Mode::unpooled:
+      return with_resident(std::integral_constant<int, 0>{}, std::integral_constant<Mode, Mode::unpooled>{});
+  }
 }
 
 }  // namespace
@@ -261,32 +352,41 @@ bool supports_conv2d_3x3(DType dtype, const ConvSizes& s) {
          s.n * (s.h + 1) * (s.w + 1) * std::max(s.i, s.o) < kMaxElements && s.i * s.o * kTaps < kMaxElements;
 }
 
-void conv2d_3x3(CudaStream& stream, Filters order, ConstView x, ConstView filter, View y, View sums) {
+void conv2d_3x3(CudaStream& stream, Filters order, ConstView x, ConstView filter, View y, View sums,
+                View indices) {
   if (y.shape.numel() == 0) {
     if (sums.data != nullptr) fill(stream, 0, sums);
     return;
   }
+  const bool flipped = order == Filters::flipped, has_indices = indices.data != nullptr;
+  const Mode mode = has_indices ? flipped ? Mode::unpooled : Mode::pooled
+                    : flipped   ? Mode::flipped
+                                : Mode::forward;
+  // The images as the multiplications have them.
+  const Shape& whole = mode == Mode::unpooled ? y.shape : x.shape;
+  const Shape input{whole[0], whole[1], whole[2], x.shape[3]};
   constexpr ElementTypes<float16, bfloat16> kTypes{"a tensor core"};
   dispatch(kTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    choose(x.shape[2], x.shape[3] <= kChannels, order == Filters::flipped,
-           [&](auto width, auto resident, auto flipped) {
-             using Sizes = Tiling<width.value, resident.value>;
-             const auto kernel = conv2d_3x3_kernel<T, width.value, resident.value, flipped.value>;
-             const Work<width.value> work(x.shape, y.shape);
-             const int blocks = std::min(work.items(), stream.multiprocessors());
-             const View slots{nullptr, {std::int64_t{kConsumers} * blocks, 2 * y.shape[3]}, DType::f32};
-             const cuda::Scratch scratch(stream, sums.data == nullptr ? 0 : slots.bytes());
-             const View partial{sums.data == nullptr ? nullptr : scratch.as<void>(), slots.shape, DType::f32};
-             if (sums.data != nullptr) fill(stream, 0, partial);
-             constexpr int kBytes = sizeof(typename Sizes::Shared);
-             stream.make_current();
-             CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-             launch(stream, static_cast<unsigned>(blocks), kThreads, kBytes, kernel, work, x.as<T>(),
-                    filter.as<T>(), y.as<T>(), static_cast<float*>(partial.data));
-             if (sums.data != nullptr)
-               sum_rows(stream, partial, GradView(View{sums.data, {2 * y.shape[3]}, DType::f32}));
-           });
+    choose(input[2], input[3] <= kChannels, mode, [&](auto width, auto resident, auto constant_mode) {
+      using Sizes = Tiling<width.value, resident.value>;
+      constexpr Mode kMode = constant_mode.value;
+      const auto kernel = conv2d_3x3_kernel<T, width.value, resident.value, kMode>;
+      const Work<width.value> work(input, y.shape, kMode == Mode::pooled);
+      const int blocks = std::min(work.items(), stream.multiprocessors());
+      const std::int64_t slots = std::int64_t{kConsumers} * blocks * (kMode == Mode::pooled ? kWarps : 1);
+      const View shape{nullptr, {slots, 2 * y.shape[3]}, DType::f32};
+      const cuda::Scratch scratch(stream, sums.data == nullptr ? 0 : shape.bytes());
+      const View partial{sums.data == nullptr ? nullptr : scratch.as<void>(), shape.shape, DType::f32};
+      if (sums.data != nullptr) fill(stream, 0, partial);
+      constexpr int kBytes = sizeof(typename Sizes::Shared);
+      stream.make_current();
+      CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+      launch(stream, static_cast<unsigned>(blocks), kThreads, kBytes, kernel, work, x.as<T>(), filter.as<T>(),
+             y.as<T>(), static_cast<std::uint8_t*>(indices.data), static_cast<float*>(partial.data));
+      if (sums.data != nullptr)
+        sum_rows(stream, partial, GradView(View{sums.data, {2 * y.shape[3]}, DType::f32}));
+    });
   });
 }
 

@@ -21,10 +21,17 @@ bool supports_conv2d_3x3(DType dtype, const ConvSizes& sizes);
 /// of the filter and O the last one. Each element is rounded once. If sums.data is not null, also computes sums
 /// [2, O] in f32: of the rounded elements of each channel, and of their squares. Requires supports_conv2d_3x3(), a
 /// GPU of compute capability 9.0, and addresses that are multiples of 16.
-void conv2d_3x3(CudaStream& stream, Filters order, ConstView x, ConstView filter, View y, View sums = {});
+///
+/// With `indices` in u8, forward continues with max pooling in cells of 2 x 2 pixels: y and sums are those of
+/// [N, H / 2, W / 2, O], and indices of the same shape become 2 row + column of the first greatest pixel of a cell, or
+/// of a NaN. Rows and columns without a cell are dropped. Flipped, it begins with the gradient of that: x
+/// [N, H / 2, W / 2, I] are the cells, and the other pixels of y's size are zeros.
+void conv2d_3x3(CudaStream& stream, Filters order, ConstView x, ConstView filter, View y, View sums = {},
+                View indices = {});
 
-/// Enqueues the gradient of the filter [O, 3, 3, I] in f32, the correlation of x [N, H, W, I] with dy [N, H, W, O]. Has
-/// the same requirements.
-void conv2d_3x3_filter(CudaStream& stream, ConstView dy, ConstView x, GradView dfilter);
+/// Enqueues the gradient of the filter [O, 3, 3, I] in f32, the correlation of x [N, H, W, I] with dy [N, H, W, O], or
+/// with `indices` with the cells of dy. Has the same requirements.
+void conv2d_3x3_filter(CudaStream& stream, ConstView dy, ConstView x, GradView dfilter,
+                       ConstView indices = {});
 
 }  // namespace convoy::kernels::hopper

@@ -53,14 +53,14 @@ struct Tiling {
 template <int kWidth>
 struct Work {
   Images<kWidth> x, dy;
-  Tiles<kWidth> tiles;
+  Tiles tiles;
   int inputs, outputs, splits;
 
   Work(const Shape& x_shape, const Shape& dy_shape, int multiprocessors)
       : x(x_shape),
         dy(dy_shape),
-        tiles(dy,
-              kWidth == 0 ? Tiling<0>::kPixels / static_cast<int>(x_shape[2] + 1) : Tiling<kWidth>::kRows),
+        tiles(dy, kWidth == 0 ? Tiling<0>::kPixels / static_cast<int>(x_shape[2] + 1) : Tiling<kWidth>::kRows,
+              /*of_one_image=*/kWidth != 0),
         inputs(static_cast<int>(x_shape[3])),
         outputs(static_cast<int>(dy_shape[3])),
         splits(std::clamp(multiprocessors / groups(), 1, tiles.count())) {}
@@ -74,8 +74,9 @@ struct Work {
   }
 };
 
-template <class Tiling, class Work, class T>
-__device__ void produce(const Work& work, const T* dy, const T* x, typename Tiling::Shared& shared) {
+template <class Tiling, bool kUnpooled, class Work, class T>
+__device__ void produce(const Work& work, const T* dy, const T* x, const std::uint8_t* indices,
+                        typename Tiling::Shared& shared) {
   Stage<Tiling::kStages> stage;
   for (int tile = work.split(); tile < work.tiles.count(); tile += work.splits) {
     const Rows rows = work.tiles[tile];
@@ -83,8 +84,14 @@ __device__ void produce(const Work& work, const T* dy, const T* x, typename Tili
     copy_pixels<typename Tiling::X>(work.x, x, rows.with_border(), /*left=*/-1,
                                     Tiling::kPixels + 2 * work.x.pitch() + 2, work.first_input(),
                                     shared.x[stage.index]);
-    copy_pixels<typename Tiling::Dy>(work.dy, dy, rows, /*left=*/0, Tiling::kPixels, work.first_output(),
-                                     shared.dy[stage.index]);
+    if constexpr (kUnpooled) {
+      unpool_pixels<typename Tiling::Dy>(work.dy, dy, indices, rows, /*left=*/0, Tiling::kPixels,
+                                         work.first_output(), shared.dy[stage.index]);
+      shared.full[stage.index].arrive();  // for these stores; the copies have an arrival of their own
+    } else {
+      copy_pixels<typename Tiling::Dy>(work.dy, dy, rows, /*left=*/0, Tiling::kPixels, work.first_output(),
+                                       shared.dy[stage.index]);
+    }
     shared.full[stage.index].arrive_after_copies();
     stage.advance();
   }
@@ -151,21 +158,22 @@ __device__ void consume(const Work& work, unsigned row, typename Tiling::Shared&
   }
 }
 
-template <class T, int kWidth>
+template <class T, int kWidth, bool kUnpooled>
 __global__ void __launch_bounds__(kThreads, 1)
-    conv2d_3x3_filter_kernel(const Work<kWidth> work, const T* dy, const T* x, float* partial) {
+    conv2d_3x3_filter_kernel(const Work<kWidth> work, const T* dy, const T* x, const std::uint8_t* indices,
+                             float* partial) {
   using Sizes = Tiling<kWidth>;
   auto& shared = cuda::shared_memory<typename Sizes::Shared>();
   if (threadIdx.x == 0)
     for (int i = 0; i < Sizes::kStages; ++i) {
-      shared.full[i].initialize(kWarpgroup);
+      shared.full[i].initialize((kUnpooled ? 2 : 1) * kWarpgroup);
       shared.free[i].initialize(kFilterRows * kWarps);
     }
   __syncthreads();
   const unsigned warpgroup = threadIdx.x / kWarpgroup;
   if (warpgroup == 0) {
     cuda::release_registers<kProducerRegisters>();
-    produce<Sizes>(work, dy, x, shared);
+    produce<Sizes, kUnpooled>(work, dy, x, indices, shared);
   } else {
     cuda::acquire_registers<kConsumerRegisters>();
     consume<Sizes, T>(work, warpgroup - 1, shared, partial);
@@ -174,31 +182,33 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 }  // namespace
 
-void conv2d_3x3_filter(CudaStream& stream, ConstView dy, ConstView x, GradView dfilter) {
+void conv2d_3x3_filter(CudaStream& stream, ConstView dy, ConstView x, GradView dfilter, ConstView indices) {
   if (dy.shape.numel() == 0) {
     if (dfilter.mode == GradMode::overwrite) fill(stream, 0, dfilter);
     return;
   }
+  const Shape whole{x.shape[0], x.shape[1], x.shape[2], dy.shape[3]};  // of dy without pooling
   constexpr ElementTypes<float16, bfloat16> kTypes{"a tensor core"};
   dispatch(kTypes, dy.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const auto run = [&](auto width) {
-      const auto kernel = conv2d_3x3_filter_kernel<T, width.value>;
-      const Work<width.value> work(x.shape, dy.shape, stream.multiprocessors());
+    const auto run = [&](auto width, auto unpooled) {
+      const auto kernel = conv2d_3x3_filter_kernel<T, width.value, unpooled.value>;
+      const Work<width.value> work(x.shape, whole, stream.multiprocessors());
       const Shape shape{work.splits, work.outputs * kTaps * std::int64_t{work.inputs}};
       const cuda::Scratch scratch(stream, View{nullptr, shape, DType::f32}.bytes());
       constexpr int kBytes = sizeof(typename Tiling<width.value>::Shared);
       stream.make_current();
       CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
       launch(stream, static_cast<unsigned>(work.groups() * work.splits), kThreads, kBytes, kernel, work,
-             dy.as<T>(), x.as<T>(), scratch.as<float>());
+             dy.as<T>(), x.as<T>(), indices.as<std::uint8_t>(), scratch.as<float>());
       sum_rows(stream, View{scratch.as<void>(), shape, DType::f32},
                GradView(View{dfilter.data, {shape[1]}, DType::f32}, dfilter.mode));
     };
-    if (x.shape[2] == 8) return run(std::integral_constant<int, 8>{});
-    if (x.shape[2] == 16) return run(std::integral_constant<int, 16>{});
-    if (x.shape[2] == 32) return run(std::integral_constant<int, 32>{});
-    return run(std::integral_constant<int, 0>{});
+    if (indices.data != nullptr) return run(std::integral_constant<int, 0>{}, std::true_type{});
+    if (whole[2] == 8) return run(std::integral_constant<int, 8>{}, std::false_type{});
+    if (whole[2] == 16) return run(std::integral_constant<int, 16>{}, std::false_type{});
+    if (whole[2] == 32) return run(std::integral_constant<int, 32>{}, std::false_type{});
+    run(std::integral_constant<int, 0>{}, std::false_type{});
   });
 }
 

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <limits>
 
 #include "tests/kernels/conv2d_cases.h"
 #include "tests/kernels/device_array.h"
@@ -80,6 +82,66 @@ class CudaConv2d3x3 : public testing::GpuTest {
       run();
   }
 
+  /// Compares forward with max pooling, and both gradients of that, with the CPU in f32.
+  void compare_pooled(const ConvCase& c) {
+    SCOPED_TRACE(::testing::Message() << c);
+    const Shape cells{c.n, c.h / 2, c.w / 2, c.o};
+    const auto x = Array<T>::random(c.x(), 1), filter = Array<T>::random(c.filter(), 2),
+               dcells = Array<T>::random(cells, 3);
+    Array<std::uint8_t> chosen(cells);
+    for (std::size_t e = 0; e < chosen.size(); ++e) chosen[e] = static_cast<std::uint8_t>(e * 7 / 3 % 4);
+    // Calls f(cell, pixel 0 to 3, place in y) for each pixel of each cell.
+    const auto for_each_pixel = [&](const auto& f) {
+      for (std::int64_t cell = 0; cell < cells.numel(); ++cell)
+        for (int pixel = 0; pixel < 4; ++pixel) {
+          const std::int64_t column = cell / c.o % cells[2] * 2 + pixel % 2,
+                             row = cell / c.o / cells[2] % cells[1] * 2 + pixel / 2,
+                             image = cell / c.o / cells[2] / cells[1];
+          f(static_cast<std::size_t>(cell), pixel,
+            static_cast<std::size_t>(((image * c.h + row) * c.w + column) * c.o + cell % c.o));
+        }
+    };
+    CpuStream cpu({.threads = 2});
+    Array<float> y(c.y()), dy(c.y()), dx(c.x()), dfilter(c.filter());
+    for_each_pixel([&](std::size_t cell, int pixel, std::size_t place) {
+      if (chosen[cell] == pixel) dy[place] = static_cast<float>(dcells[cell]);
+    });
+    kernels::conv2d_forward(cpu, x.template to<float>().view(), filter.template to<float>().view(), {},
+                            y.view(), c.options());
+    kernels::conv2d_backward_data(cpu, dy.view(), filter.template to<float>().view(), dx.grad(), c.options());
+    kernels::conv2d_backward_filter(cpu, dy.view(), x.template to<float>().view(), dfilter.grad(),
+                                    c.options());
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
+    const DeviceArray<T> gpu_x(gpu, x), gpu_filter(gpu, filter), gpu_dcells(gpu, dcells);
+    const DeviceArray<std::uint8_t> gpu_chosen(gpu, chosen);
+    this->for_each_order([&] {
+      const DeviceArray<T> out_y(gpu, cells), out_dx(gpu, c.x());
+      const DeviceArray<std::uint8_t> out_indices(gpu, cells);
+      const DeviceArray<float> out_sums(gpu, Shape{2, c.o}), out_dfilter(gpu, c.filter());
+      hopper::conv2d_3x3(cuda_stream(gpu), Filters::forward, gpu_x.view(), gpu_filter.view(), out_y.view(),
+                         out_sums.view(), out_indices.view());
+      hopper::conv2d_3x3(cuda_stream(gpu), Filters::flipped, gpu_dcells.view(), gpu_filter.view(),
+                         out_dx.view(), {}, gpu_chosen.view());
+      hopper::conv2d_3x3_filter(cuda_stream(gpu), gpu_dcells.view(), gpu_x.view(), out_dfilter.grad(),
+                                gpu_chosen.view());
+      const Array<T> found = out_y.values();
+      const Array<std::uint8_t> indices = out_indices.values();
+      const double tolerance = 2 * dot_tolerance<T>(9 * c.i);
+      for_each_pixel([&](std::size_t cell, int pixel, std::size_t place) {
+        const double value = testing::value_of(found[cell]), exact = y[place];
+        const double rounding = testing::unit_roundoff<T>() * (std::abs(exact) + tolerance) + tolerance;
+        ASSERT_GE(value, exact - rounding) << "cell " << cell << ", pixel " << pixel;
+        if (indices[cell] == pixel) {
+          ASSERT_NEAR(value, exact, rounding) << "cell " << cell;
+        }
+        ASSERT_LT(indices[cell], 4);
+      });
+      expect_sums(found, out_sums.values());
+      expect_rounded_near(out_dx.values(), dx, 2 * dot_tolerance<T>(9 * c.o));
+      expect_rounded_near(out_dfilter.values(), dfilter, 2 * dot_tolerance<float>(c.n * c.h * c.w));
+    });
+  }
+
   /// Expects the sums of the stored elements and of their squares. A sum in f32 of terms t has an error of at most
   /// count eps sum |t|, in any order.
   static void expect_sums(const Array<T>& y, const Array<float>& sums) {
@@ -127,6 +189,32 @@ TYPED_TEST(CudaConv2d3x3, AgreesForAnyWidthAndChannels) {
   this->compare(conv_3x3(1, 3, 63, 8, 16), /*in_each_order=*/false);
   this->compare(conv_3x3(2, 1, 1, 16, 8), /*in_each_order=*/false);
   this->compare(conv_3x3(1, 5, 32, 40, 72), /*in_each_order=*/false);
+}
+
+// The recipe's layer of 24 to 64 channels, and an odd number of rows or columns, which the cells do not cover.
+TYPED_TEST(CudaConv2d3x3, AgreesWithPooling) {
+  this->compare_pooled(conv_3x3(1, 31, 31, 24, 64));
+  this->compare_pooled(conv_3x3(3, 5, 6, 64, 16));
+  this->compare_pooled(conv_3x3(2, 2, 32, 72, 72));
+}
+
+// The first of equal pixels, and a NaN.
+TYPED_TEST(CudaConv2d3x3, PoolsTheFirstGreatestPixelOrANan) {
+  using T = TypeParam;
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  Array<T> x({1, 2, 4, 8}, static_cast<T>(0.0f)), filter({8, 3, 3, 8}, static_cast<T>(0.0f));
+  for (std::size_t i = 0; i < 8; ++i) filter[i * 72 + 4 * 8 + i] = static_cast<T>(1.0f);  // the identity
+  for (std::size_t pixel : {1u, 4u, 5u}) x[pixel * 8] = static_cast<T>(2.0f);
+  x[7 * 8 + 3] = static_cast<T>(std::numeric_limits<float>::quiet_NaN());
+  const DeviceArray<T> gpu_x(gpu, x), gpu_filter(gpu, filter), y(gpu, Shape{1, 1, 2, 8});
+  const DeviceArray<std::uint8_t> indices(gpu, Shape{1, 1, 2, 8});
+  hopper::conv2d_3x3(cuda_stream(gpu), Filters::forward, gpu_x.view(), gpu_filter.view(), y.view(), {},
+                     indices.view());
+  EXPECT_EQ(indices.values()[0], 1) << "of pixels 1, 4 and 5, which are 1, 2 and 3 of the cell";
+  EXPECT_EQ(testing::value_of(y.values()[0]), 2);
+  EXPECT_EQ(indices.values()[1], 0) << "all are 0";
+  EXPECT_TRUE(std::isnan(testing::value_of(y.values()[8 + 3])));
+  EXPECT_EQ(indices.values()[8 + 3], 3);
 }
 
 // A block has more tiles than there are slabs in shared memory, and several groups of output channels.

@@ -6,6 +6,7 @@
 
 #include "convoy/kernels/base/view.h"
 #include "convoy/kernels/cuda/primitives/divisor.h"
+#include "convoy/kernels/cuda/primitives/element.h"
 #include "tests/cuda_emulator/tests/hopper.h"
 
 namespace convoy::kernels::hopper {
@@ -72,21 +73,29 @@ class Images {
     const int image = rows_of_image_.quotient(row);
     return row - image * (height_ + 1) == height_ ? -1 : std::int64_t{row - image} * width();
   }
+  __device__ int row_of_image(int row) const { return row - rows_of_image_.quotient(row) * (height_ + 1); }
+  /// Returns the place of a pixel after pooling in cells of 2 x 2 pixels; -1 for pixels outside of all cells.
+  __device__ std::int64_t cell_of(int row, int column) const {
+    if (row < 0 || row >= rows_ || column < 0) return -1;
+    const int image = rows_of_image_.quotient(row), cell_row = row_of_image(row) / 2;
+    if (cell_row >= height_ / 2 || column / 2 >= width() / 2) return -1;
+    return (std::int64_t{image} * (height_ / 2) + cell_row) * (width() / 2) + column / 2;
+  }
 
  private:
   int channels_, width_, height_, rows_;
   cuda::Divisor pitch_, rows_of_image_;
 };
 
-/// Tiles of `rows` rows. With kWidth, all rows of a tile are of one image, whose last tile may have fewer.
-template <int kWidth>
+/// Tiles of `rows` rows. With `of_one_image`, all rows of a tile are of one image, whose last tile may have fewer.
 class Tiles {
  public:
-  Tiles(const Images<kWidth>& images, int rows)
+  template <int kWidth>
+  Tiles(const Images<kWidth>& images, int rows, bool of_one_image)
       : rows_(rows),
-        rows_of_image_(kWidth == 0 ? images.rows() : images.height()),
+        rows_of_image_(of_one_image ? images.height() : images.rows()),
         of_image_((rows_of_image_ + rows - 1) / rows),
-        count_(kWidth == 0 ? of_image_ : images.rows() / (images.height() + 1) * of_image_) {}
+        count_(of_one_image ? images.rows() / (images.height() + 1) * of_image_ : of_image_) {}
 
   __host__ __device__ int count() const { return count_; }
   /// Returns the rows of a tile: none from the last one on.
@@ -97,7 +106,7 @@ class Tiles {
   }
 
  private:
-  int rows_, rows_of_image_, of_image_, count_;  // an image is all images without kWidth
+  int rows_, rows_of_image_, of_image_, count_;  // an image is all images without of_one_image
 };
 
 /// Starts to copy 64 channels of `pixels` pixels to a slab, by the threads of a warpgroup: pixel p is column
@@ -113,6 +122,31 @@ __device__ void copy_pixels(const Images& images, const T* x, Rows rows, int lef
     const bool is_inside = begin >= 0 && column >= 0 && column < images.width() && first < images.channels();
     cuda::copy_async(to + plane * Slab::kPlane + pixel * kRowBytes,
                      x + (is_inside ? (begin + column) * images.channels() + first : 0), is_inside);
+  }
+}
+
+/// Does the same with the gradient of pooling: a cell of `cells` belongs to the pixel, 2 row + column of the cell, that
+/// `indices` has. Other pixels are zero. Stores to shared memory itself.
+template <class Slab, class Images, class T>
+__device__ void unpool_pixels(const Images& images, const T* cells, const std::uint8_t* indices, Rows rows,
+                              int left, int pixels, int channel, unsigned char* to) {
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < pixels * kPacks; i += kWarpgroup) {
+    const int pixel = i / kPacks, plane = i % kPacks, first = channel + plane * kPack;
+    const int below = images.row_of(pixel), column = pixel - below * images.pitch() + left;
+    const int row = rows.first + below;
+    const std::int64_t cell =
+        below < rows.count && first < images.channels() ? images.cell_of(row, column) : -1;
+    cuda::Pack<T, kPack> pack{};
+    if (cell >= 0) {
+      const auto index = cuda::load_pack<kPack>(indices + cell * images.channels() + first);
+      const auto value = cuda::load_pack<kPack>(cells + cell * images.channels() + first);
+      const int own = images.row_of_image(row) % 2 * 2 + column % 2;
+#pragma unroll
+      for (int j = 0; j < kPack; ++j)
+        if (index.values[j] == own) pack.values[j] = value.values[j];
+    }
+    cuda::store_pack(reinterpret_cast<T*>(to + plane * Slab::kPlane + pixel * kRowBytes), pack);
   }
 }
 

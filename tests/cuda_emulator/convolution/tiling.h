@@ -51,18 +51,24 @@ template <int kWidth>
 struct Work {
   static constexpr bool kHasWidth = kWidth != 0;
   Images<kWidth> images;  // of x; those of y have as many rows and columns
-  Tiles<kWidth> tiles;
+  Tiles tiles;
   int inputs, outputs, pairs;
 
-  Work(const Shape& x, const Shape& y)
+  /// `pools`: tiles begin at the first row of a cell.
+  Work(const Shape& x, const Shape& y, bool pools)
       : images(x),
-        tiles(images, kWidth == 0 ? Tiling<0, true>::kColumns / static_cast<int>(x[2] + 1)
-                                  : Tiling<kWidth, true>::kRows),
+        tiles(images, rows_of_tile(static_cast<int>(x[2]), pools), kHasWidth || pools),
         inputs(static_cast<int>(x[3])),
         outputs(static_cast<int>(y[3])),
         pairs((tiles.count() + 1) / 2) {}
   __host__ __device__ int items() const { return groups_of(outputs) * pairs; }
   __host__ __device__ int steps() const { return groups_of(inputs); }
+
+ private:
+  static int rows_of_tile(int width, bool pools) {
+    const int rows = kHasWidth ? Tiling<kWidth, true>::kRows : Tiling<0, true>::kColumns / (width + 1);
+    return pools ? rows / 2 * 2 : rows;
+  }
 };
 
 }  // namespace convoy::kernels::hopper
