@@ -39,7 +39,9 @@ mkdir -p "$packed/bin" "$packed/lib"
 programs=("${only[@]/#/$build/bin/}")
 if ((${#only[@]} == 0)); then
   programs=("$build"/bin/convoy-*)
-  [[ -x $build/bin/comm_nccl_ranks ]] && programs+=("$build/bin/comm_nccl_ranks")
+  for program in comm_nccl_ranks hopper_convolution_bench; do
+    [[ -x $build/bin/$program ]] && programs+=("$build/bin/$program")
+  done
   for test in "$build"/bin/*_test; do
     # The same rule as in gpu_validation/device_tests.py: by the names of suites and tests.
     # Without -q: grep would end at the first match, and the program would fail when it prints the rest.

@@ -16,8 +16,8 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
-from gpu_validation import bandwidth, build, clocks, counters, device_tests, environment, hypothesis, losses, nccl, rates
-from gpu_validation import report, smoke, speedrun, timeline, training
+from gpu_validation import bandwidth, build, clocks, counters, device_tests, environment, hopper, hypothesis, losses, nccl
+from gpu_validation import rates, report, smoke, speedrun, timeline, training
 from gpu_validation.work import Failed, Work, last_line, outcome_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -32,6 +32,7 @@ STAGES = (
     ("training", training.run, 80),
     rates.STAGES[0],
     ("hypothesis", hypothesis.run, 120),
+    ("hopper", hopper.run, 40),
     ("timeline", timeline.run, 50),
     ("racecheck", device_tests.run_racecheck, 80),
     ("tests", device_tests.run, 200),
@@ -46,7 +47,8 @@ STAGES = (
 # meant for longer calls. The first needs no thought; --hypotheses asks the second what the first one has raised.
 CALL_SECONDS = 330
 CALLS = {
-    "1": {"environment": 25, "build": 10, "rate_resnet18_128": 40, "hypothesis": 110, "timeline": 50, "racecheck": 80},
+    "1": {"environment": 25, "build": 10, "rate_resnet18_128": 40, "hypothesis": 100, "hopper": 35,
+          "timeline": 45, "racecheck": 75},
     "2": {"environment": 25, "speedrun": 75, "rate_resnet18_1024": 30, "rate_resnet50_256": 40, "counters": 60,
           "hypothesis": 90},
 }

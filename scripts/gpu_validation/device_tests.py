@@ -31,7 +31,7 @@ SANITIZED = (
 # in trees. Tests for several types have the numbers 0 to 3: f32, f64, f16 and bf16.
 RACES = tuple(("racecheck", pattern) for pattern in
               ("CudaBatchNorm/2.*:CudaBatchNorm/3.*", "CudaLastBlock.LeavesTheTicketsZero",
-               "CudaReduce/2.*:CudaReduce/3.*", "CudaOptimizer/0.*"))
+               "CudaReduce/2.*:CudaReduce/3.*", "CudaOptimizer/0.*", "CudaConv2d3x3/1.*Any*:CudaConv2d3x3/1.*Pool*"))
 
 
 def suites_in(listing):

@@ -128,6 +128,12 @@ def hypothesis(found):
           entry["verdict"]) for name, entry in found.items()])
 
 
+def hopper(found):
+    return ["", "## The convolution of Hopper that is not part of the product", ""] + table(
+        ("layer and direction", "us", "cuDNN, us", "times as fast"),
+        [(name, number(entry["us"], 2), number(entry["cudnn us"], 2), number(entry["ratio"], 2)) for name, entry in found.items()])
+
+
 def timeline(found):
     lines = ["", "## Timelines of one replay"] + table(
         ("step", "kernels", "streams", "us", "idle", "one kernel", "several"),
@@ -158,7 +164,7 @@ def cold_start(found):
 
 
 SECTIONS = {"environment": machine, "smoke": smoke, "tests": tests, "sanitizer": sanitizer, "training": training,
-            "losses": losses, "hypothesis": hypothesis, "timeline": timeline, "racecheck": sanitizer,
+            "losses": losses, "hypothesis": hypothesis, "hopper": hopper, "timeline": timeline, "racecheck": sanitizer,
             "bandwidth": bandwidth, "counters": counters, "nccl": nccl, "cold_start": cold_start}
 
 

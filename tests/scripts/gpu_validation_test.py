@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "bench" / "python")]
 import generated_images  # noqa: E402
 import validate_gpu  # noqa: E402
 from comparisons import harness, step  # noqa: E402
-from gpu_validation import bandwidth, build, clocks, counters, device_tests, environment, hypothesis  # noqa: E402
+from gpu_validation import bandwidth, build, clocks, counters, device_tests, environment, hopper, hypothesis  # noqa: E402
 from gpu_validation import losses, nccl, rates, report, smoke, speedrun, timeline, training  # noqa: E402
 from gpu_validation.work import Failed, NotHere, Work, outcome_of  # noqa: E402
 
@@ -301,6 +301,34 @@ class Hypotheses(unittest.TestCase):
     def test_the_figure_is_that_of_the_program(self):
         text = "| rate   | 68,000 images/s |\n| step   | 1.866 ms (1.866 to 1.867) |\n| step | 1.9 | 100.0 |\n"
         self.assertEqual(hypothesis.FIGURE.findall(text), ["1.866"])
+
+
+class Hopper(unittest.TestCase):
+    """The stage with programs that print what those of the tree do."""
+
+    def stage(self, directory, bench, quick=False, test="exit 0"):
+        programs = pathlib.Path(directory)
+        for name, text in (("test", test), ("bench", bench)):
+            (programs / f"hopper_convolution_{name}").write_text(f"#!/bin/sh\n{text}\n")
+            (programs / f"hopper_convolution_{name}").chmod(0o755)
+        with mock.patch.object(hopper, "need_device"):
+            return outcome_of(hopper.run, Work(programs, 100, sys.executable, quick))
+
+    def test_reads_times_and_reports_them(self):
+        line = "echo ' 8x8  256 channels  filter    hopper     10.00 us    966 TFLOP/s  cudnn     15.50 us    623 TFLOP/s'"
+        with tempfile.TemporaryDirectory() as directory:
+            entry = self.stage(directory, line)
+        self.assertEqual(entry["found"], {"8x8 256 channels filter": {"us": 10, "cudnn us": 15.5, "ratio": 1.55}})
+        self.assertIn("| 8x8 256 channels filter | 10.00 | 15.50 | 1.55 |", "\n".join(report.hopper(entry["found"])))
+
+    def test_failures(self):
+        with tempfile.TemporaryDirectory() as directory:
+            self.assertEqual(self.stage(directory, "exit 0", test="echo wrong >&2; exit 1")["problems"],
+                             ["hopper_convolution_test ended with code 1: wrong"])
+            self.assertEqual(self.stage(directory, "echo step")["problems"], ["hopper_convolution_bench has printed no times"])
+        with tempfile.TemporaryDirectory() as directory, mock.patch.object(hopper, "need_device"):
+            entry = outcome_of(hopper.run, Work(directory, 100, sys.executable))
+            self.assertEqual(entry["left_out"], ["no hopper_convolution_test among the programs"])
 
 
 class Timelines(unittest.TestCase):

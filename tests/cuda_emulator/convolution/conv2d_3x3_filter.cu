@@ -16,7 +16,6 @@
 #include "convoy/kernels/cuda/primitives/element.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/elementwise.h"
-#include "convoy/kernels/reduce.h"
 #include "tests/cuda_emulator/convolution/conv2d_3x3.h"
 #include "tests/cuda_emulator/convolution/slab.h"
 #include "tests/cuda_emulator/tests/tensor_core.h"
@@ -180,6 +179,37 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
+constexpr int kPacksOfBlock = 32, kMaxParts = 8;  // threads of a block
+constexpr int kSumPack = 4;
+using SumPack = cuda::Pack<float, kSumPack>;
+
+__device__ inline void add(SumPack& sum, const SumPack& other) {
+#pragma unroll
+  for (int i = 0; i < kSumPack; ++i) sum.values[i] += other.values[i];
+}
+
+/// Stores or adds to y the sums of the columns of `partial` [splits, 4 packs]. The threads of a column of the block add
+/// the rows of four columns in turn, and the first one their sums.
+__global__ void __launch_bounds__(kPacksOfBlock* kMaxParts)
+    add_splits_kernel(const float* partial, int splits, std::int64_t packs, bool accumulates, float* y) {
+  float* const sums =
+      &cuda::shared_memory<float>() + threadIdx.x * kSumPack;  // [parts, packs of the block, 4]
+  const std::int64_t pack = std::int64_t{blockIdx.x} * kPacksOfBlock + threadIdx.x;
+  SumPack sum{};
+  if (pack < packs) {
+#pragma unroll 4
+    for (int split = static_cast<int>(threadIdx.y); split < splits; split += static_cast<int>(blockDim.y))
+      add(sum, cuda::load_pack<kSumPack>(partial + (split * packs + pack) * kSumPack));
+  }
+  cuda::store_pack(sums + threadIdx.y * kPacksOfBlock * kSumPack, sum);
+  __syncthreads();
+  if (threadIdx.y != 0 || pack >= packs) return;
+  for (unsigned part = 1; part < blockDim.y; ++part)
+    add(sum, cuda::load_pack<kSumPack>(sums + part * kPacksOfBlock * kSumPack));
+  if (accumulates) add(sum, cuda::load_pack<kSumPack>(y + pack * kSumPack));
+  cuda::store_pack(y + pack * kSumPack, sum);
+}
+
 }  // namespace
 
 void conv2d_3x3_filter(CudaStream& stream, ConstView dy, ConstView x, GradView dfilter, ConstView indices) {
@@ -201,8 +231,11 @@ void conv2d_3x3_filter(CudaStream& stream, ConstView dy, ConstView x, GradView d
       CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
       launch(stream, static_cast<unsigned>(work.groups() * work.splits), kThreads, kBytes, kernel, work,
              dy.as<T>(), x.as<T>(), indices.as<std::uint8_t>(), scratch.as<float>());
-      sum_rows(stream, View{scratch.as<void>(), shape, DType::f32},
-               GradView(View{dfilter.data, {shape[1]}, DType::f32}, dfilter.mode));
+      const std::int64_t packs = shape[1] / kSumPack;
+      const int parts = std::min(work.splits, kMaxParts);
+      launch(stream, blocks_for(packs, kPacksOfBlock), dim3(kPacksOfBlock, parts),
+             parts * kPacksOfBlock * sizeof(SumPack), add_splits_kernel, scratch.as<float>(), work.splits,
+             packs, dfilter.mode == GradMode::accumulate, static_cast<float*>(dfilter.data));
     };
     if (indices.data != nullptr) return run(std::integral_constant<int, 0>{}, std::true_type{});
     if (whole[2] == 8) return run(std::integral_constant<int, 8>{}, std::false_type{});

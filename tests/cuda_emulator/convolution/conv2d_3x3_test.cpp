@@ -11,9 +11,6 @@
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/rounding.h"
 #include "tests/testing/support/gpu.h"
-#ifdef CONVOY_EMULATED
-#include "emulator/runtime/emulator.h"
-#endif
 
 namespace convoy {
 namespace {
@@ -219,15 +216,10 @@ TYPED_TEST(CudaConv2d3x3, PoolsTheFirstGreatestPixelOrANan) {
 
 // A block has more tiles than there are slabs in shared memory, and several groups of output channels.
 TYPED_TEST(CudaConv2d3x3, AgreesForManyTilesOfABlock) {
-#ifdef CONVOY_EMULATED
-  const emulator::ScopedSettings restored(emulator::settings());
-  emulator::Settings settings = emulator::settings();
-  settings.multiprocessors = 2;
-  emulator::set(settings);
-  this->compare(conv_3x3(9, 11, 8, 64, 128), /*in_each_order=*/false);
-#else
-  this->compare(conv_3x3(128, 32, 32, 64, 64), /*in_each_order=*/false);
-#endif
+  testing::set_gpu_multiprocessors(2);
+  this->compare(testing::gpus_are_emulated() ? conv_3x3(9, 11, 8, 64, 128) : conv_3x3(128, 32, 32, 64, 64),
+                /*in_each_order=*/false);
+  testing::set_gpu_order(0);
 }
 
 TYPED_TEST(CudaConv2d3x3, DoesNothingForAnEmptyBatch) {

@@ -16,6 +16,8 @@ bool gpus_are_emulated();
 int gpu_orders();
 /// Selects the execution order of the emulated GPU, from 0 to 3. Does nothing on a real GPU.
 void set_gpu_order(int order);
+/// Lets emulated GPUs that are created from now on have this many multiprocessors, until the next set_gpu_order().
+void set_gpu_multiprocessors(int count);
 
 /// Returns and clears the errors that the emulator has found since the last call, or "". Returns "" on a real
 /// GPU.

@@ -19,6 +19,12 @@ void set_gpu_order(int order) {
   emulator::set(settings);
 }
 
+void set_gpu_multiprocessors(int count) {
+  emulator::Settings settings = emulator::settings();
+  settings.multiprocessors = count;
+  emulator::set(settings);
+}
+
 std::string take_gpu_report() {
   const std::string report = emulator::report();
   emulator::reset();
