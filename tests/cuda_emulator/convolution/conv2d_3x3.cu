@@ -5,8 +5,9 @@
 //
 // Pixels are in shared memory as a *slab*: for each 8 channels a plane [pixel][16 bytes], whose pixels are those of
 // the tile's rows and one row above and below. Behind each row is a zero, which serves as the right border of this
-// row and the left one of the next, as a row of zeros does between two images. So pixel n of a tap is pixel n + shift of the slab, and the matrix that the
-// tensor cores read begins 16 shift bytes later. Nothing is copied per tap, and no border needs a branch.
+// row and the left one of the next, as a row of zeros does between two images. So pixel n of a tap is pixel n + shift
+// of the slab, and the matrix that the tensor cores read begins 16 shift bytes later. Nothing is copied per tap, and no
+// border needs a branch.
 //
 // A block has three warpgroups. The *producer* copies slabs and filters to shared memory. Two *consumers* compute
 // a tile each, in turns: while one stores its tile, the tensor cores work for the other. A step of a tile are 64
@@ -19,6 +20,7 @@
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/reduce.h"
+#include "tests/cuda_emulator/convolution/finished_tile.h"
 #include "tests/cuda_emulator/convolution/tiling.h"
 
 namespace convoy::kernels::hopper {
@@ -103,70 +105,9 @@ __device__ void multiply(const unsigned char* filters, const unsigned char* slab
     }
 }
 
-/// The sums of elements of a thread's channels, and of their squares.
-template <int kCount>
-class ChannelSums {
- public:
-  __device__ void add(int channel, float value) {
-    sums_[channel] += value;
-    squares_[channel] += value * value;
-  }
-  /// Adds those of the lanes that differ in the bits of `kLanes`, which have the same channels. The first of these lanes
-  /// stores them in `to` [2, outputs], the thread's channels `step` channels apart.
-  template <unsigned kLanes>
-  __device__ void store(int channel, int step, int outputs, float* to) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-#pragma unroll
-      for (unsigned lane = 1; lane < 32; lane *= 2)
-        if ((kLanes & lane) != 0) {
-          sums_[i] += __shfl_xor_sync(0xffffffffu, sums_[i], lane);
-          squares_[i] += __shfl_xor_sync(0xffffffffu, squares_[i], lane);
-        }
-      if ((threadIdx.x & kLanes) == 0 && channel + i * step < outputs) {
-        to[channel + i * step] = sums_[i];
-        to[channel + i * step + outputs] = squares_[i];
-      }
-      sums_[i] = squares_[i] = 0;
-    }
-  }
-
- private:
-  float sums_[kCount] = {}, squares_[kCount] = {};
-};
-
 /// The channels of a thread: two of a tile in registers, or with pooling a pack of the cells that it stores.
 template <Mode kMode>
 using Sums = ChannelSums<kMode == Mode::pooled ? kPack : 2>;
-
-/// Returns the first output channel that a thread has of a tile in registers. The second one is 8 more.
-__device__ inline int channel_of_thread() {
-  const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
-  return thread / 32 * 16 + thread % 32 / 4;
-}
-
-/// Rounds a tile to where the slab was, from which all warps of the consumer have read. `add(e, pixel, value)` gets each
-/// element.
-template <class Tiling, class T, int kCount, class Add>
-__device__ void round_tile(const float (&values)[kCount][4], unsigned char* to, const Add& add) {
-  const int channel = channel_of_thread();
-#pragma unroll
-  for (int j = 0; j < kCount; ++j)
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int pixel = 8 * j + static_cast<int>(threadIdx.x) % 4 * 2 + e % 2;
-      const T rounded = cuda::narrow<T>(values[j][e]);
-      *reinterpret_cast<T*>(to + pixel * Tiling::kPixelBytes + (channel + e / 2 * 8) * sizeof(T)) = rounded;
-      add(e / 2, pixel, cuda::widen(rounded));
-    }
-}
-
-/// Returns 8 channels of a pixel of a rounded tile.
-template <class Tiling, class T>
-__device__ cuda::Pack<T, kPack> load_rounded(const unsigned char* tile, int pixel, int pack) {
-  return cuda::load_pack<kPack>(reinterpret_cast<const T*>(tile + pixel * Tiling::kPixelBytes) +
-                                pack * kPack);
-}
 
 /// Stores the greatest pixel of each cell of 2 x 2 pixels of a rounded tile.
 template <class Tiling, class Work, class T>
@@ -176,13 +117,13 @@ __device__ void pool_tile(const Work& work, Rows rows, int first, const unsigned
   for (int i = static_cast<int>(threadIdx.x) % kWarpgroup; i < rows.count * pitch * kPacks; i += kWarpgroup) {
     const int pixel = i / kPacks, row = work.images.row_of(pixel), column = pixel - row * pitch;
     if (row % 2 != 0 || column % 2 != 0) continue;
-    const std::int64_t cell = work.images.cell_of(rows.first + row, column);
+    const int cell = work.images.cell_of(rows.first + row, column);
     if (cell < 0 || first + pack * kPack >= work.outputs) continue;
-    auto best = load_rounded<Tiling, T>(tile, pixel, pack);
+    auto best = load_rounded<T>(tile, pixel, pack);
     cuda::Pack<std::uint8_t, kPack> index{};
 #pragma unroll
     for (int other = 1; other < 4; ++other) {
-      const auto next = load_rounded<Tiling, T>(tile, pixel + other / 2 * pitch + other % 2, pack);
+      const auto next = load_rounded<T>(tile, pixel + other / 2 * pitch + other % 2, pack);
 #pragma unroll
       for (int j = 0; j < kPack; ++j) {
         const float value = cuda::widen(next.values[j]);
@@ -191,7 +132,7 @@ __device__ void pool_tile(const Work& work, Rows rows, int first, const unsigned
         index.values[j] = static_cast<std::uint8_t>(other);
       }
     }
-    const std::int64_t place = cell * work.outputs + first + pack * kPack;
+    const int place = cell * work.outputs + first + pack * kPack;
     cuda::store_pack(y + place, best);
     cuda::store_pack(indices + place, index);
 #pragma unroll
@@ -207,29 +148,29 @@ __device__ void store_tile(const Work& work, int tile, int first, unsigned barri
   const Rows rows = work.tiles[tile];
   cuda::named_barrier_sync(barrier, kWarpgroup);
   if constexpr (kMode == Mode::pooled) {
-    round_tile<Tiling, T>(values, slab, [](int, int, float) {});
+    round_tile<T>(values, slab, [](int, int, float) {});
     cuda::named_barrier_sync(barrier, kWarpgroup);
     return pool_tile<Tiling>(work, rows, first, slab, y, indices, sums);
   } else {
-    const std::int64_t top = work.images.begin_of(rows.first);
+    const int top = work.images.begin_of(rows.first);
     // Where a pixel is in y; -1 for those between the rows and behind the last one.
-    const auto place_of = [&](int pixel) -> std::int64_t {
+    const auto place_of = [&](int pixel) {
       const int row = work.images.row_of(pixel), column = pixel - row * work.images.pitch();
       if (row >= rows.count || column == work.images.width()) return -1;
-      const std::int64_t begin = Work::kHasWidth ? top + row * work.images.width()  // of the same image
-                                                 : work.images.begin_of(rows.first + row);
+      const int begin = Work::kHasWidth ? top + row * work.images.width()  // of the same image
+                                        : work.images.begin_of(rows.first + row);
       return begin < 0 ? -1 : begin + column;
     };
-    round_tile<Tiling, T>(values, slab, [&](int half, int pixel, float value) {
+    round_tile<T>(values, slab, [&](int half, int pixel, float value) {
       if (has_sums && place_of(pixel) >= 0) sums.add(half, value);
     });
     cuda::named_barrier_sync(barrier, kWarpgroup);
     const int end = rows.count * work.images.pitch() * kPacks;
     for (int i = static_cast<int>(threadIdx.x) % kWarpgroup; i < end; i += kWarpgroup) {
       const int pack = i % kPacks, output = first + pack * kPack;
-      const std::int64_t place = place_of(i / kPacks);
+      const int place = place_of(i / kPacks);
       if (place < 0 || output >= work.outputs) continue;
-      cuda::store_pack(y + place * work.outputs + output, load_rounded<Tiling, T>(slab, i / kPacks, pack));
+      cuda::store_pack(y + place * work.outputs + output, load_rounded<T>(slab, i / kPacks, pack));
     }
   }
 }

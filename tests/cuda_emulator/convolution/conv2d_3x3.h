@@ -34,4 +34,23 @@ void conv2d_3x3(CudaStream& stream, Filters order, ConstView x, ConstView filter
 void conv2d_3x3_filter(CudaStream& stream, ConstView dy, ConstView x, GradView dfilter,
                        ConstView indices = {});
 
+/// Returns whether the functions below compute a convolution of this type and sizes: as above, with stride 2, and
+/// images of even sizes and at most 126 columns.
+bool supports_conv2d_strided(DType dtype, const ConvSizes& sizes);
+
+/// A convolution of the same x with filters [O, 1, 1, I], stride 2 and no padding. filter.data is null: there is none.
+struct Neighbor {
+  ConstView filter;
+  View y;
+};
+
+/// Enqueues y [N, H / 2, W / 2, O] = x [N, H, W, I] * filter [O, 3, 3, I] with stride 2, and that of `neighbor`. If
+/// sums.data is not null, sums [2, 2, O] have for both the sums that conv2d_3x3() computes, of zeros without a neighbor.
+void conv2d_strided(CudaStream& stream, ConstView x, ConstView filter, View y, View sums = {},
+                    const Neighbor& neighbor = {});
+
+/// Enqueues the gradient of x, of both convolutions if neighbor_dy.data is not null.
+void conv2d_strided_data(CudaStream& stream, ConstView dy, ConstView filter, View dx,
+                         ConstView neighbor_dy = {}, ConstView neighbor_filter = {});
+
 }  // namespace convoy::kernels::hopper

@@ -143,6 +143,61 @@ class CudaConv2d3x3 : public testing::GpuTest {
       run();
   }
 
+  /// Compares a convolution with stride 2, alone and with its neighbor, and both gradients of x with the CPU in f32.
+  void compare_strided(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t i, std::int64_t o,
+                       bool in_each_order = true) {
+    const ConvCase c{n, h, w, i, o, 3, 3, 2, 1}, next{n, h, w, i, o, 1, 1, 2, 0};
+    SCOPED_TRACE(::testing::Message() << c);
+    ASSERT_TRUE(hopper::supports_conv2d_strided(dtype_of<T>, sizes_of(c)));
+    const auto x = Array<T>::random(c.x(), 1), filter = Array<T>::random(c.filter(), 2),
+               next_filter = Array<T>::random(next.filter(), 3), dy = Array<T>::random(c.y(), 4),
+               next_dy = Array<T>::random(c.y(), 5);
+    CpuStream cpu({.threads = 2});
+    Array<float> y(c.y()), next_y(c.y()), dx(c.x());
+    const auto f32 = [](const Array<T>& values) { return values.template to<float>(); };
+    kernels::conv2d_forward(cpu, f32(x).view(), f32(filter).view(), {}, y.view(), c.options());
+    kernels::conv2d_forward(cpu, f32(x).view(), f32(next_filter).view(), {}, next_y.view(), next.options());
+    kernels::conv2d_backward_data(cpu, f32(dy).view(), f32(filter).view(), dx.grad(), c.options());
+    const Array<float> own_dx = dx;
+    kernels::conv2d_backward_data(cpu, f32(next_dy).view(), f32(next_filter).view(),
+                                  dx.grad(GradMode::accumulate), next.options());
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
+    const DeviceArray<T> gpu_x(gpu, x), gpu_filter(gpu, filter), gpu_next_filter(gpu, next_filter),
+        gpu_dy(gpu, dy), gpu_next_dy(gpu, next_dy);
+    const auto run = [&] {
+      CudaStream& stream = cuda_stream(gpu);
+      const DeviceArray<T> alone(gpu, c.y()), out_y(gpu, c.y()), out_next(gpu, c.y()), alone_dx(gpu, c.x()),
+          out_dx(gpu, c.x());
+      const DeviceArray<float> out_sums(gpu, Shape{2, 2, o}), alone_sums(gpu, Shape{2, 2, o});
+      hopper::conv2d_strided(stream, gpu_x.view(), gpu_filter.view(), alone.view(), alone_sums.view());
+      hopper::conv2d_strided(stream, gpu_x.view(), gpu_filter.view(), out_y.view(), out_sums.view(),
+                             {gpu_next_filter.view(), out_next.view()});
+      hopper::conv2d_strided_data(stream, gpu_dy.view(), gpu_filter.view(), alone_dx.view());
+      hopper::conv2d_strided_data(stream, gpu_dy.view(), gpu_filter.view(), out_dx.view(), gpu_next_dy.view(),
+                                  gpu_next_filter.view());
+      expect_rounded_near(alone.values(), y, 2 * dot_tolerance<T>(9 * i));
+      expect_rounded_near(out_y.values(), y, 2 * dot_tolerance<T>(9 * i));
+      expect_rounded_near(out_next.values(), next_y, 2 * dot_tolerance<T>(i));
+      expect_rounded_near(alone_dx.values(), own_dx, 2 * dot_tolerance<T>(4 * o));
+      expect_rounded_near(out_dx.values(), dx, 2 * dot_tolerance<T>(5 * o));
+      const Array<float> both = out_sums.values(), single = alone_sums.values();
+      const auto half = [&](const Array<float>& sums, std::int64_t first) {
+        Array<float> part({2, o});
+        for (std::size_t e = 0; e < part.size(); ++e)
+          part[e] = sums[static_cast<std::size_t>(first * 2 * o) + e];
+        return part;
+      };
+      expect_sums(out_y.values(), half(both, 0));
+      expect_sums(out_next.values(), half(both, 1));
+      expect_sums(alone.values(), half(single, 0));
+      EXPECT_EQ(half(single, 1)[0], 0);
+    };
+    if (in_each_order)
+      this->for_each_order(run);
+    else
+      run();
+  }
+
   /// Expects the sums of the stored elements and of their squares. A sum in f32 of terms t has an error of at most
   /// count eps sum |t|, in any order.
   static void expect_sums(const Array<T>& y, const Array<float>& sums) {
@@ -197,6 +252,17 @@ TYPED_TEST(CudaConv2d3x3, AgreesWithPooling) {
   this->compare_pooled(conv_3x3(1, 31, 31, 24, 64), /*in_each_order=*/false);
   this->compare_pooled(conv_3x3(3, 5, 6, 64, 16));
   this->compare_pooled(conv_3x3(2, 2, 32, 72, 72), /*in_each_order=*/false);
+}
+
+// Layers of a ResNet with fewer channels, tiles with rows of several images, and many tiles of a block.
+TYPED_TEST(CudaConv2d3x3, AgreesWithStride2) {
+  this->compare_strided(1, 32, 32, 64, 128, /*in_each_order=*/false);
+  this->compare_strided(3, 8, 8, 72, 64);
+  this->compare_strided(2, 2, 6, 8, 24, /*in_each_order=*/false);
+  this->compare_strided(1, 4, 126, 24, 8, /*in_each_order=*/false);
+  testing::set_gpu_multiprocessors(2);
+  this->compare_strided(5, 12, 16, 64, 72, /*in_each_order=*/false);
+  testing::set_gpu_order(0);
 }
 
 // The first of equal pixels, and a NaN.
@@ -271,6 +337,21 @@ TEST(Conv2d3x3, SupportsTheShapesOfItsHeader) {
   EXPECT_FALSE(supports({2, 8, 8, 64, 64, 3, 3, 2, 1}));
   EXPECT_FALSE(supports({2, 8, 8, 64, 64, 3, 3, 1, 0}));
   EXPECT_FALSE(supports({2, 8, 8, 64, 64, 3, 3, 1, 1, 2}));
+}
+
+TEST(Conv2d3x3, SupportsStride2) {
+  const auto supports = [](ConvCase c, DType dtype = DType::f16) {
+    return hopper::supports_conv2d_strided(dtype, sizes_of(c));
+  };
+  EXPECT_TRUE(supports({128, 32, 32, 64, 128, 3, 3, 2, 1}));
+  EXPECT_TRUE(supports({128, 8, 126, 8, 8, 3, 3, 2, 1}));
+  EXPECT_FALSE(supports({128, 8, 128, 8, 8, 3, 3, 2, 1}));
+  EXPECT_FALSE(supports({128, 31, 32, 64, 128, 3, 3, 2, 1}));
+  EXPECT_FALSE(supports({128, 32, 31, 64, 128, 3, 3, 2, 1}));
+  EXPECT_FALSE(supports({128, 32, 32, 64, 128, 3, 3, 1, 1}));
+  EXPECT_FALSE(supports({128, 32, 32, 64, 128, 3, 3, 2, 0}));
+  EXPECT_FALSE(supports({128, 32, 32, 60, 128, 3, 3, 2, 1}));
+  EXPECT_FALSE(supports({128, 32, 32, 64, 128, 3, 3, 2, 1}, DType::f32));
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ struct Rows {
   __device__ Rows with_border() const { return {first - 1, count == 0 ? 0 : count + 2}; }
 };
 
-/// The rows of images [N, H, W, C], one after another. Behind those of each image is one of zeros, the lower border of
+/// The rows of images [N, H, W, C] of less than 2^31 elements, one after another. Behind those of each image is one of zeros, the lower border of
 /// this image and the upper one of the next. kWidth: W, or 0 if it is known at run time alone.
 template <int kWidth>
 class Images {
@@ -68,18 +68,18 @@ class Images {
   }
   /// Returns where the pixels of a row begin in memory; -1 for a row of zeros and for those before the first and behind
   /// the last one.
-  __device__ std::int64_t begin_of(int row) const {
+  __device__ int begin_of(int row) const {
     if (row < 0 || row >= rows_) return -1;
     const int image = rows_of_image_.quotient(row);
-    return row - image * (height_ + 1) == height_ ? -1 : std::int64_t{row - image} * width();
+    return row - image * (height_ + 1) == height_ ? -1 : (row - image) * width();
   }
   __device__ int row_of_image(int row) const { return row - rows_of_image_.quotient(row) * (height_ + 1); }
   /// Returns the place of a pixel after pooling in cells of 2 x 2 pixels; -1 for pixels outside of all cells.
-  __device__ std::int64_t cell_of(int row, int column) const {
+  __device__ int cell_of(int row, int column) const {
     if (row < 0 || row >= rows_ || column < 0) return -1;
     const int image = rows_of_image_.quotient(row), cell_row = row_of_image(row) / 2;
     if (cell_row >= height_ / 2 || column / 2 >= width() / 2) return -1;
-    return (std::int64_t{image} * (height_ / 2) + cell_row) * (width() / 2) + column / 2;
+    return (image * (height_ / 2) + cell_row) * (width() / 2) + column / 2;
   }
 
  private:
@@ -110,19 +110,26 @@ class Tiles {
 };
 
 /// Starts to copy 64 channels of `pixels` pixels to a slab, by the threads of a warpgroup: pixel p is column
-/// p - row * pitch + left of row `row` of `rows`. What is outside of these rows or of the images is zero.
-template <class Slab, class Images, class T>
+/// p - row * pitch + left of row `row` of `rows`, whose place in x is place(begin of the row, column). What is outside of
+/// these rows or of the images is zero.
+template <class Slab, class Images, class T, class Place>
 __device__ void copy_pixels(const Images& images, const T* x, Rows rows, int left, int pixels, int channel,
-                            unsigned char* to) {
+                            unsigned char* to, const Place& place) {
 #pragma unroll 1  // few registers
   for (int i = static_cast<int>(threadIdx.x); i < pixels * kPacks; i += kWarpgroup) {
     const int pixel = i / kPacks, plane = i % kPacks, first = channel + plane * kPack;
     const int row = images.row_of(pixel), column = pixel - row * images.pitch() + left;
-    const std::int64_t begin = row < rows.count ? images.begin_of(rows.first + row) : -1;
+    const int begin = row < rows.count ? images.begin_of(rows.first + row) : -1;
     const bool is_inside = begin >= 0 && column >= 0 && column < images.width() && first < images.channels();
     cuda::copy_async(to + plane * Slab::kPlane + pixel * kRowBytes,
-                     x + (is_inside ? (begin + column) * images.channels() + first : 0), is_inside);
+                     x + (is_inside ? place(begin, column) * images.channels() + first : 0), is_inside);
   }
+}
+template <class Slab, class Images, class T>
+__device__ void copy_pixels(const Images& images, const T* x, Rows rows, int left, int pixels, int channel,
+                            unsigned char* to) {
+  copy_pixels<Slab>(images, x, rows, left, pixels, channel, to,
+                    [](int begin, int column) { return begin + column; });
 }
 
 /// Does the same with the gradient of pooling: a cell of `cells` belongs to the pixel, 2 row + column of the cell, that
@@ -135,8 +142,7 @@ __device__ void unpool_pixels(const Images& images, const T* cells, const std::u
     const int pixel = i / kPacks, plane = i % kPacks, first = channel + plane * kPack;
     const int below = images.row_of(pixel), column = pixel - below * images.pitch() + left;
     const int row = rows.first + below;
-    const std::int64_t cell =
-        below < rows.count && first < images.channels() ? images.cell_of(row, column) : -1;
+    const int cell = below < rows.count && first < images.channels() ? images.cell_of(row, column) : -1;
     cuda::Pack<T, kPack> pack{};
     if (cell >= 0) {
       const auto index = cuda::load_pack<kPack>(indices + cell * images.channels() + first);

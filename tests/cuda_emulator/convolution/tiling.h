@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "convoy/kernels/base/view.h"
+#include "tests/cuda_emulator/convolution/finished_tile.h"
 #include "tests/cuda_emulator/convolution/slab.h"
 
 namespace convoy::kernels::hopper {
@@ -30,8 +31,6 @@ struct Tiling {
   static constexpr unsigned kFilterBytes = kTaps * kTapBytes;
   static constexpr int kSlabs =
       std::min(6, static_cast<int>((kMaxSharedBytes - 256 - kFilterStages * kFilterBytes) / kSlabBytes));
-  /// A finished tile [pixel][64 channels] replaces the slab. 8 threads of a column of d access different banks.
-  static constexpr unsigned kPixelBytes = 2 * kChannels + 16;
   static_assert(kSlabs >= kConsumers && kColumns * kPixelBytes <= kSlabBytes);
 
   struct Shared {
